@@ -3,6 +3,8 @@
     append batches         as a follower takes them, offsets kept: lengths, order and checksums checked, indexes kept;
                            the peer writes the same bytes to a new file with the same preallocation and checks
                            nothing. Between them a contestant that computes each checksum and then writes
+    append one             one record at a time; beside encode and append_batches. Between them the same batches
+                           of an idempotent producer
     kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets assigned
     kafka append follower  the same batches as a follower takes them
 
@@ -197,8 +199,60 @@ def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny
     )
 
 
+def _one(tiny: bool, folder: Path) -> Contest:
+    count, records = 100 if tiny else 4000, [(b"key", bytes(100), FIRST_TIMESTAMP)]
+    produced = [record.encode(records, producer_id=1, producer_epoch=0, base_sequence=n) for n in range(count)]
+    directory = folder / "one-0"
+    opened: list[klog.Log] = []
+
+    def fresh() -> None:
+        close()
+        opened.append(klog.Log.open(directory, config=_CONFIG))
+        opened[0].append_batches(_FIRST)
+
+    def close() -> None:
+        while opened:
+            opened.pop().close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def append() -> None:
+        call = opened[0].append
+        for _ in range(count):
+            call(records)
+
+    def append_produced() -> None:
+        call = opened[0].append_batches
+        for batch in produced:
+            call(batch)
+
+    def encode_and_append() -> None:
+        call, encode = opened[0].append_batches, record.encode
+        for _ in range(count):
+            call(encode(records))
+
+    def check() -> None:
+        for run in (append, append_produced, encode_and_append):
+            fresh()
+            run()
+            assert [each.value for each in opened[0].read(1)] == [records[0][1]] * count
+            assert not opened[0].verify().problems
+
+    return Contest(
+        "append one",
+        count,
+        count * len(produced[0]),
+        (
+            Contestant("klog Log.append", append, before=fresh, goal=0.67),
+            Contestant("klog append_batches, idempotent", append_produced, before=fresh),
+            Contestant("klog encode and append_batches", encode_and_append, before=fresh),
+        ),
+        check,
+        close,
+    )
+
+
 def _factories() -> dict[str, Factory]:
-    made: dict[str, Factory] = {}
+    made: dict[str, Factory] = {"append one": _one}
     for name, size, goal in (("16KiB", 16 << 10, 0.9), ("64KiB", 64 << 10, 0.95), ("1MiB", 1 << 20, 0.95)):
         made[f"append batches {name}"] = lambda tiny, folder, name=name, size=size, goal=goal: _pwrite(
             name, size, tiny, folder, goal

@@ -11,6 +11,12 @@ def test_append(contest, place, measure):
     measure(contest, place)
 
 
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("contest", ["append one"], indirect=True)
+def test_append_one(contest, place, measure):
+    measure(contest, place)
+
+
 @pytest.mark.parametrize("place", range(6))
 @pytest.mark.parametrize("contest", ["sustained append"], indirect=True)
 def test_sustained_append(contest, place, measure):

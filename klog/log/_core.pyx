@@ -1,21 +1,27 @@
 # cython: auto_pickle=False
-"""The fast path of appending encoded batches. append_batches.py has the full path and describes the steps A1 to A11.
+"""Appending: of records, encoded here, and of encoded batches. append_batches.py describes the steps A1 to A11.
 
-Most appends find an open segment with enough space, the epoch of the last append, no producer id and no listener. They
-need only a write and some numbers, and the full path would cost more than both. The fast path does exactly that, or
-nothing: then the full path continues with the checked batches.
+Most appends find an open segment with enough space, the epoch of the last append and no listener. They need only a
+write and some numbers, and the full path would cost more than both. The fast path, Tail, does exactly that, or nothing:
+then the full path continues with the checked batches. Tail lists all that needs the full path, which is Python code:
+lead_locked and follow_locked for encoded batches, Log._append_group_locked for records.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from klog._c.batch cimport kl_batch_t
-from klog._c.index cimport kl_indexer_must_roll
+from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
+from klog.log.state._flush_state cimport FlushState
 from klog.log.state._log_state cimport LogState
+from klog.log.state._producer_entry cimport ProducerEntry
+from klog.log.write._append_policy cimport AppendPolicy
 from klog.record._arguments cimport check_buffer
+from klog.record._builder cimport BatchGroup, Encoder
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
@@ -32,6 +38,9 @@ cdef object lead_locked = None      # of append_batches, which imports this modu
 cdef object follow_locked = None
 cdef enum:
     LOOK_MS = 10
+    GROUP_BYTES = 8 << 20           # of records that are not all in memory
+
+cdef int64_t NO_BOUND = <int64_t>1 << 62
 
 
 cdef int64_t wall_ms(clock) except? -1:
@@ -48,6 +57,9 @@ cdef class Counters:
     cdef public int64_t bytes_in
     cdef public int64_t messages_in
     cdef public int64_t replicated_bytes_in
+
+    cdef int64_t appended(self) noexcept:
+        return self.bytes_in + self.replicated_bytes_in
 
 
 @cython.final
@@ -185,7 +197,131 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     return info
 
 
-# Entry points ---------------------------------------------------------------------------------------------------------
+cpdef AppendInfo grouped(LogState log, BatchGroup group, int64_t now):
+    """The result for records that are in the log. now: the time of the append, in ms."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    info.first_offset = group.first_offset
+    info.last_offset = group.first_offset + group.count - 1
+    info.count = group.count
+    info.max_timestamp = group.max_timestamp
+    info.log_append_time = now if log._append_policy.stamps else -1
+    info.shallow_offset_of_max_timestamp = -1
+    info.log_start_offset = log._log_start_offset
+    info.valid_bytes = group.nbytes
+    info.last_offset_of_first_batch = -1
+    info.last_leader_epoch = group.batches[0].leader_epoch
+    info.source_compression = "none"
+    return info
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+def append(LogState log, records, compression):
+    """Append records. See Log.append."""
+    cdef AppendInfo info = None, appended
+    cdef BatchGroup group
+    cdef EncodedGroups groups = EncodedGroups.__new__(EncodedGroups, log, records, compression)
+    while (group := groups.next()) is not None:
+        appended = append_group(log, group, groups.now)
+        info = appended if info is None else info.joined(appended)
+    if is_time_to_look(log, groups.now):
+        log._options.scheduler.run_due()
+    return log._nothing() if info is None else info
+
+
+@cython.final
+cdef class EncodedGroups:
+    """Encodes records. Iterates (group, time of the encoding): the arguments of append_group()."""
+
+    cdef LogState log
+    cdef Encoder encoder
+    cdef int64_t now
+    cdef bint whole         # all records are in memory, and make one group
+    cdef bint begun
+
+    def __cinit__(self, LogState log not None, records, compression):
+        check_writable(log)
+        self.log = log
+        self.now = wall_ms(log._options.clock)
+        self.whole = True
+        if type(records) is not list and type(records) is not tuple:
+            records, self.whole = log._prepared(records)
+        self.encoder = log._append_policy.encoder(records, compression, self.now)
+
+    cdef BatchGroup next(self):
+        """The next group, None at the end."""
+        if self.begun:
+            if self.whole:
+                return None
+            PyErr_CheckSignals()    # an iterator in C may be endless
+            self.now = wall_ms(self.log._options.clock)     # a generator may take hours
+            self.log._append_policy.use_time(self.encoder, self.now)
+        self.begun = True
+        return self.log._append_policy.next_group(self.encoder, NO_BOUND if self.whole else GROUP_BYTES)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        group = self.next()
+        if group is None:
+            raise StopIteration
+        return group, self.now
+
+
+cpdef AppendInfo append_group(LogState log, BatchGroup group, int64_t now):
+    """Append an encoded group atomically."""
+    cdef CallLock lock = log._lock
+    if log._commits is not None:
+        check_writable(log)
+        return log._commits.through(log, Ticket(group, now))
+    lock.take()
+    try:
+        lock.begin(log, "an append")
+        return append_group_locked(log, group, now)
+    finally:
+        lock.give()
+
+
+cpdef AppendInfo append_group_locked(LogState log, BatchGroup group, int64_t now):
+    """The same under the log's lock, for append_group and for commits."""
+    cdef Counters counters
+    cdef Tail tail = tail_of(log)
+    if tail is None:
+        check_writable(log)
+        return log._append_group_locked(group, now)
+    group.number(log.append_end(), tail.epoch)
+    now = timed(log, group, now)
+    if not tail.write_group(log, group, now):
+        return log._append_group_locked(group, now)
+    counters = log._metrics
+    counters.messages_in += group.count
+    counters.bytes_in += group.nbytes
+    return grouped(log, group, now)
+
+
+cpdef int64_t timed(LogState log, BatchGroup group, int64_t now) except? -1:
+    """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime sets."""
+    cdef int64_t time
+    if not log._append_policy.stamps:
+        return now
+    time = wall_ms(log._options.clock)
+    if time != now:
+        group.set_append_time(time)
+    return time
+
+
+cdef int check_writable(LogState log) except -1:
+    """log._check_writable() without the Python call, unless it raises."""
+    if (
+        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
+        or log._options.read_only
+    ):
+        log._check_writable()
+    return 0
+
+
+# Encoded batches ------------------------------------------------------------------------------------------------------
 
 def append_batches(LogState log, buffer, str origin, leader_epoch):
     """Append encoded batches by the fast path if possible, else by the full path. See Log.append_batches."""
@@ -224,9 +360,10 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
+    cdef dict entries = None
     cdef int64_t end, last, now
     cdef int32_t epoch
-    cdef bint look = False
+    cdef bint look = False, simple
     cdef CallLock lock = log._lock
     lock.take()
     try:
@@ -237,7 +374,7 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
             log._check_writable()
         config = log._config
         now = wall_ms(log._options.clock)
-        end = log._log_end_offset if log._written_end < 0 else log._written_end
+        end = log.append_end()
         if leader_epoch is not None:
             epoch = leader_epoch
         elif tail is not None:
@@ -246,10 +383,14 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
             latest = log._epochs.latest
             epoch = log._epochs.default if latest is None else latest
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
-        if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
+        simple = tail is not None and batch is not None and epoch == tail.epoch
+        if simple and batch.header.producer_id >= 0:
+            entries = tail.entries_after(batch, origin == "client")
+            simple = entries is not None
+        if simple:
             last = batch.header.base_offset + batch.header.last_offset_delta
-            if tail.write(log, batch, last, batch.max_timestamp, now):
-                look = is_time_to_look(log, now)
+            if tail.write(log, batch, last, batch.max_timestamp, entries, now):
+                look = log._commits is None and is_time_to_look(log, now)
                 counters = log._metrics
                 counters.messages_in += batch.header.count
                 counters.bytes_in += batch.nbytes
@@ -288,8 +429,9 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
+    cdef dict entries = None
     cdef int64_t end, now
-    cdef bint raft = origin == "raft", look = False
+    cdef bint raft = origin == "raft", look = False, simple
     cdef CallLock lock = log._lock
     lock.take()
     try:
@@ -299,16 +441,19 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
         now = wall_ms(log._options.clock)
         if tail is None:
             log._check_writable()
-        elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
+        elif batches.n != 0 and not batches.has_legacy and (
             batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
         ):
-            end = log._log_end_offset
-            if batches.first_offset == end or (batches.first_offset > end and not raft):
-                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, now):
-                    look = is_time_to_look(log, now)
-                    counters = log._metrics
-                    counters.replicated_bytes_in += batches.nbytes
-                    return followed(batches, log._log_start_offset)
+            end = log.append_end()
+            simple = batches.first_offset == end or (batches.first_offset > end and not raft)
+            if simple and batches.has_producers:
+                entries = tail.entries_after(batches, False)
+                simple = entries is not None
+            if simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now):
+                look = log._commits is None and is_time_to_look(log, now)
+                counters = log._metrics
+                counters.replicated_bytes_in += batches.nbytes
+                return followed(batches, log._log_start_offset)
         if lead_locked is None:
             find_long_way()
         look = log._commits is None and is_time_to_look(log, now)
@@ -332,9 +477,21 @@ cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
 
 @cython.final
 cdef class Tail:
-    """The state of the log end for the fast path, valid while the log has the objects that this was made of.
+    """The state of the log end for the fast path, valid while the log has the objects that this was made of. Under the
+    log's lock.
 
-    A log that needs the full path, for example because it is closed or offline, has no Tail. Under the log's lock.
+    What needs the full path:
+
+      tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of the
+                          log end, no leader epoch yet, or an active segment that does not take appends yet or begins
+                          beyond the log end
+      lead_alone          no whole batch, another leader epoch
+      follow_alone        the same, messages of magic 0 and 1, offsets below the log end or, for raft, beyond it
+      entries_after       a batch with a producer id that does not continue what this producer has sent: an unknown
+                          producer, a duplicate, a sequence number out of order, a new producer epoch, the beginning of
+                          a transaction, a marker
+      takes, write        a roll, a flush that is due
+      add                 a failure: the full path's undo
     """
     cdef object segments
     cdef object config
@@ -349,29 +506,91 @@ cdef class Tail:
     cdef int64_t created_ms
     cdef int64_t appended_ms    # appended_ms of the segment, -1 before the first append
     cdef int64_t flush_messages
+    cdef int64_t flush_ms
+    cdef int64_t flush_bytes    # 0 for no limit
     cdef int32_t epoch
     cdef bint plain             # the file is a LogFile and not a subclass
 
     cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
-                    int64_t now) except -1:
-        """A8 and A10. False: the full path is needed, and nothing has been done."""
+                    dict entries, int64_t now) except -1:
+        """A8 to A10, of batches that the segment takes whole or not at all. entries: those of their producers afterwards,
+        None without producers. False: the full path is needed, and nothing has been done."""
         cdef kl_batch_t b
-        cdef int64_t size = self.segment.size, stop = self.active.stop
-        cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
-        if end > stop or batches.nbytes > self.segment_bytes:
+        cdef int64_t size = self.segment.size
+        if not self.takes(log, batches, size, last_offset + 1, now):
             return False
-        if next_offset - log._flush_state.recovery_point >= self.flush_messages:
-            return False
-        if self.index.x.first_timestamp < 0:    # records without timestamps: the age of the segment counts
-            waited = now - self.created_ms
         b.base_offset = last_offset
         b.last_offset_delta = 0
         b.max_timestamp = max_timestamp
         b.size = <int32_t>batches.nbytes
-        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, waited):
+        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
             return False
+        self.add(log, batches, size, last_offset + 1, entries, now)
+        return True
+
+    cdef bint write_group(self, LogState log, BatchGroup group, int64_t now) except -1:
+        """The same for a group, whose batches may be in different segments: here they must be in one."""
+        cdef int64_t size = self.segment.size, next_offset = group.first_offset + group.count
+        cdef int32_t n = <int32_t>group.n
+        if not self.takes(log, group, size, next_offset, now):
+            return False
+        if kl_indexer_fit(&self.index.x, group.batches, n, size, self.segment_bytes, self.segment_ms,
+                          self.waited(now)) < n:
+            return False
+        self.add(log, group, size, next_offset, None, now)
+        return True
+
+    cdef bint takes(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
+        """Can the segment have all these batches, and is no flush due after them?"""
+        cdef FlushState flushes = log._flush_state
+        cdef Counters counters
+        if size + batches.nbytes > self.segment_bytes:
+            return False
+        if log._written_end >= 0:       # a commit flushes after its appends
+            return True
+        if next_offset - flushes.recovery_point >= self.flush_messages or now - flushes.flushed_ms >= self.flush_ms:
+            return False
+        if self.flush_bytes:
+            counters = log._metrics
+            return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
+        return True
+
+    cdef dict entries_after(self, BatchTable batches, bint client):
+        """A7: {producer id: its entry after these batches}. None: the full path must check them."""
+        cdef ProducerEntry entry
+        cdef kl_batch_t *b
+        cdef Py_ssize_t i
+        cdef dict known = self.producers.entries, after = {}
+        for i in range(batches.n):
+            b = &batches.batches[i]
+            if b.producer_id < 0:
+                continue
+            producer_id = b.producer_id
+            found = after.get(producer_id)
+            entry = known.get(producer_id) if found is None else found
+            if entry is None or not entry.continues(b, client):
+                return None
+            if found is None:
+                after[producer_id] = entry = entry.copy()
+            entry.take(b)
+        return after
+
+    cdef int64_t waited(self, int64_t now) noexcept:
+        """The age of a segment whose records have no timestamps."""
+        return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
+
+    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, dict entries,
+                 int64_t now) except -1:
+        """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted: all
+        objects are made before, and the producers have entries."""
+        cdef object after = next_offset, end = size + batches.nbytes, time = now
+        cdef dict known = self.producers.entries
+        if entries is not None and log._written_end >= 0:
+            log._applied.append(ReplacedEntries(known, entries))
         try:
             self.index.reserve(<int32_t>batches.n)
+            if size + batches.nbytes > <int64_t>self.active.stop:
+                self.active.make_room(size, size + batches.nbytes)
             if self.plain:
                 self.file.write_at(batches.bytes_at, <size_t>batches.nbytes, size)
             else:
@@ -380,22 +599,47 @@ cdef class Tail:
             log._undo_locked(self.segments, self.segment.savepoint(), error)
             raise
         self.index.add(batches, 0, <int32_t>batches.n, size)
-        after = next_offset
         self.segment.next_offset = after
         self.segment.size = end
         if now != self.appended_ms:
-            self.segment.appended_ms = self.appended_ms = now
+            self.segment.appended_ms = time
+            self.appended_ms = now
+        if entries is not None:
+            for producer_id, entry in entries.items():
+                known[producer_id] = entry
         self.producers.end_offset = after
-        log._log_end_offset = after
+        if log._written_end >= 0:
+            log._written_end = next_offset
+            return 0
+        log._log_end_offset = next_offset
         if log._bell._fds:
             log._bell.ring()
-        return True
+        return 0
+
+
+@cython.final
+cdef class ReplacedEntries:
+    """What a commit takes back of an append by the fast path, also if that replaced nothing: entries of producers."""
+
+    cdef dict known
+    cdef dict before
+
+    def __cinit__(self, dict known not None, dict replaced not None):
+        self.known = known
+        self.before = {producer_id: known[producer_id] for producer_id in replaced}
+
+    def take_back(self):
+        """Restore the entries."""
+        self.known.update(self.before)
 
 
 cdef Tail tail_of(LogState log):
     """The log's Tail, None if the full path is needed."""
     cdef Tail tail = log._tail
-    if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
+    if (
+        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
+        or log._offsets_listener is not None
+    ):
         return None
     if (
         tail is None
@@ -406,7 +650,10 @@ cdef Tail tail_of(LogState log):
         or tail.active is not tail.segment._active
     ):
         log._tail = tail = new_tail(log)
-    if tail is None or tail.producers._transactions.first_unstable is not None:
+    if tail is None:
+        return None
+    transactions = tail.producers._transactions
+    if transactions.first_unstable is not None and log._high_watermark is None and transactions.has_unreplicated:
         return None
     return tail
 
@@ -416,9 +663,8 @@ cdef Tail new_tail(LogState log):
     config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
     active = segment._active
     if (
-        log.read_only or active is None or not entries or log._options.durability != "os"
-        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config
-        or log._log_end_offset < segment.base_offset
+        log.read_only or active is None or not entries or active.config is not config
+        or log.append_end() < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)
@@ -428,6 +674,7 @@ cdef Tail new_tail(LogState log):
     tail.plain = type(active.file) is LogFile
     tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms
     tail.appended_ms = -1
-    tail.flush_messages = config.flush_messages
+    tail.flush_messages, tail.flush_ms, tail.flush_bytes = (
+        config.flush_messages, config.flush_ms, config.klog_flush_bytes)
     tail.epoch = entries[len(entries) - 1][0]
     return tail

@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from klog.arguments import INT_MAX, file_name, flag, function, having, instance, optional_whole, text, whole
@@ -28,19 +28,16 @@ from klog.errors import (
     ForkedHandle,
     ReadOnly,
     RecordBatchTooLarge,
-    RecordTooLarge,
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log._core import AppendInfo, append_batches
+from klog.log._core import AppendInfo, EncodedGroups, append, append_batches, append_group, grouped, timed
 from klog.log.directory import checkpoint, cleaner_offsets, gaps, lifecycle
 from klog.log.load.loader import (
     Policy,
     new_segment,
 )
 from klog.log.options import (
-    NO_BOUND,
-    AppendPolicy,
     Compression,
     Durability,
     Options,
@@ -60,9 +57,10 @@ from klog.log.state.producer_expiry import expire_producers_regularly
 from klog.log.state.segments import check_reached
 from klog.log.view import LogView
 from klog.log.write import failures, flush, truncate
-from klog.log.write._commit import CommitQueue, SyncLock, Ticket
+from klog.log.write._append_policy import AppendPolicy
+from klog.log.write._commit import CommitQueue, SyncLock
 from klog.log.write.append_batches import Origin, Pending
-from klog.record import BatchGroup, Encoder, Records
+from klog.record import BatchGroup, Records
 from klog.scheduler import Task
 from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
@@ -75,8 +73,6 @@ if TYPE_CHECKING:
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
-GROUP_BYTES = 8 << 20
-_TIMESTAMP_LOW, _TIMESTAMP_HIGH = -(2**63), 2**63 - 1
 
 
 class Log(LogView):
@@ -87,7 +83,7 @@ class Log(LogView):
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
-        self._append_policy = AppendPolicy.of(options.config)
+        self._append_policy = AppendPolicy(options.config)
         self._offline = None
         self._marked_for_deletion = False
         self._owner: Any = None  # keeps checkpoints and locks: standalone._Owner, or a log.dir of the manager
@@ -100,7 +96,6 @@ class Log(LogView):
         self._handlers_closed = False
         self._sync_lock = SyncLock()
         self._cleaning = CleaningState(options.cleanings)
-        self._applied: list[Pending] = []  # effects of the running commit on producers
         self._claim = None if options.read_only else Claim(directory)
         try:
             if self._claim is not None:
@@ -224,12 +219,7 @@ class Log(LogView):
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
         """
-        info: AppendInfo | None = None
-        for group, now in self._groups(records, compression):
-            appended = self._append_group(group, now)
-            info = appended if info is None else info.joined(appended)
-        self._options.scheduler.run_due()
-        return self._nothing() if info is None else info
+        return append(self, records, compression)
 
     async def append_async(self, records: Records, *, compression: Compression = None) -> AppendInfo:
         """append() for asyncio: with durability="sync" other tasks run during the fdatasync, and tasks that append
@@ -250,20 +240,15 @@ class Log(LogView):
         end = self._log_end_offset
         return AppendInfo(end, end - 1, 0, -1, -1)
 
-    def _groups(self, records: Records, compression: Compression) -> Iterator[tuple[BatchGroup, int]]:
-        """Encode records. Yields groups, each to be appended atomically, with the time of their encoding."""
-        self._check_writable()
-        now = self.clock.wall_ms()
+    @staticmethod
+    def _prepared(records: Records) -> tuple[Records, bool]:
+        """The records for an encoder, and whether all are in memory, so that they are appended atomically."""
         whole = is_whole(records)
         if not whole:
             check_records(records)
         if isinstance(records, LogReader):
             records = iter(records)  # in its Arrow form header keys are text
-        encoder = self._encoder(records, compression, now)
-        while (group := self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)) is not None:
-            yield group, now
-            now = self.clock.wall_ms()  # a generator may take hours
-            encoder.set_times(**self._times(now))
+        return records, whole
 
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
@@ -289,59 +274,19 @@ class Log(LogView):
 
     def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
         """Encode a non-empty list as one group. Returns the arguments of _append_group."""
-        self._check_writable()
-        now = self.clock.wall_ms()
-        group = self._next_group(self._encoder(records, compression, now), NO_BOUND)
-        assert group is not None
-        return group, now
+        return next(EncodedGroups(self, records, compression))
 
     def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
         """Append an encoded group atomically."""
-        if self._commits is not None:
-            self._check_writable()
-            return self._commits.through(self, Ticket(group, now))
-        with self._lock:
-            self._lock.begins(self, "an append")
-            self._check_writable()
-            return self._append_group_locked(group, now)
+        return append_group(self, group, now)
 
     @property
     def _append_end(self) -> int:
         """The offset of the next append: the log end or, in a commit, the end of what it has written."""
         return self._log_end_offset if self._written_end < 0 else self._written_end
 
-    def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
-        """The next group of the encoder. Its bound is the smaller of two; the error names the one that was exceeded."""
-        try:
-            return encoder.next_group(bytes_max)
-        except RecordTooLarge as error:
-            if self._config.segment_size >= self._config.max_message_bytes:
-                raise
-            raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
-
-    def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
-        policy = self._append_policy
-        return Encoder(
-            records,
-            compression=policy.compression if compression is None else compression,
-            batch_bytes_max=policy.batch_bytes_max,
-            message_bytes_max=policy.message_bytes_max,
-            key_required=policy.key_required,
-            **self._times(now),
-        )
-
-    def _times(self, now: int) -> dict[str, int]:
-        """The timestamp arguments of an encoder."""
-        policy = self._append_policy
-        return {
-            "timestamp_default": now,
-            "timestamp_min": _TIMESTAMP_LOW if policy.stamps else now - policy.before_max_ms,
-            "timestamp_max": _TIMESTAMP_HIGH if policy.stamps else now + policy.after_max_ms,
-            "log_append_time": now if policy.stamps else -1,
-        }
-
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
-        """Assign offsets to a group and write it atomically. Rolls if a segment is full."""
+        """The full path of _append_group: assign offsets, and write all or nothing. Rolls if a segment is full."""
         first = self._append_end
         check_reached(self.name, self._segments[-1], first)
         epoch = self._epochs.latest
@@ -350,9 +295,7 @@ class Log(LogView):
             self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
-        if self._append_policy.stamps and (appended := self.clock.wall_ms()) != now:
-            now = appended  # as in Kafka the time of the append counts, not that of the encoding
-            group.stamp(now)
+        now = timed(self, group, now)
         before, savepoint = self._segments, self._savepoint_locked()
         try:
             self._write_locked(group, now)
@@ -365,16 +308,7 @@ class Log(LogView):
         self._metrics.bytes_in += group.nbytes
         if self._written_end < 0:
             flush.flush_if_due_locked(self, now)
-        return AppendInfo(
-            first,
-            self._append_end - 1,
-            group.count,
-            group.max_timestamp,
-            now if self._append_policy.stamps else -1,
-            log_start_offset=self._log_start_offset,
-            valid_bytes=group.nbytes,
-            last_leader_epoch=epoch,
-        )
+        return grouped(self, group, now)
 
     def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
         """Move the end after an append: the log end or, in a commit, the end of what it has written."""
@@ -960,7 +894,7 @@ class Log(LogView):
         instance("config", config, LogConfig, "a klog.LogConfig")
         with self._lock:
             self._lock.begins(self, "a change of configuration")
-            self._append_policy = AppendPolicy.of(config)
+            self._append_policy = AppendPolicy(config)
             self._config = self._options.config = config
             self._options.config_known = True
             if self._home is not None:

@@ -1,4 +1,4 @@
-"""The options of opening a log and the policy of appending. Values only, shared by manager, view and log."""
+"""The options of opening a log, and checks of arguments. Values only, shared by manager, view and log."""
 
 from __future__ import annotations
 
@@ -19,39 +19,7 @@ from klog.scheduler import Scheduler
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval
 Compression = str | tuple[str, int] | None
-BATCH_BYTES = 256 << 10
 NO_BOUND = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class AppendPolicy:
-    """The settings of a configuration that appends need, computed once. stamps: is the timestamp the append time?"""
-
-    compression: Compression
-    batch_bytes_max: int
-    message_bytes_max: int
-    before_max_ms: int
-    after_max_ms: int
-    stamps: bool
-    key_required: bool
-
-    @classmethod
-    def of(cls, config: LogConfig) -> AppendPolicy:
-        """The append policy of a topic's configuration."""
-        kind: str = config.compression_type
-        compression: Compression = "none"
-        if kind not in ("producer", "uncompressed"):
-            compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
-        message_bytes_max = min(config.max_message_bytes, config.segment_size)
-        return cls(
-            compression,
-            min(BATCH_BYTES, message_bytes_max),
-            message_bytes_max,
-            min(config.message_timestamp_before_max_ms, NO_BOUND),
-            min(config.message_timestamp_after_max_ms, NO_BOUND),
-            config.message_timestamp_type == "LogAppendTime",
-            config.compacts,
-        )
 
 
 def check_choices(recovery: str, durability: str) -> None:

@@ -21,6 +21,8 @@ cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts fr
     cdef size_t table_capacity          # of batches, in bytes
 
     cdef int own(self, arena_t *out, arena_t *table) except -1
+    cdef int number(self, int64_t first_offset, int32_t leader_epoch) except -1
+    cdef int set_append_time(self, int64_t log_append_time) except -1
 
 
 cdef class RecordInput:
@@ -86,6 +88,11 @@ cdef class Encoder:
     cdef bint key_required
     cdef bint busy
 
+    cdef int begin(self, object records, int codec, object level, int64_t batch_bytes_max, int64_t message_bytes_max,
+                   bint key_required) except -1
+    cdef void use_times(self, int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max,
+                        int64_t log_append_time) noexcept
+    cdef BatchGroup take_group(self, int64_t bytes_max)
     cdef int64_t record_timestamp(self) except? -2
     cdef int build(self, arena_t *out, kl_batch_t *b) except -1
     cdef int build_rows(self, arena_t *out, arena_t *table, int64_t bytes_max) except -1

@@ -536,35 +536,39 @@ cdef class BatchGroup(BatchTable):
 
     def assign(self, first_offset, leader_epoch):
         """Give the group's first record first_offset, and set the leader epoch; no checksum changes."""
+        self.number(long_of("first_offset", first_offset),
+                    <int32_t>whole_of("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX))
+
+    cdef int number(self, int64_t first_offset, int32_t leader_epoch) except -1:
         cdef Py_ssize_t i
         cdef kl_batch_t *b
-        cdef int64_t first = long_of("first_offset", first_offset)
-        cdef int32_t epoch = <int32_t>whole_of("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
-        if first < 0 or first > INT64_MAX - self.count:
-            raise ValueError(f"first_offset={first}: {self.count} offsets from {first_offset} on do not fit into 63 bits")
+        if first_offset < 0 or first_offset > INT64_MAX - self.count:
+            raise ValueError(
+                f"first_offset={first_offset}: {self.count} offsets from {first_offset} on do not fit into 63 bits")
         for i in range(self.n):
             b = &self.batches[i]
-            b.base_offset += first - self.first_offset
-            b.leader_epoch = epoch
+            b.base_offset += first_offset - self.first_offset
+            b.leader_epoch = leader_epoch
             kl_batch_header_store(self.bytes_at + b.position, b)
-        self.first_offset = first
+        self.first_offset = first_offset
+        return 0
 
-    def stamp(self, log_append_time):
+    cdef int set_append_time(self, int64_t log_append_time) except -1:
         """Set the append time of all records, in place of the producers' timestamps. The checksums cover it and are
         computed again."""
         cdef Py_ssize_t i
         cdef kl_batch_t *b
-        cdef int64_t stamp = long_of("log_append_time", log_append_time)
-        if stamp < 0:
+        if log_append_time < 0:
             raise ValueError(f"log_append_time={log_append_time}: must not be negative")
         for i in range(self.n):
             b = &self.batches[i]
             b.attributes |= KL_ATTR_LOG_APPEND_TIME
-            b.max_timestamp = stamp
+            b.max_timestamp = log_append_time
             kl_batch_header_store(self.bytes_at + b.position, b)
             b.crc = kl_batch_crc(self.bytes_at + b.position, b.size)
             kl_batch_header_store(self.bytes_at + b.position, b)
-        self.max_timestamp = stamp
+        self.max_timestamp = log_append_time
+        return 0
 
 
 def join_groups(list groups not None):
@@ -620,32 +624,43 @@ cdef class Encoder:
         self, records, *, compression=None, batch_bytes_max, message_bytes_max, timestamp_default, timestamp_min,
         timestamp_max, log_append_time=-1, key_required=False,
     ):
-        self.codec, self.level = parse_compression(compression)
+        codec, level = parse_compression(compression)
+        self.begin(records, codec, level, long_of("batch_bytes_max", batch_bytes_max),
+                   long_of("message_bytes_max", message_bytes_max), flag_of("key_required", key_required))
+        self.use_times(long_of("timestamp_default", timestamp_default), long_of("timestamp_min", timestamp_min),
+                       long_of("timestamp_max", timestamp_max), long_of("log_append_time", log_append_time))
+
+    cdef int begin(self, object records, int codec, object level, int64_t batch_bytes_max, int64_t message_bytes_max,
+                   bint key_required) except -1:
+        """The body of __init__; use_times() follows."""
+        self.codec, self.level = codec, level
         if takes_arrow(records):
             self.source = RowSource(records)
         else:
             self.records = RecordInput(records)
-        self.batch_bytes_max = long_of("batch_bytes_max", batch_bytes_max)
-        self.message_bytes_max = min(long_of("message_bytes_max", message_bytes_max), <int64_t>INT32_MAX)
-        self.key_required = flag_of("key_required", key_required)
-        self.rules.batch_bytes_max = self.batch_bytes_max
-        self.rules.message_bytes_max = self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX
-        self.rules.key_required = self.key_required
-        self.set_times(timestamp_default, timestamp_min, timestamp_max, log_append_time)
+        self.batch_bytes_max = batch_bytes_max
+        self.message_bytes_max = min(message_bytes_max, <int64_t>INT32_MAX)
+        self.key_required = key_required
+        self.rules.batch_bytes_max = batch_bytes_max
+        self.rules.message_bytes_max = self.message_bytes_max if codec == 0 else <int64_t>INT32_MAX
+        self.rules.key_required = key_required
+        return 0
 
-    def set_times(self, timestamp_default, timestamp_min, timestamp_max, log_append_time=-1):
+    cdef void use_times(self, int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max,
+                        int64_t log_append_time) noexcept:
         """Set the times for records that have not been read yet."""
-        self.timestamp_default = long_of("timestamp_default", timestamp_default)
-        self.timestamp_min = long_of("timestamp_min", timestamp_min)
-        self.timestamp_max = long_of("timestamp_max", timestamp_max)
-        self.log_append_time = long_of("log_append_time", log_append_time)
-        self.rules.timestamp_default = self.timestamp_default
-        self.rules.timestamp_min = self.timestamp_min if self.log_append_time < 0 else INT64_MIN
-        self.rules.timestamp_max = self.timestamp_max if self.log_append_time < 0 else INT64_MAX
+        self.timestamp_default = self.rules.timestamp_default = timestamp_default
+        self.timestamp_min = timestamp_min
+        self.timestamp_max = timestamp_max
+        self.log_append_time = log_append_time
+        self.rules.timestamp_min = timestamp_min if log_append_time < 0 else INT64_MIN
+        self.rules.timestamp_max = timestamp_max if log_append_time < 0 else INT64_MAX
 
     def next_group(self, bytes_max):
         """Return the next batches, about bytes_max bytes but at least one batch; None at the end of the records."""
-        cdef int64_t limit = long_of("bytes_max", bytes_max)
+        return self.take_group(long_of("bytes_max", bytes_max))
+
+    cdef BatchGroup take_group(self, int64_t bytes_max):
         cdef BatchGroup group
         cdef arena_t out, table
         cdef kl_batch_t header
@@ -659,7 +674,7 @@ cdef class Encoder:
         group = BatchGroup.__new__(BatchGroup)
         try:
             if self.source is not None:
-                self.build_rows(&out, &table, limit)
+                self.build_rows(&out, &table, bytes_max)
             else:
                 while self.records.loaded or self.records.advance():
                     header.base_offset = group.count
@@ -667,7 +682,7 @@ cdef class Encoder:
                     reserve(&table, sizeof(kl_batch_t))
                     list_batch(&table, &header)
                     group.count += header.count
-                    if <int64_t>out.size >= limit:
+                    if <int64_t>out.size >= bytes_max:
                         break
             group.own(&out, &table)
         except BaseException:

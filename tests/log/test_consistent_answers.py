@@ -20,6 +20,7 @@ from klog.disk import RealFiles, os_error
 from klog.disk._io import LogFile
 from klog.record import encode
 from klog.segment import Segment
+from tests.support.failing_files import FailingFiles
 from tests.support.logs import NOW
 from tests.support.patience import PATIENCE
 from tests.support.steps import at_step
@@ -119,29 +120,42 @@ def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str
     assert number > 3
 
 
-class InFlight:
-    """Appends of other threads stop once they have written, until they are released, or made to fail."""
+class InFlight(FailingFiles):
+    """Appends of other threads stop in the middle, until they are released, or made to fail.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast: they stop in the write, the only step of the fast path. Else they take the full path, because of a listener,
+    and stop after the write, when the segment has changed and the log end has not.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+        super().__init__()
+        self.fast = fast
         self.fails = False
         self._written, self._go_on = threading.Semaphore(0), threading.Semaphore(0)
-        self._plain = Segment.append
-        flight = self
+        if not fast:
+            plain = Segment.append
 
-        def append(segment: Segment, *args: Any) -> None:
-            flight._append(segment, *args)
+            def append(segment: Segment, *args: Any) -> None:
+                plain(segment, *args)
+                self.stop(segment.path)
 
-        monkeypatch.setattr(Segment, "append", append)
+            monkeypatch.setattr(Segment, "append", append)
 
-    def _append(self, segment: Segment, *args: Any) -> None:
-        self._plain(segment, *args)
+    def check(self, what: str, path: str) -> None:
+        super().check(what, path)
+        if what == "write" and self.fast:
+            self.stop(path)
+
+    def stop(self, path: str) -> None:
         if threading.current_thread() is not threading.main_thread():
             self._written.release()
             assert self._go_on.acquire(timeout=PATIENCE)
             if self.fails:
-                raise os_error(errno.ENOSPC, segment.path)
+                raise os_error(errno.ENOSPC, path)
 
     def begin(self, log: klog.Log) -> None:
+        if not self.fast:
+            log.set_offsets_listener(lambda offset: None)
         self._thread = threading.Thread(target=lambda: late(log, self.fails), daemon=True)
         self._thread.start()
         assert self._written.acquire(timeout=PATIENCE)
@@ -156,9 +170,9 @@ def late(log: klog.Log, fails: bool = False) -> None:
         log.append([(b"late", b"v" * 50, NOW + 200)])
 
 
-@pytest.fixture
-def in_flight(monkeypatch: pytest.MonkeyPatch) -> InFlight:
-    return InFlight(monkeypatch)
+@pytest.fixture(params=[False, True], ids=["full", "fast"])
+def in_flight(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> InFlight:
+    return InFlight(monkeypatch, request.param)
 
 
 @pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
@@ -170,7 +184,7 @@ def test_an_append_that_begins_during_a_call_hides_nothing(
     ask = QUESTIONS[question]
     number, came = 0, True
     while came:
-        with made(tmp_path, number, segment_bytes) as log:
+        with made(tmp_path, number, segment_bytes, files=in_flight) as log:
             log.delete_records(3)
             right = ask(log)
             came, answer = at_step(number, lambda log=log: in_flight.begin(log), lambda log=log: ask(log))
@@ -198,7 +212,7 @@ def test_an_append_counts_when_it_completes(
         add(log, 7, (b"later", 70))
         right.append(ask(log))
     while came:
-        with made(tmp_path, number + 1, segment_bytes) as log:
+        with made(tmp_path, number + 1, segment_bytes, files=in_flight) as log:
             in_flight.begin(log)
 
             def finish(log: klog.Log = log) -> None:

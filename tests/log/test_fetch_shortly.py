@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from klog.record import decode, encode
 from tests.support.batches import NOW, marker, transactional
 from tests.support.damage import flip
 from tests.support.faulty_io import FaultyIo
+from tests.support.frames import frames_of
 
 CONFIG = {"segment.bytes": 40_000, "index.interval.bytes": 500, "segment.index.bytes": 4096}
 ISOLATIONS: list[Isolation] = ["log_end", "high_watermark", "read_committed"]
@@ -153,19 +152,10 @@ def test_places_are_forgotten_when_bytes_move(tmp_path: Path, how: str, end: int
 
 def counted(io: FaultyIo, log: klog.Log, offset: int, max_bytes: int) -> tuple[int, int, FetchData]:
     """(reads, Python frames) of a fetch."""
-    frames = 0
-
-    def entered(_frame: FrameType, event: str, _what: object) -> None:
-        nonlocal frames
-        frames += event == "call"
-
+    found: list[FetchData] = []
     before = io.calls("pread") + io.calls("preadv2")
-    sys.setprofile(entered)
-    try:
-        found = log.fetch(offset, max_bytes)
-    finally:
-        sys.setprofile(None)
-    return io.calls("pread") + io.calls("preadv2") - before, frames, found
+    frames = frames_of(lambda: found.append(log.fetch(offset, max_bytes))).total()
+    return io.calls("pread") + io.calls("preadv2") - before, frames, found[0]
 
 
 @pytest.mark.parametrize("size", [100, 4000, 16_000])

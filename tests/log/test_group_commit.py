@@ -275,22 +275,25 @@ def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, f
         assert io.calls("fdatasync") - before == failing
 
 
-def test_a_failed_group_leaves_producers_and_transactions_as_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epochs", [(4, 5, 6), (None, None, None)], ids=["new epochs", "the same epoch"])
+def test_a_failed_group_leaves_producers_and_transactions_as_they_were(
+    tmp_path: Path, epochs: tuple[int | None, ...]
+) -> None:
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
         log.append_batches(produced(7, 0, 0))
         log.append_batches(transactional(9, 0, 0))
-        before, stable, epochs = log.producers, log.last_stable_offset, log.leader_epochs
+        before, stable, known = log.producers, log.last_stable_offset, log.leader_epochs
         io.rule("fdatasync", error=errno.EIO)
         tickets = [
-            Ticket(action=lambda: log_append(log, produced(7, 0, 1), 4)),
-            Ticket(action=lambda: log_append(log, transactional(9, 0, 1), 5)),
-            Ticket(action=lambda: log_append(log, produced(7, 0, 2), 6)),
+            Ticket(action=lambda: log_append(log, produced(7, 0, 1), epochs[0])),
+            Ticket(action=lambda: log_append(log, transactional(9, 0, 1), epochs[1])),
+            Ticket(action=lambda: log_append(log, produced(7, 0, 2), epochs[2])),
         ]
         with log._lock:
             commit_locked(log, tickets)
         assert [type(ticket.error) for ticket in tickets] == [OSError] * 3
-        assert log.producers == before and log.last_stable_offset == stable and log.leader_epochs == epochs
+        assert log.producers == before and log.last_stable_offset == stable and log.leader_epochs == known
         assert log.log_end_offset == 2 and log.metrics()["MessagesInPerSec"] == 2
         log.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from klog.disk import RealFiles
 from klog.errors import CorruptSnapshot, InvalidProducerEpoch, OutOfOrderSequence
-from klog.log.state.producer_entry import ProducerState
+from klog.log.state.producer_state import ProducerState
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, format_snapshot, parse_snapshot
 from tests.log.test_producer_state import DAY, NOW, OTHER, PID, data, mark, unstable, write

@@ -416,17 +416,3 @@ def test_encode_without_timestamps() -> None:
 def test_encode_timestamp_type() -> None:
     with pytest.raises(ValueError, match="CREATE_TIME or LOG_APPEND_TIME"):
         encode([(b"k", b"v")], timestamp_type=TimestampType.NO_TIMESTAMP)
-
-
-def test_append_sets_the_timestamp_of_a_group() -> None:
-    """LogAppendTime, with matching checksums."""
-    group = encoder([(None, b"1", 5), (None, b"2", -1)] * 50, batch_bytes_max=200).next_group(1 << 20)
-    assert group is not None and len(list(decode(group))) > 2
-    group.assign(7, 3)
-    group.stamp(123)
-    batches = list(decode(group))  # checks the checksums
-    assert {batch.max_timestamp for batch in batches} == {group.max_timestamp} == {123}
-    assert {record.timestamp for batch in batches for record in batch} == {123}
-    assert batches[0].base_offset == 7 and batches[0].leader_epoch == 3
-    with pytest.raises(ValueError, match="must not be negative"):
-        group.stamp(-1)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from klog.disk import AlignedBuffer, LogFile, read_parts
 from klog.errors import CorruptBatch
+from klog.log.state._producer_entry import BATCHES_KEPT
 from klog.log.state.leader_epochs import LeaderEpochCache
-from klog.log.state.producer_entry import BATCHES_KEPT
 from klog.log.state.producers import Producers
 from klog.record import decode
 from klog.segment import AbortedTransaction, Header

@@ -21,8 +21,8 @@ from klog.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
+from klog.log.state._producer_entry import DataBatch, ProducerEntry
 from klog.log.state.high_watermark_rules import OffsetMetadata
-from klog.log.state.producer_entry import DataBatch, ProducerEntry
 from klog.log.state.transactions import CompletedTransaction, Transaction
 
 _log = logging.getLogger("klog.log")

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Collection, Mapping
 
 from klog.errors import CorruptSnapshot
+from klog.log.state._producer_entry import DataBatch, ProducerEntry, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
-from klog.log.state.producer_entry import DataBatch, ProducerEntry, ProducerState, last_sequence_of
+from klog.log.state.producer_state import ProducerState
 from klog.log.state.snapshots import Snapshots
 from klog.log.state.transactions import CompletedTransaction, Transaction, Transactions
 from klog.segment import AbortedTransaction

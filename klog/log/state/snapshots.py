@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping
 from klog.codec import crc32c
 from klog.disk import Files, read_whole
 from klog.errors import CorruptSnapshot
-from klog.log.state.producer_entry import ProducerState
+from klog.log.state.producer_state import ProducerState
 from klog.segment import names
 
 _log = logging.getLogger("klog.log")

@@ -136,6 +136,11 @@ class Transactions:
         return completed.last_offset + 1
 
     @property
+    def has_unreplicated(self) -> bool:
+        """Is there a transaction whose marker is not below the high watermark yet?"""
+        return self._unreplicated.eldest() is not None
+
+    @property
     def first_undecided(self) -> Transaction | None:
         """The oldest ongoing transaction."""
         return self._ongoing.least()

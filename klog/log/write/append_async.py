@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klog.config.table import LONG_MAX
-from klog.log._core import AppendInfo
+from klog.log._core import AppendInfo, EncodedGroups
 from klog.log.options import Compression
 from klog.log.write._commit import Ticket
 from klog.record import Records
@@ -28,7 +28,7 @@ async def append_async(log: Log, records: Records, compression: Compression) -> 
         return log.append(records, compression=compression)
     loop = asyncio.get_running_loop()
     info: AppendInfo | None = None
-    for group, now in log._groups(records, compression):
+    for group, now in EncodedGroups(log, records, compression):
         appended = await commits.submit(log, Ticket(group, now), loop)
         info = appended if info is None else info.joined(appended)
     log._options.scheduler.run_due()

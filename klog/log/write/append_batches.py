@@ -16,7 +16,7 @@ the batch stays, the log is offline and the last stable offset does not move. Th
 In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
 append begins at `_append_end`, where the last one ended, and no other thread sees that.
 
-A1 to A3 are in _append, with a fast path for batches that need only A8 and A10. This module is the full path.
+A1 to A3 are in _core, with a fast path for batches that need only A7 to A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
@@ -33,9 +33,9 @@ from klog.errors import (
 )
 from klog.log._core import AppendInfo, followed, led
 from klog.log.load.overflow import RELATIVE_OFFSET_MAX
+from klog.log.state._producer_entry import DataBatch, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
-from klog.log.state.producer_entry import DataBatch, last_sequence_of
 from klog.log.state.segments import check_reached
 from klog.log.state.transactions import CompletedTransaction
 from klog.log.write.flush import flush_if_due_locked

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, ReentrantCall, StorageOffline
-from klog.log._core import AppendInfo
+from klog.log._core import AppendInfo, append_group_locked
 from klog.log.write._commit import Ticket, publish
 from klog.log.write.append_batches import take_back_epochs
 from klog.log.write.flush import flush_if_due_locked
@@ -125,9 +125,8 @@ def _write(log: Log, tickets: list[Ticket], infos: list[AppendInfo | None]) -> N
         for ticket in run:
             at += 1
             try:
-                log._check_writable()
                 if ticket.group is not None:
-                    infos[at - 1] = log._append_group_locked(ticket.group, ticket.now)
+                    infos[at - 1] = append_group_locked(log, ticket.group, ticket.now)
                 else:
                     infos[at - 1] = ticket.action()
             except ReentrantCall:  # raised by a signal handler during this append: not an error of a ticket
@@ -158,8 +157,7 @@ def _write_joined(log: Log, run: list[Ticket]) -> list[AppendInfo]:
     """Append a run with one write. Returns an empty list if that failed: then each ticket is to be appended alone."""
     joined = join_groups([ticket.group for ticket in run])
     try:
-        log._check_writable()
-        whole = log._append_group_locked(joined, max(ticket.now for ticket in run))
+        whole = append_group_locked(log, joined, max(ticket.now for ticket in run))
     except OSError:
         if log._offline is not None:
             raise

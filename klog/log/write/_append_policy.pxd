@@ -1,0 +1,19 @@
+from libc.stdint cimport int64_t
+
+from klog.record._builder cimport BatchGroup, Encoder
+
+
+cdef class AppendPolicy:
+    cdef readonly bint stamps
+    cdef int codec
+    cdef object level
+    cdef int64_t batch_bytes_max
+    cdef int64_t message_bytes_max
+    cdef int64_t before_max_ms
+    cdef int64_t after_max_ms
+    cdef bint key_required
+    cdef bint segment_limits            # segment.bytes is below max.message.bytes
+
+    cdef Encoder encoder(self, object records, object compression, int64_t now)
+    cdef void use_time(self, Encoder encoder, int64_t now) noexcept
+    cdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max)
