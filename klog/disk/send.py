@@ -44,7 +44,7 @@ def send_slice(target: HasFileno, file: LogFile, position: int, size: int, count
 
     A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError if the file ends before the slice.
     """
-    if not tls.encrypts(target):
+    if type(target) is socket.socket or not tls.encrypts(target):
         return _send.send_slice(target, file, position, size, counts)
     sent = 0
     try:

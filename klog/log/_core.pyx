@@ -26,6 +26,7 @@ from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
+from klog.segment._state cimport SegmentState
 
 from functools import partial
 
@@ -497,7 +498,7 @@ cdef class Tail:
     cdef object config
     cdef object entries
     cdef object producers
-    cdef object segment
+    cdef SegmentState segment
     cdef object active
     cdef LogFile file
     cdef IndexPair index
@@ -583,7 +584,7 @@ cdef class Tail:
                  int64_t now) except -1:
         """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted: all
         objects are made before, and the producers have entries."""
-        cdef object after = next_offset, end = size + batches.nbytes, time = now
+        cdef object after = next_offset, time = now
         cdef dict known = self.producers.entries
         if entries is not None and log._written_end >= 0:
             log._applied.append(ReplacedEntries(known, entries))
@@ -599,8 +600,8 @@ cdef class Tail:
             log._undo_locked(self.segments, self.segment.savepoint(), error)
             raise
         self.index.add(batches, 0, <int32_t>batches.n, size)
-        self.segment.next_offset = after
-        self.segment.size = end
+        self.segment.next_offset = next_offset
+        self.segment.size = size + batches.nbytes
         if now != self.appended_ms:
             self.segment.appended_ms = time
             self.appended_ms = now

@@ -111,7 +111,6 @@ class LogView(LogState):
         self._keeps_metadata = True
         self._directory_mtime = -1  # of a read-only log, for refresh
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}  # of a read-only log, for refresh
-        self._reads_failed = 0  # consecutive failures
         self._forked = False
         self._closed = False
         forks.register(self)

@@ -36,7 +36,7 @@ cdef class FetchState:
     cdef public LogFile _file
     cdef public object _log
     cdef int64_t base_offset
-    cdef int64_t byte
+    cdef readonly int64_t _byte     # of position
 
     def __init__(self, int64_t offset, int64_t high_watermark, last_stable_offset, int64_t log_start_offset,
                  int64_t log_end_offset, position, int64_t size=0, bint first_entry_incomplete=False,
@@ -55,14 +55,14 @@ cdef class FetchState:
 
     @property
     def position(self):
-        return OffsetMetadata(self.offset, self.base_offset, self.byte)
+        return OffsetMetadata(self.offset, self.base_offset, self._byte)
 
     @position.setter
     def position(self, place):
         if place.offset != self.offset:
             raise ValueError(f"position of offset {place.offset}: the slice begins at {self.offset}")
         self.base_offset = place.segment_base_offset
-        self.byte = place.position
+        self._byte = place.position
 
     def __eq__(self, other):
         if type(other) is not type(self):
@@ -82,7 +82,7 @@ cdef tuple what(FetchState it):
     """What two equal results have in common."""
     return (
         it.offset, it.high_watermark, it._last_stable_offset, it.log_start_offset, it.log_end_offset, it.base_offset,
-        it.byte, it.size, it.first_entry_incomplete, it.aborted_transactions, it._file,
+        it._byte, it.size, it.first_entry_incomplete, it.aborted_transactions, it._file,
     )
 
 
@@ -141,7 +141,7 @@ cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t m
     if not slice_shortly(found, log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:
-        (<ReadSampler>home.sampler).probe(found._file, found.byte, found.size)
+        (<ReadSampler>home.sampler).probe(found._file, found._byte, found.size)
         if isolation == "read_committed":
             found.aborted_transactions = log._aborted_of(segments, found)
     if log._generation != generation or log._rewritten != rewritten or log._taken_back != taken_back:
@@ -172,7 +172,7 @@ cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t 
         # An append sets next_offset before size, so that size is the end of the batches below the bound.
         next_offset = bound
         if offset == bound:
-            found.base_offset, found.byte = segment.base_offset, limit
+            found.base_offset, found._byte = segment.base_offset, limit
             return True
     elif offset == bound:
         return False
@@ -220,7 +220,7 @@ cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t 
         next_offset, certain = second, False    # its length may be damaged
         stop = position + first if min_one else position
         found.first_entry_incomplete = not min_one
-    found.base_offset, found.byte, found.size = segment.base_offset, position, stop - position
+    found.base_offset, found._byte, found.size = segment.base_offset, position, stop - position
     if found.size:
         found._file = file
         if next_offset >= 0 and writes:

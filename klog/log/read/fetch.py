@@ -63,7 +63,7 @@ class FetchData(FetchState):
         """
         file, home = self._file, None if self._log is None else self._log._home
         if file is not None and home is not None and home.mappable:
-            view = view_of(file, self.position.position, self.size)
+            view = view_of(file, self._byte, self.size)
             if view is not None and home.mappable:  # check again: close() clears `mappable`, then releases the maps
                 return view
         return self._copy()
@@ -72,13 +72,14 @@ class FetchData(FetchState):
         file = self._file
         if file is None:
             return memoryview(b"")
-        start, size = self.position.position, self.size
+        start, size = self._byte, self.size
         try:
             data = file.read(start, size)
         except OSError as error:
             self._failed(error)
             raise
-        self._read()
+        if self._log is not None:
+            self._log._reads_failed = 0
         if len(data) < size:
             raise CorruptBatch(
                 f"{len(data)} of {size} bytes are left: the log was truncated after the fetch",
@@ -96,7 +97,8 @@ class FetchData(FetchState):
         it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. A place that was
         truncated and written again is not noticed: the new bytes are sent.
         """
-        self._check_start(start)
+        if type(start) is not int or not 0 <= start <= self.size:
+            self._check_start(start)
         return self.send_part(target, start, self.size - start)
 
     async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
@@ -130,21 +132,19 @@ class FetchData(FetchState):
 
     def send_part(self, target: HasFileno, start: int, size: int) -> int:
         """Send `size` bytes from byte `start` on, or as many of them as the target takes. Returns their number."""
-        file = self._file
+        file, log = self._file, self._log
         if type(start) is not int or type(size) is not int or start < 0 or not 0 <= size <= self.size - start:
             self._check_part(start, size)
         if file is None or size == 0:
             check_target(target)
             return 0
         try:
-            sent = send_slice(
-                target, file, self.position.position + start, size, None if self._log is None else self._log._sends
-            )
+            sent = send_slice(target, file, self._byte + start, size, None if log is None else log._sends)
         except EOFError as error:
             cut = CorruptBatch(
                 f"the file ends inside the slice of {self.size} bytes: the log was truncated after the fetch",
                 path=file.path,
-                position=self.position.position,
+                position=self._byte,
                 offset=self.offset,
             )
             cut.sent = error.sent  # type: ignore[attr-defined]
@@ -153,8 +153,8 @@ class FetchData(FetchState):
             if error.filename == file.path:  # an error of the target has no file name
                 self._failed(error)
             raise
-        if sent:
-            self._read()
+        if sent and log is not None:
+            log._reads_failed = 0
         return sent
 
     def _check_part(self, start: int, size: int) -> None:
@@ -166,10 +166,6 @@ class FetchData(FetchState):
         """F20: the disk failed to read. Several failures in a row take the log offline."""
         if self._log is not None:
             self._log._read_failed(error)
-
-    def _read(self) -> None:
-        if self._log is not None:
-            self._log._reads_failed = 0
 
 
 def note_sent(error: BaseException, sent: int) -> None:

@@ -35,6 +35,7 @@ cdef class LogState:
     cdef public int64_t _generation     # counts changes other than appends
     cdef public int64_t _rewritten      # counts changes of bytes below the log end, also possible ones
     cdef public int64_t _taken_back     # counts removals of bytes beyond the log end, where a reader may have looked
+    cdef public int64_t _reads_failed   # consecutive failures
     cdef public FetchPositions _fetch_positions
 
     cdef int64_t append_end(self) noexcept

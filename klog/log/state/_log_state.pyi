@@ -49,4 +49,5 @@ class LogState:
     _generation: int
     _rewritten: int
     _taken_back: int
+    _reads_failed: int
     _fetch_positions: FetchPositions
