@@ -1,0 +1,3 @@
+class DirectoryPass:
+    path: str
+    def __init__(self, path: str) -> None: ...

@@ -1,0 +1,10 @@
+class Listing:
+    directory: str
+    logs: list[int]
+    indexes: list[int]
+    time_indexes: list[int]
+    txn_indexes: list[int]
+    snapshots: list[int]
+    unfinished: list[str]
+    foreign_logs: list[str]
+    def __init__(self, directory: str) -> None: ...
