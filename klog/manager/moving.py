@@ -74,7 +74,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
     key = topic, partition
     log = manager.log(topic, partition)
     with manager._lock:
-        source = manager._locate(topic, partition)
+        source, _ = manager._locate(topic, partition)
         if source is target:
             return
         if key in manager._moves:

@@ -194,11 +194,12 @@ def read_topic_id(directory: str) -> uuid.UUID | None:
     return None
 
 
-def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
-    """Raise InconsistentTopicId if partition.metadata has another topic id."""
+def check_topic_id(path: str, wanted: uuid.UUID | None) -> bool:
+    """Raise InconsistentTopicId if partition.metadata has another topic id. Returns whether it has this one."""
     stored = None if wanted is None else read_topic_id(path)
     if wanted is not None and stored is not None and stored != wanted:
         raise InconsistentTopicId(
             f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
             f"the topic was created again, or the directory belongs to another cluster"
         )
+    return stored is not None
