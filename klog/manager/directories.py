@@ -135,10 +135,10 @@ class LogDirectory:
             for entry in sorted(found, key=lambda entry: entry.name):
                 if not entry.is_dir(follow_symlinks=False) or entry.name == REMOTE_INDEX_CACHE:
                     continue
-                parsed, suffixed = parse_directory_name(entry.name), parse_suffixed_name(entry.name)
+                parsed = parse_directory_name(entry.name)
                 if parsed is not None:
                     live[parsed] = entry.name
-                elif suffixed is not None:
+                elif (suffixed := parse_suffixed_name(entry.name)) is not None:
                     suffixed_names[entry.name] = suffixed
                 else:
                     foreign.append(entry.name)

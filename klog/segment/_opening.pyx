@@ -237,10 +237,11 @@ cdef bint walk(Tail *tail, const Index *offsets, const Index *times) noexcept no
 
 cdef bint youngest_before(Tail *tail, const Index *offsets, int64_t stop, int64_t offset,
                           int64_t timestamp) noexcept nogil:
-    """Has the batch of this offset, which begins before byte `stop`, this timestamp? The index leads to it."""
+    """Has the batch of this offset, which begins before byte `stop`, this timestamp? Walks there from the index entry
+    below the offset, as locate() does."""
     cdef kl_batch_t b
     cdef int32_t entries = <int32_t>(offsets.size // KL_OFFSET_ENTRY)
-    cdef int32_t slot = kl_offset_index_floor(offsets.data, entries, <int32_t>(offset - tail.base_offset))
+    cdef int32_t slot = kl_offset_index_floor(offsets.data, entries, <int32_t>(offset - tail.base_offset) - 1)
     cdef int64_t at = kl_load_u32(offsets.data + slot * KL_OFFSET_ENTRY + 4) if slot >= 0 else 0
     cdef int64_t before = tail.base_offset
     while at < stop and header(tail, at, &b) and b.base_offset >= before:

@@ -5,6 +5,7 @@
     .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is intact
     .deleted   marked for deletion: unlinked, but renamed back if the .swap that had replaced it is dropped
     .tmp       a replacement of a small file that still has its old content: unlinked
+    klog-future.json   the note of a move between log.dirs: unlinked once the copy has its final name
 
   O1  a .swap is dropped only if other segments hold every offset at which it has a batch. Originals marked for deletion
       are renamed back for that. If they are gone, an intact .swap is finished, and for a damaged one "strict" refuses
@@ -26,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from klog.disk import Files
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
+from klog.log.directory.partition_names import parse_directory_name
 from klog.log.load.inputs import Policy
 from klog.segment import HeaderWalk, Scan, names, scan_checked, scan_headers
 
@@ -49,17 +51,22 @@ def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable
     ]
     cleaned = [name for name in unfinished if name.endswith(names.CLEANED)]
     temporary = [name for name in unfinished if names.is_temporary(name)]
+    notes = [name for name in unfinished if name == names.MOVE_NOTE and _is_live(directory)]
     swaps = [name for name in unfinished if name.endswith(names.SWAP)]
     if swaps:
         _Swaps(directory, files, policy, note, swaps).settle(cleaned)
-    elif not (going or cleaned or temporary):
+    elif not (going or cleaned or temporary or notes):
         return listing
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
-    for name in (*cleaned, *going, *temporary):
+    for name in (*cleaned, *going, *temporary, *notes):
         files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
     return Listing(directory)
+
+
+def _is_live(directory: str) -> bool:
+    return parse_directory_name(os.path.basename(directory)) is not None
 
 
 def _is_directory(path: str) -> bool:

@@ -151,7 +151,6 @@ def producers_at(
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
     producers = Producers(snapshots, expiration_ms=inputs.producer_expiration_ms)
-    producers.clear(log_start)
     for offset in reversed(files.offsets):
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
@@ -162,6 +161,8 @@ def producers_at(
                 _log.warning("event=snapshot_unusable reason=%s", error)
                 if kept:
                     files.delete(offset)
+    else:
+        producers.clear(log_start)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset:
