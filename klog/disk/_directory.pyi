@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class DirectoryPass:
     path: str
-    def __init__(self, path: str) -> None: ...
+    def __new__(cls, path: str) -> DirectoryPass: ...

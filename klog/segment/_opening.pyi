@@ -1,5 +1,7 @@
 from typing import final
 
+NOT_REGULAR: str
+
 @final
 class SettledEnd:
     size: int

@@ -9,7 +9,7 @@
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.errno cimport EINTR, errno as c_errno
+from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy

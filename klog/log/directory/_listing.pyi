@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class Listing:
     directory: str
     logs: list[int]
@@ -7,4 +10,4 @@ class Listing:
     snapshots: list[int]
     unfinished: list[str]
     foreign_logs: list[str]
-    def __init__(self, directory: str) -> None: ...
+    def __new__(cls, directory: str) -> Listing: ...
