@@ -205,7 +205,7 @@ def _headers(log: klog.Log) -> HeaderWalk:
 
 FACTORIES: dict[str, Factory] = {
     "kafka open partitions": lambda tiny, folder: _open(
-        "kafka open partitions", 4 if tiny else 1000, 1, folder, segment_bytes=_SEGMENT_BYTES, goal=3
+        "kafka open partitions", 4 if tiny else 1000, 1, folder, segment_bytes=_SEGMENT_BYTES, goal=4
     ),
     "kafka open segments": lambda tiny, folder: _open(
         "kafka open segments", 1, 10 if tiny else 10_000, folder, segment_bytes=20_000, goal=3

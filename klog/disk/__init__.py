@@ -20,10 +20,11 @@ from klog.disk._lru import Lru
 from klog.disk._residency import ReadSampler
 from klog.disk._send import SendCounts, Target, check_target
 from klog.disk._views import let_go, view_of
-from klog.disk.claim import Claim
+from klog.disk._whole import read_whole
+from klog.disk.claim import Claim, identity_of
 from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
-from klog.disk.files import Files, RealFiles, read_whole
+from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_slice, send_yielding
@@ -57,6 +58,7 @@ __all__ = [
     "cork",
     "directory_lock",
     "failed_sync_in",
+    "identity_of",
     "is_final",
     "is_full",
     "lacks_descriptors",

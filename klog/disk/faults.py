@@ -32,6 +32,7 @@ _PASSING = frozenset(
 )
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+NOT_REGULAR = "not a regular file; move it away, then try again"
 _LOOK = "look into the kernel's log (dmesg)"
 _LET_READ = "let this user read it: owner and mode, and those of the directories above it"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"

@@ -17,9 +17,8 @@ from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
 from klog.disk._sync import sync_file
 from klog.disk._views import begin_cut, end_cut
-from klog.disk.faults import naming_the_next_step, os_error
+from klog.disk.faults import NOT_REGULAR, naming_the_next_step, os_error
 
-_NOT_REGULAR = "not a regular file; move it away, then try again"
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -56,23 +55,6 @@ class Files(Protocol):
         """Remove a file; one that does not exist is not an error."""
 
 
-def read_whole(path: str) -> bytes:
-    """Read a small file whole, without most of the calls that io.open() makes first, and without waiting for the writer
-    of a FIFO. Raises OSError, such as FileNotFoundError."""
-    with naming_the_next_step(path, reading=True):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode):
-            raise os_error(errno.EISDIR, path) if stat.S_ISDIR(mode) else OSError(errno.EINVAL, _NOT_REGULAR, path)
-        pieces = [os.read(fd, 4096)]
-        while len(pieces[-1]) > 0 and (len(pieces) > 1 or len(pieces[0]) == 4096):
-            pieces.append(os.read(fd, 1 << 20))
-        return b"".join(pieces)
-    finally:
-        os.close(fd)
-
-
 class RealFiles:
     """The machine's disk. table: address of the kl_io_t for its calls, 0 for the kernel's own."""
 
@@ -96,7 +78,7 @@ class RealFiles:
             fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.EINVAL, _NOT_REGULAR, path)
+            raise OSError(errno.EINVAL, NOT_REGULAR, path)
         return fd
 
     def fsync(self, file: LogFile) -> None:

@@ -82,7 +82,6 @@ class Log(LogView):
     """
 
     def __init__(self, directory: str, options: Options) -> None:
-        self._pid = os.getpid()
         self._append_policy = AppendPolicy(options.config)
         self._offline = None
         self._marked_for_deletion = False
@@ -96,7 +95,7 @@ class Log(LogView):
         self._handlers_closed = False
         self._sync_lock = SyncLock()
         self._cleaning = CleaningState(options.cleanings)
-        self._claim = None if options.read_only else Claim(directory)
+        self._claim = None if options.read_only else Claim(directory, options.identity)
         try:
             if self._claim is not None:
                 self._claim.take()
@@ -170,9 +169,9 @@ class Log(LogView):
         if active.size == 0 and not os.path.exists(active.path):
             active.activate()
             self._options.files.fsync_dir(self._directory)
-        if not os.path.exists(self._epochs.path):
+        if not self._epochs.stored and not os.path.exists(self._epochs.path):
             self._epochs.flush()
-        if self._options.topic_id is not None:
+        if self._options.topic_id is not None and not self._options.topic_id_stored:
             self._write_metadata(self._options.topic_id)
         self._epochs.scheduler = self._options.scheduler
         if self._options.high_watermark is not None:

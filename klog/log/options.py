@@ -71,6 +71,8 @@ class Options:
     segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
     offsets_listener: Callable[[int], None] | None = None  # called with every new high watermark and the first one
     cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below lowers it
+    identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
+    topic_id_stored: bool = False  # partition.metadata has topic_id
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
 

@@ -262,7 +262,7 @@ def open_standalone(
     log: L | None = None
     try:
         owner = None if read_only else _Owner(path, files)
-        checkpoint.check_topic_id(path, wanted)
+        stored = checkpoint.check_topic_id(path, wanted)
         if clean_shutdown is None:
             clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
         if owner is not None:
@@ -285,6 +285,7 @@ def open_standalone(
                 log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
                 high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
                 topic_id=wanted,
+                topic_id_stored=stored,
                 clock=clock,
                 files=files,
                 handles=HandleCache(),

@@ -87,7 +87,7 @@ class LogView(LogState):
     """The reading half of a Log: its state after the load, and all ways to read it."""
 
     def __init__(self, directory: str, options: Options) -> None:
-        self._pid = os.getpid()
+        self._pid = forks.process_id()
         self._lock = CallLock()
         self._sends = SendCounts()
         self._bell = Bell()  # rung when a reader can read more

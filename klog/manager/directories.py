@@ -14,12 +14,13 @@ import contextlib
 import json
 import logging
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files, failed_sync_in, is_final, naming_the_next_step
+from klog.disk import DirectoryLock, Files, failed_sync_in, identity_of, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint, ReentrantCall
 from klog.locks import OwnLock
 from klog.log.directory import checkpoint, cleaner_offsets
@@ -134,10 +135,10 @@ class LogDirectory:
             for entry in sorted(found, key=lambda entry: entry.name):
                 if not entry.is_dir(follow_symlinks=False) or entry.name == REMOTE_INDEX_CACHE:
                     continue
-                parsed, suffixed = parse_directory_name(entry.name), parse_suffixed_name(entry.name)
+                parsed = parse_directory_name(entry.name)
                 if parsed is not None:
                     live[parsed] = entry.name
-                elif suffixed is not None:
+                elif (suffixed := parse_suffixed_name(entry.name)) is not None:
                     suffixed_names[entry.name] = suffixed
                 else:
                     foreign.append(entry.name)
@@ -147,9 +148,15 @@ class LogDirectory:
         """Return the path of a partition's directory, which need not exist."""
         return os.path.join(self.path, f"{topic}-{partition}")
 
-    def holds(self, topic: str, partition: int) -> bool:
-        """True if the partition's directory is here."""
-        return self.offline is None and os.path.isdir(self.partition_path(topic, partition))
+    def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return the identity of the partition's directory (see Claim); None if it is not here."""
+        if self.offline is not None:
+            return None
+        try:
+            found = os.stat(self.partition_path(topic, partition))
+        except OSError:
+            return None
+        return identity_of(found) if stat.S_ISDIR(found.st_mode) else None
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

@@ -63,10 +63,10 @@ class Loading:
                     break
                 self.check(f"a load of {topic}-{partition}")
                 self._condition.wait()
-            directory = manager._locate(topic, partition)
+            directory, identity = manager._locate(topic, partition)
             pending = self._pending[key] = _Pending(threading.get_ident())
         try:
-            log = self._load(directory, topic, partition)
+            log = self._load(directory, topic, partition, identity)
             with self._condition:
                 if manager._closed:
                     raise LogClosed(f"{manager.path} was closed meanwhile: open it again")
@@ -83,12 +83,13 @@ class Loading:
                 self._condition.notify_all()
         return log
 
-    def _load(self, directory: LogDirectory, topic: str, partition: int) -> Log:
+    def _load(self, directory: LogDirectory, topic: str, partition: int, identity: tuple[int, int]) -> Log:
         options = self._manager._options(directory, topic, partition)
+        options.identity = identity
         if self.gauges:
             options.segments_left = lambda left: self._segments_left(directory, left)
         path = directory.partition_path(topic, partition)
-        checkpoint.check_topic_id(path, options.topic_id)
+        options.topic_id_stored = checkpoint.check_topic_id(path, options.topic_id)
         log = Log(path, options)
         log._belong_to(directory, directory.flushed)
         return log

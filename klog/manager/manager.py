@@ -230,13 +230,20 @@ class LogManager:
             if directory.path == path and is_final(error):
                 directory.fail(str(error))
 
-    def _locate(self, topic: str, partition: int) -> LogDirectory:
-        """Return the directory of a partition. Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline."""
+    def _locate(self, topic: str, partition: int) -> tuple[LogDirectory, tuple[int, int]]:
+        """Return the directory that holds a partition, and the identity of the partition's directory.
+
+        Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
+        """
         if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
             raise self._unknown(topic, partition)
-        found = [directory for directory in self._online() if directory.holds(topic, partition)]
+        found = [
+            (directory, identity)
+            for directory in self._online()
+            if (identity := directory.identity(topic, partition)) is not None
+        ]
         if len(found) > 1:
-            raise topic_life.duplicate(topic, partition, found)
+            raise topic_life.duplicate(topic, partition, [directory for directory, _ in found])
         if found:
             return found[0]
         if self.offline_directories and partition in self._list().get(topic, ()):
@@ -406,7 +413,7 @@ class LogManager:
             altered = (before or LogConfig()).replace(config)
             check_tiering(before, self._config.topic_config(altered.given), self._config)
             if entry is None:
-                directory = self._locate(name, partitions[0]).partition_path(name, partitions[0])
+                directory = self._locate(name, partitions[0])[0].partition_path(name, partitions[0])
                 topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
                 entry = TopicEntry(topic_id, max(partitions) + 1)
             self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, topic_life.plain(altered.given)))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
-NOTE = "klog-future.json"
+NOTE = names.MOVE_NOTE
 VERSION = 1
 _CHUNK_BYTES = 1 << 20
 _REST_BYTES = 4 << 20  # at most this much is left to copy while appends wait
@@ -74,7 +74,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
     key = topic, partition
     log = manager.log(topic, partition)
     with manager._lock:
-        source = manager._locate(topic, partition)
+        source, _ = manager._locate(topic, partition)
         if source is target:
             return
         if key in manager._moves:
@@ -280,9 +280,10 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
 
 def settle(manager: LogManager) -> None:
     """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
-    live = {key for home in manager._online() for key in home.entries().live}
-    for home in manager._online():
-        for name, way in home.entries().suffixed_names.items():
+    found = {home: home.entries() for home in manager._online()}
+    live = {key for entries in found.values() for key in entries.live}
+    for home, entries in found.items():
+        for name, way in entries.suffixed_names.items():
             path = os.path.join(home.path, name)
             note = _read_note(path) if way.suffix == FUTURE else None
             if note is None:
@@ -295,16 +296,10 @@ def settle(manager: LogManager) -> None:
                 manager._files.rename(path, home.partition_path(*key))
                 manager._files.fsync_dir(home.path)
                 live.add(key)
+                manager._files.unlink(
+                    os.path.join(home.partition_path(*key), NOTE)
+                )  # after a crash here a load does it
                 _log.warning("event=move_finished path=%s", home.partition_path(*key))
             else:
                 topic_life.remove_tree(manager._files, path)
                 _log.warning("event=move_undone path=%s", path)
-        _remove_notes(manager, home)
-
-
-def _remove_notes(manager: LogManager, home: LogDirectory) -> None:
-    """Remove the notes from live directories."""
-    for name in home.entries().live.values():
-        note = os.path.join(home.path, name, NOTE)
-        if os.path.exists(note):
-            manager._files.unlink(note)

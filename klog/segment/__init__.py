@@ -7,6 +7,7 @@ HeaderWalk and the walks over a .log file, for code that loads, counts and inspe
 
 from klog.segment import names
 from klog.segment._index import IndexPair, base_offset, next_offset
+from klog.segment._opening import SettledEnd, read_heads, settled_end
 from klog.segment._scan import (
     Header,
     HeaderWalk,
@@ -33,6 +34,7 @@ __all__ = [
     "IndexPair",
     "Scan",
     "Segment",
+    "SettledEnd",
     "base_offset",
     "collect_aborted",
     "count_records",
@@ -42,8 +44,10 @@ __all__ = [
     "nul_page_within",
     "parse_txn_index",
     "producing",
+    "read_heads",
     "scan_checked",
     "scan_headers",
     "search_batch",
+    "settled_end",
     "span",
 ]

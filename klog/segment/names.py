@@ -10,16 +10,19 @@ Kafka: LogFileUtils, UnifiedLog.
 from __future__ import annotations
 
 import os
-import re
 
+from klog.segment._names import parse_name
+
+__all__ = ["CLEANED", "DELETED", "EPOCHS", "GAPS", "INDEX", "LOG", "METADATA", "MOVE_NOTE", "SEGMENT_SUFFIXES",
+           "SNAPSHOT", "SWAP", "TEMPORARY", "TIME_INDEX", "TXN_INDEX", "file_name", "file_path", "is_temporary",
+           "parse_name"]  # fmt: skip
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 DELETED, CLEANED, SWAP, TEMPORARY = ".deleted", ".cleaned", ".swap", ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
 GAPS = "klog-gaps"
 METADATA = "partition.metadata"
-
-_LIVE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+MOVE_NOTE = "klog-future.json"  # of a move between log.dirs, in the copy until it is live
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -30,15 +33,6 @@ def file_name(offset: int, suffix: str) -> str:
 def file_path(directory: str, offset: int, suffix: str) -> str:
     """Return the same with its directory."""
     return os.path.join(directory, file_name(offset, suffix))
-
-
-def parse_name(name: str) -> tuple[int, str] | None:
-    """Return (offset, suffix) of a live file's name, or None for any other name."""
-    match = _LIVE.fullmatch(name)
-    if match is None:
-        return None
-    offset = int(match[1])
-    return (offset, match[2]) if offset < 2**63 else None
 
 
 def is_temporary(name: str) -> bool:

@@ -181,7 +181,11 @@ class Segment(SegmentState):
 
     def take_for(self, found: os.stat_result, *, closed: bool) -> None:
         """S4, for a read-only log or a segment that leaves its log: bind it to the file of this stat result."""
-        self._inode = -found.st_ino if closed else found.st_ino
+        self.take_for_inode(found.st_ino, closed=closed)
+
+    def take_for_inode(self, inode: int, *, closed: bool) -> None:
+        """The same, by the file's inode number."""
+        self._inode = -inode if closed else inode
 
     def is_file(self, found: os.stat_result) -> bool:
         """S4: is this the stat result of the segment's file? A freed inode is soon reused, so a closed segment's length

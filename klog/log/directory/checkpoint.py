@@ -32,6 +32,7 @@ CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
+_PLAIN_EPOCHS = re.compile(rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)")
 
 
 def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
@@ -103,6 +104,11 @@ def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> Non
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, in file order."""
+    plain = _PLAIN_EPOCHS.fullmatch(data)  # as every writer formats it: each load of a log reads one
+    if plain is not None:
+        numbers = [int(text) for text in plain[2].split()]
+        if len(numbers) == 2 * int(plain[1]):
+            return list(zip(numbers[::2], numbers[1::2], strict=True))
     entries = []
     for epoch, start in parse_lines(data, path, 2):
         entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
@@ -188,17 +194,33 @@ def clean_shutdown_text(path: str) -> bytes:
 
 def read_topic_id(directory: str) -> uuid.UUID | None:
     """The topic id of a partition directory; None if partition.metadata is missing or invalid."""
-    path = os.path.join(directory, METADATA)
-    with contextlib.suppress(FileNotFoundError, CorruptCheckpoint):
-        return parse_metadata(read_whole(path), path)
+    return _topic_id_in(_read_metadata(directory), directory)
+
+
+def _read_metadata(directory: str) -> bytes:
+    """The bytes of partition.metadata, none if it is missing."""
+    with contextlib.suppress(FileNotFoundError):
+        return read_whole(os.path.join(directory, METADATA))
+    return b""
+
+
+def _topic_id_in(data: bytes, directory: str) -> uuid.UUID | None:
+    with contextlib.suppress(CorruptCheckpoint):
+        return parse_metadata(data, os.path.join(directory, METADATA))
     return None
 
 
-def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
-    """Raise InconsistentTopicId if partition.metadata has another topic id."""
-    stored = None if wanted is None else read_topic_id(path)
-    if wanted is not None and stored is not None and stored != wanted:
+def check_topic_id(path: str, wanted: uuid.UUID | None) -> bool:
+    """Raise InconsistentTopicId if partition.metadata has another topic id. Returns whether it has this one."""
+    if wanted is None:
+        return False
+    data = _read_metadata(path)
+    if data == format_metadata(wanted):
+        return True
+    stored = _topic_id_in(data, path)
+    if stored is not None and stored != wanted:
         raise InconsistentTopicId(
             f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
             f"the topic was created again, or the directory belongs to another cluster"
         )
+    return stored is not None

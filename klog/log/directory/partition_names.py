@@ -21,7 +21,6 @@ METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its cont
 NAME_MAX = 255
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LIVE = re.compile(r"(.+)-(\d{1,10})")
-_SUFFIXED = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
 _KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
@@ -35,8 +34,6 @@ class SuffixedName(NamedTuple):
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a live partition directory's name; None for any other name, suffixed ones included."""
-    if _SUFFIXED.fullmatch(name):
-        return None
     match = _LIVE.fullmatch(name)
     if match is None or not TOPIC.fullmatch(match[1]) or match[1] in (".", ".."):
         return None

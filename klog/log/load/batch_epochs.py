@@ -42,18 +42,23 @@ def learn_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment]) -> None:
         epochs.learn(run.epoch, run.start)
 
 
-def mend_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int) -> bool:
+def mend_epochs(
+    epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int, last_epoch: int | None = None
+) -> bool:
     """Resolve contradictions between entries and batches by B1 to B3. Returns True if the entries have changed.
 
-    The first entry is not checked: it moves with the log start.
+    The first entry is not checked: it moves with the log start. last_epoch: that of the last batch, None if the caller
+    does not know it.
     """
     entries = epochs.entries
     if not entries:
         return False
     stand = not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:])
     if stand:
-        last = _reaching(log_end - 1, segments)
-        if last is None or last.leader_epoch in (-1, _epoch_before(entries, log_end)):
+        if last_epoch is None:
+            last = _reaching(log_end - 1, segments)
+            last_epoch = -1 if last is None else last.leader_epoch
+        if last_epoch in (-1, _epoch_before(entries, log_end)):
             return False
     runs = _runs(segments)
     if not epochs.fell and _one_wrong_bit(runs, epochs):

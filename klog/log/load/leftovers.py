@@ -5,6 +5,7 @@
     .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is intact
     .deleted   marked for deletion: unlinked, but renamed back if the .swap that had replaced it is dropped
     .tmp       a replacement of a small file that still has its old content: unlinked
+    klog-future.json   the note of a move between log.dirs: unlinked once the copy has its final name
 
   O1  a .swap is dropped only if other segments hold every offset at which it has a batch. Originals marked for deletion
       are renamed back for that. If they are gone, an intact .swap is finished, and for a damaged one "strict" refuses
@@ -25,41 +26,47 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from klog.disk import Files
 from klog.errors import CorruptBatch, CorruptLog
+from klog.log.directory._listing import Listing
+from klog.log.directory.partition_names import parse_directory_name
 from klog.log.load.inputs import Policy
 from klog.segment import HeaderWalk, Scan, names, scan_checked, scan_headers
 
 _OFFSET_MAX = 2**63 - 1
-_UNFINISHED = (names.DELETED, names.CLEANED, names.SWAP)
 
 
-def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable[[str], None]) -> list[str]:
-    """Finish or undo all leftovers of a partition directory. Returns its names, sorted.
+def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable[[str], None]) -> Listing:
+    """Finish or undo all leftovers of a partition directory. Returns what it holds then.
 
     note is called with a line per action. Raises CorruptLog under "strict" if records are only in a damaged .swap;
     OSError.
     """
-    listing, foreign = sorted(os.listdir(directory)), []
-    for name in listing:
-        leftover = name.endswith(_UNFINISHED) or names.is_temporary(name)
-        if leftover and _is_directory(os.path.join(directory, name)):
+    listing, unfinished = Listing(directory), []
+    for name in listing.unfinished:
+        if _is_directory(os.path.join(directory, name)):
             note(f"{name} left alone: it is a directory, not an unfinished file")
-            foreign.append(name)
-    listing = [name for name in listing if name not in foreign]
+        else:
+            unfinished.append(name)
     going = [
-        name for name in listing if name.endswith(names.DELETED) and not name.endswith(f".checkpoint{names.DELETED}")
+        name for name in unfinished if name.endswith(names.DELETED) and not name.endswith(f".checkpoint{names.DELETED}")
     ]
-    cleaned = [name for name in listing if name.endswith(names.CLEANED)]
-    temporary = [name for name in listing if names.is_temporary(name)]
-    if any(name.endswith(names.SWAP) for name in listing):
-        _Swaps(directory, files, policy, note, listing).settle(cleaned)
-    elif not (going or cleaned or temporary):
+    cleaned = [name for name in unfinished if name.endswith(names.CLEANED)]
+    temporary = [name for name in unfinished if names.is_temporary(name)]
+    notes = [name for name in unfinished if name == names.MOVE_NOTE and _is_live(directory)]
+    swaps = [name for name in unfinished if name.endswith(names.SWAP)]
+    if swaps:
+        _Swaps(directory, files, policy, note, swaps).settle(cleaned)
+    elif not (going or cleaned or temporary or notes):
         return listing
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
-    for name in (*cleaned, *going, *temporary):
+    for name in (*cleaned, *going, *temporary, *notes):
         files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
-    return sorted(os.listdir(directory))
+    return Listing(directory)
+
+
+def _is_live(directory: str) -> bool:
+    return parse_directory_name(os.path.basename(directory)) is not None
 
 
 def _is_directory(path: str) -> bool:
@@ -76,11 +83,11 @@ class _Swaps:
     """The .swap files of a directory, and the segments that they replace."""
 
     def __init__(
-        self, directory: str, files: Files, policy: Policy, note: Callable[[str], None], listing: Collection[str]
+        self, directory: str, files: Files, policy: Policy, note: Callable[[str], None], swaps: Collection[str]
     ) -> None:
         self._directory, self._files, self._policy, self._note = directory, files, policy, note
-        self._swaps = [name for name in listing if name.endswith(names.SWAP)]
-        self._logs = [name for name in self._swaps if name.endswith(names.LOG + names.SWAP)]
+        self._swaps = swaps
+        self._logs = [name for name in swaps if name.endswith(names.LOG + names.SWAP)]
         self._live = self._list_live()
         self._sound = {name: self._is_sound(name) for name in self._logs}
 
@@ -116,10 +123,7 @@ class _Swaps:
 
     def _list_live(self) -> dict[int, int]:
         """{base offset of a live segment: its end offset}, in order. A damaged one counts up to the next segment."""
-        live = sorted(
-            name for name in os.listdir(self._directory) if name.endswith(names.LOG) and names.parse_name(name)
-        )
-        return {_base(name): self._end(name) for name in live}
+        return {base: self._end(names.file_name(base, names.LOG)) for base in Listing(self._directory).logs}
 
     def _end(self, name: str) -> int:
         scan = self._scan(name, scan_headers)

@@ -16,10 +16,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from klog.errors import CorruptLog
+from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.load.leftovers import clear_leftovers
@@ -42,9 +42,9 @@ from klog.log.load.recovery import (
 from klog.log.load.segment_starts import check_names
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
-from klog.segment import Segment, names, scan_headers
+from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 
-__all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segments", "load_read_only",
+__all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "load_read_only",
            "load_writable", "new_segment", "producers_at", "rebuild_txn_index", "settled_listing"]  # fmt: skip
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
@@ -66,41 +66,54 @@ class Loaded:
     to_unlink: tuple[str, ...] = ()  # names of files to unlink later
 
 
-def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> list[Segment]:
-    """The segments of the directory in order, with the sizes of their files. The end offset of the last is not known
-    yet. listing: sorted names."""
-    bases = []
-    for name in listing:
-        if not name.endswith(names.LOG):
-            continue
-        parsed = names.parse_name(name)
-        if parsed is not None:
-            bases.append(parsed[0])
-        else:
-            _log.warning("event=foreign_file path=%s", os.path.join(inputs.directory, name))
+def _list_segments(
+    inputs: Inputs, listing: Listing, found: Findings, *, writable: bool, end: SettledEnd | None = None
+) -> list[Segment]:
+    """The segments of the directory in order, with the sizes of their files. Their names are checked.
+
+    end: that of the last segment, else it is not known yet.
+    """
+    for name in listing.foreign_logs:
+        _log.warning("event=foreign_file path=%s", os.path.join(inputs.directory, name))
+    bases = listing.logs
+    unread = bases if end is None else bases[:-1]
+    drop = not inputs.clean_shutdown and inputs.config.io.scan_drop_behind
+    heads = read_heads(inputs.directory, unread, drop, inputs.files.table)
+    if end is not None:
+        heads.append((end.size, end.inode, bases[-1]))
     segments = [new_segment(inputs, base, writable=writable) for base in bases]
-    for number, segment in enumerate(segments):
-        status = os.stat(segment.path, follow_symlinks=False)
-        segment.size = status.st_size
+    following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
+    for segment, next_offset, (size, inode, _) in zip(segments, following, heads, strict=True):
+        segment.size, segment.next_offset = size, next_offset
         if not writable:
-            segment.take_for(status, closed=number + 1 < len(bases))
-        if segment.size > SEGMENT_BYTES_MAX:
+            segment.take_for_inode(inode, closed=segment is not segments[-1])
+        if size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
-                f"the segment has {segment.size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
+                f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
-        segment.next_offset = bases[number + 1] if number + 1 < len(bases) else segment.base_offset
+    check_names(inputs, segments, [first for _, _, first in heads], found)
     return segments
 
 
-def settled_listing(directory: str) -> list[str]:
-    """The sorted names of a directory, for a reader beside a writer.
+def _settled_end(inputs: Inputs, listing: Listing) -> SettledEnd | None:
+    """The end of the last segment, if a clean stop has left it as find_end() would."""
+    if not (inputs.clean_shutdown and listing.logs):
+        return None
+    end = settled_end(inputs.directory, listing.logs[-1], inputs.files.table)
+    if end is not None and inputs.policy == "strict" and inputs.recovery_point not in (0, end.next_offset):
+        return None
+    return end
+
+
+def settled_listing(directory: str) -> Listing:
+    """What a directory holds, for a reader beside a writer.
 
     Waits while a cleaner replaces segments, when old names are gone and new ones are missing. After a crash in that
-    state it returns the names as they are, after 0.2 s.
+    state it returns what is there, after 0.2 s.
     """
     for _ in range(_SWAP_LOOKS):
-        listing = sorted(os.listdir(directory))
-        if not any(name.endswith(names.LOG + names.SWAP) for name in listing):
+        listing = Listing(directory)
+        if not any(name.endswith(names.LOG + names.SWAP) for name in listing.unfinished):
             break
         time.sleep(0.002)
     return listing
@@ -112,15 +125,17 @@ def load_writable(inputs: Inputs) -> Loaded:
     found = Findings()
     listing = clear_leftovers(inputs.directory, inputs.files, inputs.policy, found.note)
     _remove_orphans(inputs, listing, found)
-    segments = list_segments(inputs, listing, writable=True)
-    check_names(inputs, segments, found)
-    beside = Beside(inputs)
+    end = _settled_end(inputs, listing)
+    segments = _list_segments(inputs, listing, found, writable=True, end=end)
+    beside = Beside(inputs, listing)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
     mend_txn_indexes(inputs, listing, segments, found)
-    if inputs.clean_shutdown:
-        for segment in segments[-1:]:
-            find_end(inputs, segment, found)
+    if end is not None:
+        if segments[-1].base_offset in listing.txn_indexes:
+            segments[-1].txn_index.truncate_to(end.next_offset)
+    elif segments and inputs.clean_shutdown:
+        find_end(inputs, segments[-1], found)
     elif segments:
         segments = recover(inputs, segments, found, beside)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
@@ -135,8 +150,8 @@ def load_writable(inputs: Inputs) -> Loaded:
             )
         found.note(f"all segments deleted: the log end {log_end} is below the log start {inputs.log_start_offset}")
         found.to_unlink += delete_segments(inputs, segments)
-        segments = []
-        beside = Beside(inputs)
+        segments, end = [], None
+        beside = Beside(inputs, Listing(inputs.directory))
         beside.epochs.clear()
     if not segments:
         segments = [new_segment(inputs, inputs.log_start_offset, writable=True)]
@@ -146,7 +161,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         recovery_point = log_end
     else:
         recovery_point = max(min(inputs.recovery_point, log_end), min(inputs.log_start_offset, log_end))
-    producers = beside.finish(segments, log_start, log_end)
+    producers = beside.finish(segments, log_start, log_end, None if end is None else end.leader_epoch)
     seconds = inputs.clock.monotonic() - started
     reason = "; ".join(found.details) if found.details else "" if inputs.clean_shutdown else "no clean shutdown"
     recovery = Recovery(
@@ -179,8 +194,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
 def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = list_segments(inputs, settled_listing(inputs.directory), writable=False)
-    check_names(inputs, segments, found)
+    segments = _list_segments(inputs, settled_listing(inputs.directory), found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1
@@ -206,15 +220,19 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
 
 
-def _remove_orphans(inputs: Inputs, listing: Sequence[str], found: Findings) -> None:
+def _remove_orphans(inputs: Inputs, listing: Listing, found: Findings) -> None:
     """Remove index files without a .log."""
-    present = set(listing)
-    for name in listing:
-        if not name.endswith("index"):
-            continue
-        parsed = names.parse_name(name)
-        if parsed is None:
-            continue
-        if names.file_name(parsed[0], names.LOG) not in present:
-            found.note(f"{name} removed: it has no .log")
-            inputs.files.unlink(os.path.join(inputs.directory, name))
+    present = set(listing.logs)
+    orphans = [
+        names.file_name(offset, suffix)
+        for suffix, offsets in (
+            (names.INDEX, listing.indexes),
+            (names.TIME_INDEX, listing.time_indexes),
+            (names.TXN_INDEX, listing.txn_indexes),
+        )
+        for offset in offsets
+        if offset not in present
+    ]
+    for name in sorted(orphans):
+        found.note(f"{name} removed: it has no .log")
+        inputs.files.unlink(os.path.join(inputs.directory, name))

@@ -20,6 +20,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.damage import contradicted, notable_headers
 from klog.log.load.inputs import Findings, Inputs
@@ -37,14 +38,14 @@ DELETE_HORIZON = 0x40  # attribute bit
 class Beside:
     """The leader epochs and producers of a log during a writable load. One thread."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, listing: Listing) -> None:
         self.epochs = LeaderEpochCache(inputs.directory, inputs.files)
         self.epochs.load()
         self.producers: Producers | None = None  # the state up to where recovery is
         self._lost = self.epochs.problem is not None or not self.epochs.entries
         self._inputs = inputs
         self._log_start = inputs.log_start_offset
-        self._snapshots = Snapshots(inputs.directory, inputs.files)
+        self._snapshots = Snapshots(inputs.directory, inputs.files, listing.snapshots)
 
     def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
         """Recovery begins with segments[number]."""
@@ -70,12 +71,15 @@ class Beside:
         segment.txn_index.checked = True
         producers.end_offset = max(producers.end_offset, segment.next_offset)
 
-    def finish(self, segments: Sequence[Segment], log_start: int, log_end: int) -> Producers:
-        """Finish after the last segment: the producers at the log end."""
-        self._finish_epochs(segments, log_start, log_end)
-        self._remove_snapshots(segments, log_start, log_end)
+    def finish(
+        self, segments: Sequence[Segment], log_start: int, log_end: int, last_epoch: int | None = None
+    ) -> Producers:
+        """Finish after the last segment: the producers at the log end. last_epoch: that of the last batch, if known."""
+        self._finish_epochs(segments, log_start, log_end, last_epoch)
         producers, inputs = self.producers, self._inputs
-        if producers is None or producers.end_offset > log_end:
+        reload = producers is None or producers.end_offset > log_end
+        self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
+        if producers is None or reload:
             last_two = {segment.base_offset for segment in segments[-2:]}
             producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, last_two)
         elif log_end <= log_start:
@@ -85,7 +89,7 @@ class Beside:
         producers.take_snapshot()
         return producers
 
-    def _finish_epochs(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
+    def _finish_epochs(self, segments: Sequence[Segment], log_start: int, log_end: int, last_epoch: int | None) -> None:
         """Add missing epochs, and drop those outside the log, first at its end, then at its start.
 
         If all records of a log are deleted, its last epoch begins and ends at the log end.
@@ -99,22 +103,30 @@ class Beside:
         if not epochs.entries and not learned:
             # The log start has passed every batch, or had passed them before a crash reset it.
             learn_epochs(epochs, segments)
-        if mend_epochs(epochs, segments, log_end):
+        if mend_epochs(epochs, segments, log_end, last_epoch):
             _log.warning("event=epochs_mended path=%s", epochs.path)
         epochs.default = max(epochs.latest or 0, dropped or 0)  # the epoch of appends must not decrease
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
 
-    def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
-        """Remove snapshots outside the log, truncated ones, and those where no segment begins, except the last."""
+    def _remove_snapshots(
+        self, segments: Sequence[Segment], log_start: int, log_end: int, *, newest_is_read: bool
+    ) -> None:
+        """Remove snapshots outside the log, truncated ones, and those where no segment begins, except the last.
+
+        newest_is_read: producers_at() reads the newest one next, and removes it if it is damaged.
+        """
         snapshots = self._snapshots
+        if not self._inputs.clean_shutdown:
+            snapshots.relist()  # recovery may have renamed some, with their segments
         snapshots.remove_strays({segment.base_offset for segment in segments})
         for offset in snapshots.offsets:
-            path = names.file_path(self._inputs.directory, offset, names.SNAPSHOT)
             if not log_start < offset <= log_end:
                 snapshots.delete(offset)
-            elif not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
+        for offset in snapshots.offsets[: -1 if newest_is_read else None]:
+            path = names.file_path(self._inputs.directory, offset, names.SNAPSHOT)
+            if not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
                 _log.warning("event=snapshot_unusable reason=truncated (%s)", path)  # also if it is not read below
                 snapshots.delete(offset)
 
@@ -139,7 +151,6 @@ def producers_at(
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
     producers = Producers(snapshots, expiration_ms=inputs.producer_expiration_ms)
-    producers.clear(log_start)
     for offset in reversed(files.offsets):
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
@@ -150,6 +161,8 @@ def producers_at(
                 _log.warning("event=snapshot_unusable reason=%s", error)
                 if kept:
                     files.delete(offset)
+    else:
+        producers.clear(log_start)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset:
@@ -242,11 +255,11 @@ def _agreed(stored: AbortedTransaction, found: AbortedTransaction, start: int, *
     return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 
 
-def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
+def mend_txn_indexes(inputs: Inputs, listing: Listing, segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes with an invalid format, after a crash or a clean shutdown."""
-    present = {name for name in listing if name.endswith(names.TXN_INDEX)}
+    present = set(listing.txn_indexes)
     for segment in segments if present else ():
-        if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
+        if segment.base_offset not in present:
             continue
         try:
             segment.txn_index.check()

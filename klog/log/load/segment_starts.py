@@ -6,8 +6,8 @@ directory does.
 
   N1  the name is wrong if the first batch follows the segment before, and the second batch follows the first; else the
       batch is wrong (recovery C4), and reading it raises CorruptBatch
-  N2  one short read for each segment, without read-ahead. The end of the segment before is read only if the first batch
-      does not begin at the name. Recovery drops these pages from the page cache like those that it scans
+  N2  the caller has read the first 8 bytes of each segment. More of it, and the end of the segment before, is read only
+      if they are not the name. Recovery drops these pages from the page cache like those that it scans
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from klog.log.load.inputs import Findings, Inputs
 from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
 
 
-def check_names(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
-    """Raise CorruptLog under the strict policy for a segment with a wrong name; under the other note it."""
+def check_names(inputs: Inputs, segments: Sequence[Segment], heads: Sequence[int], found: Findings) -> None:
+    """Raise CorruptLog under the strict policy for a segment with a wrong name; under the other note it.
+
+    heads: the first 8 bytes of each segment, as numbers.
+    """
     before: Segment | None = None
-    for segment in segments:
+    for segment, head in zip(segments, heads, strict=True):
         if not segment.size:
             continue
-        first = _misnamed(inputs, before, segment)
+        first = None if head == segment.base_offset else _misnamed(inputs, before, segment)
         before = segment
         if first is None:
             continue
@@ -51,8 +54,6 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
     try:
         file.advise(0, 0, os.POSIX_FADV_RANDOM)
         with DropBehind(file, 0, 0 if inputs.clean_shutdown or not inputs.config.io.scan_drop_behind else segment.size):
-            if int.from_bytes(file.read(0, 8)) == segment.base_offset:
-                return None
             walk = HeaderWalk(file, 0, segment.size)
             first, second = next(walk, None), next(walk, None)
     finally:

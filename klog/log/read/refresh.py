@@ -155,11 +155,7 @@ def _has_rolled(log: LogView) -> bool:
 
 def _relist(log: LogView) -> None:
     """Follow rolls and deletions."""
-    present = set()
-    for name in settled_listing(log._directory):
-        parsed = names.parse_name(name)
-        if parsed is not None and parsed[1] == names.LOG:
-            present.add(parsed[0])
+    present = set(settled_listing(log._directory).logs)
     known = {segment.base_offset: segment for segment in log._segments}
     log._follow_epochs()
     if known and (max(known) not in present or _compacted(log, present)):

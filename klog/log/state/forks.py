@@ -18,6 +18,7 @@ class _Handle(Protocol):
         """Called in a forked child, which has one thread."""
 
 
+_process_id = os.getpid()
 _handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
 
 
@@ -26,7 +27,14 @@ def register(handle: _Handle) -> None:
     _handles.add(handle)
 
 
+def process_id() -> int:
+    """Return os.getpid(), without a system call."""
+    return _process_id
+
+
 def _in_child() -> None:
+    global _process_id
+    _process_id = os.getpid()
     for handle in list(_handles):
         handle._after_fork()
 

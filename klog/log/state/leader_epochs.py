@@ -62,6 +62,11 @@ class LeaderEpochCache:
         return list(self._entries)
 
     @property
+    def stored(self) -> bool:
+        """Has the file been read or written?"""
+        return self._stored is not None
+
+    @property
     def latest(self) -> int | None:
         """The newest epoch, None if there is none."""
         return self._entries[-1][0] if self._entries else None

@@ -16,13 +16,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import logging
-import os
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from klog.codec import crc32c
 from klog.disk import Files, read_whole
 from klog.errors import CorruptSnapshot
+from klog.log.directory._listing import Listing
 from klog.log.state.producer_state import ProducerState
 from klog.segment import names
 
@@ -87,8 +87,7 @@ def _in_kafkas_order(producers: Mapping[int, ProducerState]) -> list[tuple[int, 
 
 def snapshot_offsets(directory: str) -> list[int]:
     """Offsets of the producer snapshots in a directory, ascending."""
-    found = (names.parse_name(name) for name in os.listdir(directory) if name.endswith(names.SNAPSHOT))
-    return sorted(offset for offset, _ in filter(None, found))
+    return Listing(directory).snapshots
 
 
 def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
@@ -107,10 +106,11 @@ def _holds(path: str, data: bytes) -> bool:
 class Snapshots:
     """The snapshot files of one log. Their only writer. Under the log's lock."""
 
-    def __init__(self, directory: str, files: Files) -> None:
+    def __init__(self, directory: str, files: Files, offsets: Iterable[int] | None = None) -> None:
+        """offsets: those of the snapshots in the directory, ascending; None: list it."""
         self._directory = directory
         self._files = files
-        self._offsets = snapshot_offsets(directory)
+        self._offsets = snapshot_offsets(directory) if offsets is None else list(offsets)
 
     @property
     def offsets(self) -> list[int]:
@@ -181,7 +181,6 @@ class Snapshots:
 
         The last of them stays if it is above every base offset: a clean shutdown has written it.
         """
-        self.relist()
         strays = [offset for offset in self._offsets if offset not in segment_bases]
         if strays and strays[-1] > max(segment_bases, default=-1):
             strays.pop()

@@ -1,0 +1,3 @@
+NOT_REGULAR: str
+
+def read_whole(path: str) -> bytes: ...
