@@ -27,7 +27,6 @@ class FlushQueue:
         self._mutex = OwnLock()
         self._waiting: weakref.WeakSet[Log] = weakref.WeakSet()
         self._scheduled = False
-        self.rounds = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -51,5 +50,4 @@ class FlushQueue:
         """Flush all waiting logs."""
         with self._mutex:
             logs, self._waiting, self._scheduled = list(self._waiting), weakref.WeakSet(), False
-        self.rounds += 1
         self._flush(logs)

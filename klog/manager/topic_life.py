@@ -213,7 +213,9 @@ def mark_for_deletion(manager: LogManager, directory: LogDirectory, key: Partiti
     it."""
     target = os.path.join(directory.path, suffixed_name(*key, DELETE))
     log = manager._logs.pop(key, None)
-    if log is not None and not log.closed:
+    if log is not None and log.closed:
+        log = None
+    if log is not None:
         log._mark_for_deletion(os.path.basename(target))
         manager._marked_for_deletion.append(log)
     else:

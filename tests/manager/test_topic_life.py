@@ -318,6 +318,18 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
         assert logs.log("t").config.segment_ms == 6
 
 
+def test_deleting_the_topic_of_a_closed_log_leaves_a_clean_shutdown(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with klog.open(tmp_path, create=True, clock=clock) as logs:
+        logs.create_topic("t")
+        logs.log("t").close()
+        logs.delete_topic("t")
+        clock.advance(120_000)
+        assert not list(tmp_path.glob("t-*"))
+    with klog.open(tmp_path) as logs:
+        assert logs.clean_shutdown
+
+
 def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LM9: also when creation failed."""
     from klog.manager import loading
