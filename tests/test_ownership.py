@@ -30,8 +30,6 @@ KNOWN = {
         "_segments", "_taken_back",
     },
     "manager/background.py": {"_started"},
-    "manager/manager.py": {"_owner"},
-    "manager/moving.py": {"_marked_for_deletion", "_on_flush", "_owner"},
 }  # fmt: skip
 
 

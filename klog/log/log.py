@@ -949,8 +949,12 @@ class Log(LogView):
         with self._lock:
             self._lock.begins(self, "a deletion")
             lifecycle.rename_locked(self, name, False)
-            self._marked_for_deletion = True
-            self._owner = self._on_flush = None
+            self._disown(deleted=True)
+
+    def _disown(self, *, deleted: bool = False) -> None:
+        """Report to no owner from here on. deleted: the log is marked for deletion."""
+        self._owner = self._on_flush = None
+        self._marked_for_deletion = self._marked_for_deletion or deleted
 
     def _is_gone(self) -> bool:
         return self._marked_for_deletion or super()._is_gone()

@@ -725,7 +725,7 @@ class LogManager:
         self._cleaner.abandon()
         self._scheduler.stop()
         for log in (*self._logs.values(), *self._marked_for_deletion):
-            log._owner = None
+            log._disown()
             if not log.closed:
                 log._abandon()
         for directory in self._directories:

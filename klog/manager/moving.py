@@ -208,12 +208,11 @@ def _swap(
                     under_way.needed = False
                     raise
             except BaseException:
-                copy._owner = copy._on_flush = None
+                copy._disown()
                 copy._abandon()
                 raise
             exchange_locked(log, copy)
-            copy._owner = copy._on_flush = None
-            copy._marked_for_deletion = True
+            copy._disown(deleted=True)
             manager._marked_for_deletion.append(copy)
     _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
     manager._files.unlink(os.path.join(log.path, NOTE))
