@@ -29,7 +29,6 @@ KNOWN = {
         "_generation", "_high_watermark", "_log_start_offset", "_producers", "_rewritten",
         "_segments", "_taken_back",
     },
-    "manager/background.py": {"_started"},
 }  # fmt: skip
 
 

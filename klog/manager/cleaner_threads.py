@@ -13,8 +13,7 @@ opened again or compacted by hand. A final disk error takes the directory offlin
 the log is unchanged, and is tried again after the backoff.
 
 Lock order, outermost first: _life (start, stop, reconfigure), _choosing, a log's lock, a directory's lock, the
-condition of the cleaning states. A thread that cleans takes no lock of the manager. The cleaner does not keep the
-manager alive.
+condition of the cleaning states. A thread that cleans takes no lock of the manager.
 Kafka: LogCleaner, CleanerThread.
 """
 
@@ -24,7 +23,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from klog.cleaner import (
     CleaningAborted,
@@ -38,17 +36,17 @@ from klog.cleaner import (
     read_first_dirty,
     write_first_dirty,
 )
-from klog.clock import ManualClock
+from klog.clock import Clock, ManualClock
 from klog.config import ManagerConfig
-from klog.disk import is_final
+from klog.disk import Files, is_final
 from klog.errors import CorruptData, InvalidConfig, LogClosed, StorageOffline, UnknownTopicOrPartition
+from klog.log.log import Log
+from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, delete_old, is_compacted, survey
-from klog.scheduler import Task
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-    from klog.manager.manager import LogManager
+from klog.manager.open_state import OpenState
+from klog.manager.registry import LogRegistry
+from klog.scheduler import Scheduler, Task
 
 _log = logging.getLogger("klog.cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
@@ -76,12 +74,30 @@ class _Worker:
 
 
 class BackgroundCleaner:
-    """The cleaner of one manager. Any thread."""
+    """The cleaner of one manager. Any thread. cleanings: the condition of the cleaning states.
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = weakref.ref(manager)
-        self._clock = manager._clock
-        self._condition = manager._cleanings
+    user: a weak reference to the manager. A thread keeps the manager alive while it cleans, and ends without it.
+    """
+
+    def __init__(
+        self,
+        state: OpenState,
+        broker: BrokerConfig,
+        registry: LogRegistry,
+        scheduler: Scheduler,
+        clock: Clock,
+        files: Files,
+        cleanings: threading.Condition,
+        user: Callable[[], object],
+    ) -> None:
+        self._state = state
+        self._broker = broker
+        self._registry = registry
+        self._scheduler = scheduler
+        self._clock = clock
+        self._files = files
+        self._condition = cleanings
+        self._user = user
         self._life = threading.Lock()
         self._choosing = threading.Lock()
         self._settings: CleanerSettings | None = None  # None while it is not running
@@ -114,11 +130,10 @@ class BackgroundCleaner:
     def start(self) -> None:
         """Start by the manager's configuration. Raises InvalidConfig."""
         with self._life:
-            manager = self._manager()
-            if manager is not None and self._settings is None and not manager._closed:
-                self._begin(manager, CleanerSettings.of(manager.config))
+            if self._settings is None and not self._state.closed:
+                self._begin(CleanerSettings.of(self._broker.current))
 
-    def _begin(self, manager: LogManager, settings: CleanerSettings) -> None:
+    def _begin(self, settings: CleanerSettings) -> None:
         if not settings.threads:
             return
         self._settings = settings
@@ -129,7 +144,7 @@ class BackgroundCleaner:
         if isinstance(self._clock, ManualClock):
             worker = _Worker()
             self._workers = [worker]
-            self._task = manager._scheduler.schedule(
+            self._task = self._scheduler.schedule(
                 "kafka-log-cleaner", _until_clean(self, worker), settings.backoff_ms, settings.backoff_ms
             )
             return
@@ -179,10 +194,10 @@ class BackgroundCleaner:
         """Take over the manager's configuration. A new rate applies at once; for any other change the threads are
         replaced. The caller holds no lock."""
         with self._life:
-            manager, before = self._manager(), self._settings
-            if manager is None or before is None or manager._closed:
+            before = self._settings
+            if before is None or self._state.closed:
                 return
-            now = CleanerSettings.of(manager.config)
+            now = CleanerSettings.of(self._broker.current)
             if now.bytes_per_second != before.bytes_per_second:
                 self._throttle.rate = now.bytes_per_second
                 self._log_rate()
@@ -193,7 +208,7 @@ class BackgroundCleaner:
                 self._settings = now
                 return
             self._end()
-            self._begin(manager, now)
+            self._begin(now)
 
     def after_fork(self) -> None:
         """Reset in a forked child, where the threads do not exist."""
@@ -216,13 +231,12 @@ class BackgroundCleaner:
 
     def work(self, worker: _Worker) -> bool:
         """Clean the dirtiest log, and apply retention if it is due. Returns False if there was nothing to clean."""
-        manager, settings = self._manager(), self._settings
-        if manager is None or settings is None or manager._closed:
+        user, settings = self._user(), self._settings
+        if user is None or settings is None or self._state.closed:
             worker.stopping = worker.thread is not None
             return False
-        with manager._lock:
-            logs = [log for log in manager._logs.values() if is_compacted(log)]
-        found = self._choose(manager, logs, worker)
+        logs = [log for log in self._registry.open_logs() if is_compacted(log)]
+        found = self._choose(logs, worker)
         if found is not None:
             try:
                 self._clean(found, worker, settings)
@@ -236,7 +250,7 @@ class BackgroundCleaner:
             delete_old(logs, self._clock.wall_ms())
         return found is not None
 
-    def _choose(self, manager: LogManager, logs: list[Log], worker: _Worker) -> Log | None:
+    def _choose(self, logs: list[Log], worker: _Worker) -> Log | None:
         """Return the dirtiest log, with its cleaning begun."""
         with self._choosing:
             now_ms = self._last_run_ms = self._now_ms()
@@ -246,7 +260,7 @@ class BackgroundCleaner:
             found = survey(free, self._stamps, self._clock.wall_ms())
             for log, error in found.failures:
                 self._failed(log, error)
-            correct_checkpoints(manager._files, found.candidates)
+            correct_checkpoints(self._files, found.candidates)
             self._dirtiest, worker.delay_ms = found.dirtiest, found.delay_ms
             self._chosen = [candidate.log for candidate in found.chosen()][::-1]
             self._good_until_ms = now_ms + _GOOD_MS if len(free) > _MANY else 0

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from klog.locks import OwnLock
+from klog.log.log import Log
 from klog.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
 
 class FlushQueue:

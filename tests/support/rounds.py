@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import klog
-from klog.manager import background
 
 
 def retention_round(logs: klog.LogManager) -> None:
-    background.apply_retention(logs)
+    logs._tasks.apply_retention()
 
 
 def flush_round(logs: klog.LogManager, log: klog.Log) -> None:
-    background.flush_all(logs, [log])
+    logs._tasks.flush_all([log])
 
 
 def checkpoint_round(logs: klog.LogManager) -> None:
     """Writes the recovery points and the high watermarks."""
-    background.checkpoint_recovery_points(logs)
-    background.checkpoint_high_watermarks(logs)
+    logs._tasks.checkpoint_recovery_points()
+    logs._tasks.checkpoint_high_watermarks()
