@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from klog.clock import Clock
 from klog.errors import KlogError
@@ -46,36 +47,27 @@ POINTS_MS = 1000
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years or more means never
 
 
+@dataclass(eq=False)
 class BackgroundTasks:
     """The tasks of one manager, its flush queue and its cleaner. Any thread.
 
     user: a weak reference to the manager. A task that runs keeps the manager alive, and none begins without it.
     """
 
-    def __init__(
-        self,
-        state: OpenState,
-        broker: BrokerConfig,
-        directories: DirectorySet,
-        registry: LogRegistry,
-        loading: Loading,
-        cleaner: BackgroundCleaner,
-        scheduler: Scheduler,
-        clock: Clock,
-        user: Callable[[], object],
-    ) -> None:
-        self._state = state
-        self._broker = broker
-        self._directories = directories
-        self._registry = registry
-        self._loading = loading
-        self._cleaner = cleaner
-        self._scheduler = scheduler
-        self._clock = clock
-        self._user = user
-        self._started = False
-        self.flushes = FlushQueue(scheduler, lambda logs: self._while_used(lambda: self.flush_all(logs)))
-        for directory in directories:
+    _state: OpenState
+    _broker: BrokerConfig
+    _directories: DirectorySet
+    _registry: LogRegistry
+    _loading: Loading
+    _cleaner: BackgroundCleaner
+    _scheduler: Scheduler
+    _clock: Clock
+    _user: Callable[[], object]
+    _started: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.flushes = FlushQueue(self._scheduler, lambda logs: self._while_used(lambda: self.flush_all(logs)))
+        for directory in self._directories:
             directory.flush_soon = self.flushes.add
             directory.write_soon = self.write_points_soon
 

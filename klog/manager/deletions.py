@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from dataclasses import dataclass, field
 
 from klog.disk import Files
 from klog.log.directory.checkpoint import Partition
@@ -20,14 +21,14 @@ from klog.scheduler import Scheduler
 _log = logging.getLogger("klog.manager")
 
 
+@dataclass(eq=False)
 class LogDeletions:
     """Of one manager, under its lock. Removals are tasks of the scheduler, which take no lock."""
 
-    def __init__(self, registry: LogRegistry, scheduler: Scheduler, files: Files) -> None:
-        self._registry = registry
-        self._scheduler = scheduler
-        self._files = files
-        self._marked: list[Log] = []  # deleted or moved away; open until removed
+    _registry: LogRegistry
+    _scheduler: Scheduler
+    _files: Files
+    _marked: list[Log] = field(default_factory=list, init=False)  # deleted or moved away; open until removed
 
     def mark(self, directory: LogDirectory, key: Partition, delay_ms: int) -> None:
         """Rename a partition's directory to -delete, durably, and remove it after delay_ms. The checkpoints still hold

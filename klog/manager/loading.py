@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from klog.disk import is_final
@@ -23,18 +24,16 @@ from klog.progress import Event, Progress
 _log = logging.getLogger("klog.manager")
 
 
+@dataclass(eq=False)
 class Loading:
     """load_all() of one manager. One call at a time. ."""
 
-    def __init__(
-        self, state: OpenState, broker: BrokerConfig, directories: DirectorySet, registry: LogRegistry
-    ) -> None:
-        self._state = state
-        self._broker = broker
-        self._directories = directories
-        self._registry = registry
-        self._gauges: dict[str, dict[str, float]] = {}
-        self._threads: dict[str, list[int]] = {}  # those that load logs of a directory, in the order they began
+    _state: OpenState
+    _broker: BrokerConfig
+    _directories: DirectorySet
+    _registry: LogRegistry
+    _gauges: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    _threads: dict[str, list[int]] = field(default_factory=dict, init=False)  # of a directory, in the order they began
 
     def gauges(self) -> dict[str, dict[str, float]]:
         """Return Kafka's gauges; empty except during load_all()."""

@@ -62,25 +62,17 @@ class Move:
     bytes_copied: int = 0
 
 
+@dataclass(eq=False)
 class Moves:
     """The moves of one manager. Any thread."""
 
-    def __init__(
-        self,
-        state: OpenState,
-        directories: DirectorySet,
-        catalog: TopicCatalog,
-        registry: LogRegistry,
-        deletions: LogDeletions,
-        files: Files,
-    ) -> None:
-        self._state = state
-        self._directories = directories
-        self._catalog = catalog
-        self._registry = registry
-        self._deletions = deletions
-        self._files = files
-        self._under_way: dict[Partition, Move] = {}
+    _state: OpenState
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _registry: LogRegistry
+    _deletions: LogDeletions
+    _files: Files
+    _under_way: dict[Partition, Move] = field(default_factory=dict, init=False)
 
     def move(self, topic: str, partition: int, target_path: str, progress: Progress | None) -> None:
         """Move a partition; see LogManager.move."""

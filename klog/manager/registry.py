@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klog.errors import LogClosed, ReentrantCall
 from klog.log.directory import checkpoint
@@ -31,25 +31,20 @@ class _Pending:
     stale: bool = False
 
 
+@dataclass(eq=False)
 class LogRegistry:
     """Any thread. Its condition is the manager's lock. new_options: makes Options, given what differs between logs."""
 
-    def __init__(
-        self,
-        state: OpenState,
-        directories: DirectorySet,
-        catalog: TopicCatalog,
-        broker: BrokerConfig,
-        new_options: Callable[..., Options],
-    ) -> None:
-        self._state = state
-        self._directories = directories
-        self._catalog = catalog
-        self._broker = broker
-        self._new_options = new_options
-        self._logs: dict[Partition, Log] = {}
+    _state: OpenState
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _broker: BrokerConfig
+    _new_options: Callable[..., Options]
+    _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self.after_fork()
-        for directory in directories:
+        for directory in self._directories:
             directory.on_failure = self._directory_failed
 
     def after_fork(self) -> None:

@@ -17,6 +17,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from klog import arguments
@@ -43,28 +44,18 @@ PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the 
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
+@dataclass(eq=False)
 class TopicLife:
     """The creations and deletions of one manager. Any thread."""
 
-    def __init__(
-        self,
-        state: OpenState,
-        broker: BrokerConfig,
-        directories: DirectorySet,
-        catalog: TopicCatalog,
-        registry: LogRegistry,
-        deletions: LogDeletions,
-        moves: Moves,
-        files: Files,
-    ) -> None:
-        self._state = state
-        self._broker = broker
-        self._directories = directories
-        self._catalog = catalog
-        self._registry = registry
-        self._deletions = deletions
-        self._moves = moves
-        self._files = files
+    _state: OpenState
+    _broker: BrokerConfig
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _registry: LogRegistry
+    _deletions: LogDeletions
+    _moves: Moves
+    _files: Files
 
     # ---- create ------------------------------------------------------------------------------------------------------
 
