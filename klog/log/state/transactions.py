@@ -135,11 +135,6 @@ class Transactions:
                 break
         return completed.last_offset + 1
 
-    @property
-    def first_undecided(self) -> Transaction | None:
-        """The oldest ongoing transaction."""
-        return self._ongoing.least()
-
     def _changed(self) -> None:
         ongoing, unreplicated = self._ongoing.least(), self._unreplicated.least()
         if ongoing is None or (unreplicated is not None and unreplicated.first.offset < ongoing.first.offset):
