@@ -17,6 +17,7 @@ import logging
 import os
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,7 +57,6 @@ from klog.log.retain.removal import unlink_later_locked
 from klog.log.state import high_watermark, high_watermark_rules
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.metrics import LogMetrics
-from klog.log.state.producer_expiry import expire_producers_regularly
 from klog.log.state.segments import check_reached
 from klog.log.view import LogView
 from klog.log.write import failures, flush, truncate
@@ -186,7 +186,17 @@ class Log(LogView):
             )
             self._high_watermark = OffsetMetadata(offset)
         self._producers.on_high_watermark_updated(self.high_watermark)
-        self._expiry = expire_producers_regularly(self)
+        check_ms, known = self._options.producer_expiration_check_ms, weakref.WeakMethod(self._expire_producers)
+        self._expiry = self._options.scheduler.schedule(
+            "producer-expiration", lambda: (still := known()) and still(), check_ms, check_ms
+        )
+
+    def _expire_producers(self) -> None:
+        """Forget producers that wrote nothing for producer.id.expiration.ms. Kafka: removeExpiredProducers."""
+        with self._lock:
+            self._lock.begins(self, "an expiry of producers")
+            if not self._closed:
+                self._producers.expire(self.clock.wall_ms())
 
     def _belong_to(self, owner: Any, on_flush: Callable[[Log], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints of the log from here on.
@@ -725,6 +735,19 @@ class Log(LogView):
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
         if self._on_flush is not None:
             self._on_flush(self)
+
+    def _replace_segments_locked(self, segments: tuple[Segment, ...], *, rewritten: bool) -> None:
+        """Use these segments: others in place of some, or without those at the start. rewritten: readers look again."""
+        self._segments = segments
+        if rewritten:
+            self._generation += 1
+            self._aborted_finder.forget()
+
+    def _start_at_locked(self, offset: int) -> None:
+        """Raise the log start."""
+        self._log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        self._producers.on_log_start_offset_incremented(offset)
 
     def _remake_locked(self, empty: Segment) -> None:
         """Replace the files of an empty active segment. The old ones are deleted like those of any segment."""

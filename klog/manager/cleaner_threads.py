@@ -23,6 +23,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from klog.cleaner import (
     CleaningAborted,
@@ -51,21 +52,19 @@ from klog.scheduler import Scheduler, Task
 _log = logging.getLogger("klog.cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
 _STOP_SECONDS = 60.0
-_MANY, _GOOD_MS = (
-    200,
-    1000,
-)  # above this number of logs, the result of a survey is used for this time: else surveys would be most of the work
+# Above this number of logs, the result of a survey is used for this time: else surveys would be most of the work.
+_MANY, _GOOD_MS = 200, 1000
 
 
+@dataclass(eq=False)
 class _Worker:
     """State of one thread, or of the task with a ManualClock. stats and seconds are of its last cleaning."""
 
-    def __init__(self) -> None:
-        self.thread: threading.Thread | None = None
-        self.stopping = False
-        self.stats = RoundStats()
-        self.seconds = 0.0
-        self.delay_ms = 0
+    thread: threading.Thread | None = None
+    stopping: bool = False
+    stats: RoundStats = field(default_factory=RoundStats)
+    seconds: float = 0.0
+    delay_ms: int = 0
 
     @property
     def dead(self) -> bool:
@@ -73,31 +72,23 @@ class _Worker:
         return self.thread is not None and not self.stopping and not self.thread.is_alive()
 
 
+@dataclass(eq=False)
 class BackgroundCleaner:
-    """The cleaner of one manager. Any thread. cleanings: the condition of the cleaning states.
+    """The cleaner of one manager. Any thread. condition: that of the cleaning states.
 
     user: a weak reference to the manager. A thread keeps the manager alive while it cleans, and ends without it.
     """
 
-    def __init__(
-        self,
-        state: OpenState,
-        broker: BrokerConfig,
-        registry: LogRegistry,
-        scheduler: Scheduler,
-        clock: Clock,
-        files: Files,
-        cleanings: threading.Condition,
-        user: Callable[[], object],
-    ) -> None:
-        self._state = state
-        self._broker = broker
-        self._registry = registry
-        self._scheduler = scheduler
-        self._clock = clock
-        self._files = files
-        self._condition = cleanings
-        self._user = user
+    _state: OpenState
+    _broker: BrokerConfig
+    _registry: LogRegistry
+    _scheduler: Scheduler
+    _clock: Clock
+    _files: Files
+    _condition: threading.Condition
+    _user: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._life = threading.Lock()
         self._choosing = threading.Lock()
         self._settings: CleanerSettings | None = None  # None while it is not running
@@ -113,16 +104,6 @@ class BackgroundCleaner:
         self._good_until_ms = 0
 
     # ---- life ------------------------------------------------------------------------------------------------------
-
-    @property
-    def settings(self) -> CleanerSettings | None:
-        """Its settings; None while it is not running."""
-        return self._settings
-
-    @property
-    def throttle(self) -> Throttle:
-        """The throttle shared by all threads."""
-        return self._throttle
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)

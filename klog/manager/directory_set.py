@@ -70,9 +70,6 @@ class DirectorySet:
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._all)
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     @property
     def paths(self) -> tuple[str, ...]:
         """Every path."""

@@ -120,7 +120,7 @@ class TopicLife:
                 failures.append(error)
                 _log.error("event=creation_failed path=%s reason=%s", path, error)
                 remove_tree(self._files, path)
-        if len(self._directories) == 1:
+        if len(self._directories.paths) == 1:
             raise failures[0]
         reasons = "; ".join(map(str, failures)) or "all are offline"
         raise StorageOffline(f"{topic}-{partition} cannot be created in any log directory: {reasons}") from (
