@@ -24,6 +24,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from klog.cleaner import (
     CleaningAborted,
@@ -126,7 +127,7 @@ class BackgroundCleaner:
             worker = _Worker()
             self._workers = [worker]
             self._task = self._scheduler.schedule(
-                "kafka-log-cleaner", _until_clean(self, worker), settings.backoff_ms, settings.backoff_ms
+                "kafka-log-cleaner", partial(self._until_clean, worker), settings.backoff_ms, settings.backoff_ms
             )
             return
         self._workers = [_Worker() for _ in range(settings.threads)]
@@ -209,6 +210,10 @@ class BackgroundCleaner:
             if not busy and settings is not None:
                 with self._condition:
                     self._condition.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
+
+    def _until_clean(self, worker: _Worker) -> None:
+        while self.work(worker):
+            pass
 
     def work(self, worker: _Worker) -> bool:
         """Clean the dirtiest log, and apply retention if it is due. Returns False if there was nothing to clean."""
@@ -349,16 +354,6 @@ class BackgroundCleaner:
             "uncleanable-partitions-count": counts,
             "uncleanable-bytes": sizes,
         }
-
-
-def _until_clean(cleaner: BackgroundCleaner, worker: _Worker) -> Callable[[], None]:
-    """Return the task used with a ManualClock."""
-
-    def run() -> None:
-        while cleaner.work(worker):
-            pass
-
-    return run
 
 
 def _uncleanable_bytes(log: Log) -> float:

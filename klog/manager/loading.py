@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,32 +50,26 @@ class Loading:
         with self._state.lock:
             self._gauges = {"remainingLogsToRecover": {directory.path: len(keys) for directory, keys in jobs.items()}}
         try:
-            failures = run_all(
-                [self._directory_job(directory, keys, count) for directory, keys in jobs.items()], len(jobs)
-            )
+            failures = run_all([partial(self._load_directory, *job, count) for job in jobs.items()], len(jobs))
         finally:
             with self._state.lock:
                 self._gauges, self._threads = {}, {}
         if failures:
             raise failures[0]
 
-    def _directory_job(self, directory: LogDirectory, keys: list[Partition], count: _Count) -> Callable[[], None]:
+    def _load_directory(self, directory: LogDirectory, keys: list[Partition], count: _Count) -> None:
         threads = self._broker.current.num_recovery_threads_per_data_dir
+        failures = run_all([partial(self._load, directory, key, count) for key in keys], threads)
+        if failures:
+            raise failures[0]
 
-        def load(key: Partition) -> None:
-            try:
-                self._try(directory, key)
-            finally:
-                with self._state.lock:
-                    self._gauges["remainingLogsToRecover"][directory.path] -= 1
-                count.done(f"{key[0]}-{key[1]}")
-
-        def job() -> None:
-            failures = run_all([lambda key=key: load(key) for key in keys], threads)  # type: ignore[misc]
-            if failures:
-                raise failures[0]
-
-        return job
+    def _load(self, directory: LogDirectory, key: Partition, count: _Count) -> None:
+        try:
+            self._try(directory, key)
+        finally:
+            with self._state.lock:
+                self._gauges["remainingLogsToRecover"][directory.path] -= 1
+            count.done(f"{key[0]}-{key[1]}")
 
     def _segments_left(self, directory: LogDirectory, left: int) -> None:
         """Set the gauge: the segments that this thread still has to check in its log."""

@@ -149,7 +149,7 @@ class NamedReader:
         self._isolation = isolation
         self._position: dict[int, int] = {}
         self._committed: dict[int, int] = {}
-        self._topic_id = self._stored_id()
+        self._topic_id = next((encode_uuid(log.topic_id) for log in logs_now() if log.topic_id is not None), None)
         stored = file.load().get(topic)
         if stored is not None and stored.topic_id == self._topic_id:
             self._committed = dict(stored.positions)
@@ -160,9 +160,6 @@ class NamedReader:
 
     def __repr__(self) -> str:
         return f"<NamedReader {self.name} of {self._topic} at {self._position}>"
-
-    def _stored_id(self) -> str | None:
-        return next((encode_uuid(log.topic_id) for log in self._logs_now() if log.topic_id is not None), None)
 
     def _find_partitions(self) -> list[Log]:
         """Return the current logs; one that was never read gets the position `start`."""
