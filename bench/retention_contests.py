@@ -16,7 +16,7 @@ from bench.many_segments import TIMESTAMP, write_segments
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from klog.log.directory import checkpoint
-from klog.manager import background
+from tests.support.rounds import retention_round
 
 _ONE_IN = 250
 _DAY_MS = 86_400_000
@@ -56,7 +56,7 @@ class _Many:
 
     def leave(self) -> None:
         """The state when nothing is due, without the empty segment that a roll has made."""
-        background.apply_retention(self.manager)
+        retention_round(self.manager)
 
     def starts(self) -> list[int]:
         return [log.log_start_offset for log in self.logs]
@@ -80,7 +80,7 @@ def _round(tiny: bool, folder: Path) -> Contest:
     def check() -> None:
         assert len(many.logs) == count
         moved = many.starts()
-        for run in (lambda: background.apply_retention(many.manager), lambda: _walk(many)):
+        for run in (lambda: retention_round(many.manager), lambda: _walk(many)):
             many.fill()
             run()
             moved = [start + (number % _ONE_IN == 0) for number, start in enumerate(moved)]
@@ -92,9 +92,7 @@ def _round(tiny: bool, folder: Path) -> Contest:
         count * segments,
         sum(log.size for log in many.logs),
         (
-            Contestant(
-                "klog round over its logs", lambda: background.apply_retention(many.manager), before=many.fill, goal=2
-            ),
+            Contestant("klog round over its logs", lambda: retention_round(many.manager), before=many.fill, goal=2),
             Contestant("a walk over all segments", lambda: _walk(many), before=many.fill),
         ),
         check,

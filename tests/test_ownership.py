@@ -14,14 +14,12 @@ import klog
 
 PACKAGE = Path(klog.__file__).parent
 KNOWN = {
-    "cleaner/swap.py": {"_generation", "_segments"},
     "log/directory/lifecycle.py": {"_directory", "_epochs", "_keeps_metadata", "_segments"},
     "log/read/fetch.py": {"_file", "_log", "_reads_failed"},
     "log/read/refresh.py": {
         "_directory_mtime", "_generation", "_log_end_offset", "_log_start_offset", "_rewritten", "_segments",
         "_tail_fingerprint",
     },
-    "log/retain/retention.py": {"_log_start_offset", "_segments"},
     "log/state/high_watermark.py": {"_high_watermark"},
     "log/state/leader_epochs.py": {"_entries", "_stored"},
     "log/write/commit.py": {"_applied", "_offline", "_written_end"},
@@ -29,9 +27,6 @@ KNOWN = {
         "_generation", "_high_watermark", "_log_start_offset", "_producers", "_rewritten",
         "_segments", "_taken_back",
     },
-    "manager/background.py": {"_started"},
-    "manager/manager.py": {"_owner"},
-    "manager/moving.py": {"_marked_for_deletion", "_on_flush", "_owner"},
 }  # fmt: skip
 
 

@@ -103,9 +103,8 @@ def publish_locked(
     to_unlink: list[str] = []
     with _offline_if_interrupted(log):
         log._finally(lambda: to_unlink.extend(change()))
-        log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
-        log._generation += 1
-        log._aborted_finder.forget()
+        before, after = log._segments[:first], log._segments[first + count :]
+        log._replace_segments_locked((*before, *lives, *after), rewritten=True)
         # Last: readers that miss a file check whether the segments have changed.
         unlink_later_locked(log, to_unlink)
 

@@ -17,6 +17,7 @@ import logging
 import os
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,7 +54,6 @@ from klog.log.retain.removal import unlink_later_locked
 from klog.log.state import high_watermark, high_watermark_rules
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.metrics import LogMetrics
-from klog.log.state.producer_expiry import expire_producers_regularly
 from klog.log.state.segments import check_reached
 from klog.log.view import LogView
 from klog.log.write import failures, flush, truncate
@@ -180,7 +180,17 @@ class Log(LogView):
             )
             self._high_watermark = OffsetMetadata(offset)
         self._producers.on_high_watermark_updated(self.high_watermark)
-        self._expiry = expire_producers_regularly(self)
+        check_ms, known = self._options.producer_expiration_check_ms, weakref.WeakMethod(self._expire_producers)
+        self._expiry = self._options.scheduler.schedule(
+            "producer-expiration", lambda: (still := known()) and still(), check_ms, check_ms
+        )
+
+    def _expire_producers(self) -> None:
+        """Forget producers that wrote nothing for producer.id.expiration.ms. Kafka: removeExpiredProducers."""
+        with self._lock:
+            self._lock.begins(self, "an expiry of producers")
+            if not self._closed:
+                self._producers.expire(self.clock.wall_ms())
 
     def _belong_to(self, owner: Any, on_flush: Callable[[Log], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints of the log from here on.
@@ -659,6 +669,19 @@ class Log(LogView):
         if self._on_flush is not None:
             self._on_flush(self)
 
+    def _replace_segments_locked(self, segments: tuple[Segment, ...], *, rewritten: bool) -> None:
+        """Use these segments: others in place of some, or without those at the start. rewritten: readers look again."""
+        self._segments = segments
+        if rewritten:
+            self._generation += 1
+            self._aborted_finder.forget()
+
+    def _start_at_locked(self, offset: int) -> None:
+        """Raise the log start."""
+        self._log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        self._producers.on_log_start_offset_incremented(offset)
+
     def _remake_locked(self, empty: Segment) -> None:
         """Replace the files of an empty active segment. The old ones are deleted like those of any segment."""
         _log.warning("event=roll_empty log=%s base_offset=%d", self.name, empty.base_offset)
@@ -882,8 +905,12 @@ class Log(LogView):
         with self._lock:
             self._lock.begins(self, "a deletion")
             lifecycle.rename_locked(self, name, False)
-            self._marked_for_deletion = True
-            self._owner = self._on_flush = None
+            self._disown(deleted=True)
+
+    def _disown(self, *, deleted: bool = False) -> None:
+        """Report to no owner from here on. deleted: the log is marked for deletion."""
+        self._owner = self._on_flush = None
+        self._marked_for_deletion = self._marked_for_deletion or deleted
 
     def _is_gone(self) -> bool:
         return self._marked_for_deletion or super()._is_gone()

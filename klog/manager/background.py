@@ -1,4 +1,4 @@
-"""The periodic tasks of a LogManager, run by its scheduler.
+"""BackgroundTasks: the periodic tasks of a LogManager, run by its scheduler.
 
     kafka-log-retention                 log.retention.check.interval.ms                logs that are not compacted
     kafka-log-flusher                   log.flush.scheduler.interval.ms                logs whose flush is due
@@ -19,92 +19,179 @@ ReplicaManager.checkpointHighWatermarks.
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
+from klog.clock import Clock
 from klog.errors import KlogError
+from klog.log.log import Log
 from klog.log.options import INTERVAL_MS
 from klog.log.read import warm_ranges
 from klog.log.retain import retention
 from klog.log.write.flush import is_due
+from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directories import LogDirectory
+from klog.manager.directory_set import DirectorySet
+from klog.manager.flush_queue import FlushQueue
+from klog.manager.loading import Loading
+from klog.manager.open_state import OpenState
+from klog.manager.registry import LogRegistry
 from klog.progress import Progress
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-    from klog.manager.manager import LogManager
+from klog.scheduler import Scheduler
 
 _log = logging.getLogger("klog.manager")
 POINTS_MS = 1000
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years or more means never
 
 
-def start(manager: LogManager, progress: Progress | None) -> None:
-    """Load all logs and start the tasks; see LogManager.start."""
-    with manager._lock:
-        if manager._started:
-            return
-        manager._started = True
-    try:
-        CleanerSettings.of(manager.config)  # raises before the work, not after it
-        manager.load_all(progress)
-        warm_ranges.at_open(_open_logs(manager), progress)
-    except BaseException:
-        manager._started = False
-        raise
-    config = manager.config
-    delay_ms = config.log_initial_task_delay_ms
+@dataclass(eq=False)
+class BackgroundTasks:
+    """The tasks of one manager, its flush queue and its cleaner. Any thread.
 
-    high_watermark_ms = config.replica_high_watermark_checkpoint_interval_ms
-    for name, action, period_ms, first_ms in (
-        ("kafka-log-retention", apply_retention, config.log_retention_check_interval_ms, delay_ms),
-        ("kafka-log-flusher", flush_due, config.log_flush_scheduler_interval_ms, delay_ms),
-        (
-            "kafka-recovery-point-checkpoint",
-            checkpoint_recovery_points,
-            config.log_flush_offset_checkpoint_interval_ms,
-            delay_ms,
-        ),
-        (
-            "kafka-log-start-offset-checkpoint",
-            checkpoint_log_starts,
-            config.log_flush_start_offset_checkpoint_interval_ms,
-            delay_ms,
-        ),
-        ("highwatermark-checkpoint", checkpoint_high_watermarks, high_watermark_ms, high_watermark_ms),
-    ):
-        if period_ms < _NEVER_MS:
-            _every(manager, name, action, first_ms, max(period_ms, 1))
-    manager._scheduler.start()
-    manager._cleaner.start()
+    user: a weak reference to the manager. A task that runs keeps the manager alive, and none begins without it.
+    """
 
+    _state: OpenState
+    _broker: BrokerConfig
+    _directories: DirectorySet
+    _registry: LogRegistry
+    _loading: Loading
+    _cleaner: BackgroundCleaner
+    _scheduler: Scheduler
+    _clock: Clock
+    _user: Callable[[], object]
+    _started: bool = field(default=False, init=False)
 
-def _every(
-    manager: LogManager, name: str, action: Callable[[LogManager], object], first_ms: int, period_ms: int
-) -> None:
-    """Schedule an action by a weak reference, so that the task does not keep the manager alive."""
-    known = weakref.ref(manager)
+    def __post_init__(self) -> None:
+        self.flushes = FlushQueue(self._scheduler, lambda logs: self._while_used(lambda: self.flush_all(logs)))
+        for directory in self._directories:
+            directory.flush_soon = self.flushes.add
+            directory.write_soon = self.write_points_soon
 
-    def run() -> None:
-        still = known()
-        if still is not None:
-            action(still)
+    def _while_used(self, action: Callable[[], object]) -> None:
+        user = self._user()
+        if user is not None:
+            action()
 
-    manager._scheduler.schedule(name, run, first_ms, period_ms)
+    def start(self, progress: Progress | None) -> None:
+        """Load all logs and start the tasks; see LogManager.start."""
+        with self._state.lock:
+            if self._started:
+                return
+            self._started = True
+        try:
+            CleanerSettings.of(self._broker.current)  # raises before the work, not after it
+            self._loading.load_all(progress)
+            warm_ranges.at_open(self._online_logs(), progress)
+        except BaseException:
+            self._started = False
+            raise
+        config = self._broker.current
+        delay_ms = config.log_initial_task_delay_ms
 
+        high_watermark_ms = config.replica_high_watermark_checkpoint_interval_ms
+        for name, action, period_ms, first_ms in (
+            ("kafka-log-retention", self.apply_retention, config.log_retention_check_interval_ms, delay_ms),
+            ("kafka-log-flusher", self.flush_due, config.log_flush_scheduler_interval_ms, delay_ms),
+            (
+                "kafka-recovery-point-checkpoint",
+                self.checkpoint_recovery_points,
+                config.log_flush_offset_checkpoint_interval_ms,
+                delay_ms,
+            ),
+            (
+                "kafka-log-start-offset-checkpoint",
+                self.checkpoint_log_starts,
+                config.log_flush_start_offset_checkpoint_interval_ms,
+                delay_ms,
+            ),
+            ("highwatermark-checkpoint", self.checkpoint_high_watermarks, high_watermark_ms, high_watermark_ms),
+        ):
+            if period_ms < _NEVER_MS:
+                self._every(name, action, first_ms, max(period_ms, 1))
+        self._scheduler.start()
+        self._cleaner.start()
 
-def start_flusher(manager: LogManager) -> None:
-    """Start the thread that flushes for durability="interval", also while no caller appends."""
-    _every(manager, "klog-interval-flusher", flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
-    manager._scheduler.start()
+    def _every(self, name: str, action: Callable[[], object], first_ms: int, period_ms: int) -> None:
+        self._scheduler.schedule(name, lambda: self._while_used(action), first_ms, period_ms)
 
+    def start_flusher(self) -> None:
+        """Start the thread that flushes for durability="interval", also while no caller appends."""
+        self._every("klog-interval-flusher", self.flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
+        self._scheduler.start()
 
-def _open_logs(manager: LogManager) -> list[Log]:
-    with manager._lock:
-        return [log for log in manager._logs.values() if not log.closed and log.offline is None]
+    def _online_logs(self) -> list[Log]:
+        return [log for log in self._registry.open_logs() if log.offline is None]
+
+    def apply_retention(self) -> None:
+        """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
+        now_ms = self._clock.wall_ms()
+        mine = (log for log in self._online_logs() if not log.config.compacts)
+        due = [log for log in mine if retention.is_due(log, now_ms)]
+        self._in_each_directory("retention", due, _apply_retention)
+
+    def flush_due(self) -> None:
+        """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
+        now_ms = self._clock.wall_ms()
+        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log, now_ms)])
+
+    def flush_all(self, logs: Iterable[Log]) -> None:
+        """Flush those of these logs that have anything to flush."""
+        dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.offline is None]
+        self._in_each_directory("flush", dirty, lambda log: log.flush())
+
+    def _in_each_directory(self, what: str, logs: list[Log], action: Callable[[Log], object]) -> None:
+        """Call an action that moves recovery points, directory by directory, with one checkpoint after each."""
+
+        def act(directory: LogDirectory, mine: list[Log]) -> None:
+            with directory.deferring():
+                _for_each(what, mine, action)
+
+        if logs:
+            self._for_each_directory(act, logs)
+
+    def _for_each_directory(
+        self, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
+    ) -> None:
+        """Call action with each online directory and its open logs, or only its chosen logs if any are chosen."""
+        logs: dict[LogDirectory, list[Log]] = defaultdict(list)
+        for log in self._online_logs() if chosen is None else chosen:
+            logs[log._owner].append(log)
+        for directory in self._directories.online():
+            if chosen is not None and directory not in logs:
+                continue
+            try:
+                with directory.guarded():
+                    action(directory, logs.get(directory, []))
+            except OSError as error:
+                _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write the recovery points of every directory."""
+        self._for_each_directory(lambda directory, logs: directory.write_points(logs))
+
+    def write_points_soon(self, directory: LogDirectory) -> bool:
+        """Write a directory's recovery points within POINTS_MS. Returns False if no thread can do it. Takes no lock."""
+        if not self._scheduler.running:
+            return False
+        self._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
+        return True
+
+    def checkpoint_log_starts(self) -> None:
+        """Write the log start offsets of logs that start inside their first segment."""
+        self._for_each_directory(lambda directory, logs: directory.write_starts(logs))
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks that are managed."""
+
+        def write(directory: LogDirectory, logs: list[Log]) -> None:
+            managed = [log for log in logs if log.is_managed]
+            directory.write_high_watermarks({(log.topic, log.partition): log.high_watermark for log in managed})
+
+        self._for_each_directory(write)
 
 
 def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
@@ -117,14 +204,6 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
                 _log.error("event=%s_failed log=%s reason=%s", what, log.name, error)
 
 
-def apply_retention(manager: LogManager) -> None:
-    """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
-    now_ms = manager._clock.wall_ms()
-    mine = (log for log in _open_logs(manager) if not log.config.compacts)
-    due = [log for log in mine if retention.is_due(log, now_ms)]
-    _in_each_directory(manager, "retention", due, _apply_retention)
-
-
 def _apply_retention(log: Log) -> None:
     """Pause cleaning meanwhile: the cleanup policy may have changed since the logs were chosen."""
     if log._cleaning.try_pause():
@@ -134,61 +213,8 @@ def _apply_retention(log: Log) -> None:
             log._cleaning.resume()
 
 
-def flush_due(manager: LogManager) -> None:
-    """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
-    now_ms = manager._clock.wall_ms()
-    flush_all(manager, [log for log in _open_logs(manager) if _is_dirty(log) and is_due(log, now_ms)])
-
-
 def _is_dirty(log: Log) -> bool:
     return log.recovery_point < log.log_end_offset
-
-
-def flush_all(manager: LogManager, logs: Iterable[Log]) -> None:
-    """Flush those of these logs that have anything to flush."""
-    dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.offline is None]
-    _in_each_directory(manager, "flush", dirty, lambda log: log.flush())
-
-
-def _in_each_directory(manager: LogManager, what: str, logs: list[Log], action: Callable[[Log], object]) -> None:
-    """Call an action that moves recovery points, directory by directory, with one checkpoint after each."""
-
-    def act(directory: LogDirectory, mine: list[Log]) -> None:
-        with directory.deferring():
-            _for_each(what, mine, action)
-
-    if logs:
-        _for_each_directory(manager, act, logs)
-
-
-def _for_each_directory(
-    manager: LogManager, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
-) -> None:
-    """Call action with each online directory and its open logs, or only its chosen logs if any are chosen."""
-    logs: dict[LogDirectory, list[Log]] = defaultdict(list)
-    for log in _open_logs(manager) if chosen is None else chosen:
-        logs[log._owner].append(log)
-    for directory in manager._online():
-        if chosen is not None and directory not in logs:
-            continue
-        try:
-            with directory.guarded():
-                action(directory, logs.get(directory, []))
-        except OSError as error:
-            _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
-
-
-def checkpoint_recovery_points(manager: LogManager) -> None:
-    """Write the recovery points of every directory."""
-    _for_each_directory(manager, lambda directory, logs: directory.write_points(logs))
-
-
-def write_points_soon(manager: LogManager, directory: LogDirectory) -> bool:
-    """Write one directory's recovery points within POINTS_MS. Returns False if no thread can do it. Takes no lock."""
-    if not manager._scheduler.running:
-        return False
-    manager._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
-    return True
 
 
 def _write_points(directory: LogDirectory) -> None:
@@ -197,18 +223,3 @@ def _write_points(directory: LogDirectory) -> None:
             directory.write_points()
     except OSError as error:
         _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
-
-
-def checkpoint_log_starts(manager: LogManager) -> None:
-    """Write the log start offsets of logs that start inside their first segment."""
-    _for_each_directory(manager, lambda directory, logs: directory.write_starts(logs))
-
-
-def checkpoint_high_watermarks(manager: LogManager) -> None:
-    """Write the high watermarks that are managed."""
-
-    def write(directory: LogDirectory, logs: list[Log]) -> None:
-        managed = [log for log in logs if log.is_managed]
-        directory.write_high_watermarks({(log.topic, log.partition): log.high_watermark for log in managed})
-
-    _for_each_directory(manager, write)

@@ -115,9 +115,7 @@ def _opened(
             raise UnknownTopicOrPartition(f"no topic {topic!r} in {where}; it has {', '.join(there) or 'none'}")
         chosen = [topic] if topic is not None else list(there)
         if wants_policy and config is None:
-            known = {
-                name: logs.topic_config(name).compacts if name in logs._topic_file.entries else None for name in chosen
-            }
+            known = {name: logs.topic_config(name).compacts if logs._catalog.entry(name) else None for name in chosen}
             if topic is not None:
                 _check_policy(topic, known[topic])
             chosen = [name for name in chosen if known[name]]

@@ -13,8 +13,7 @@ opened again or compacted by hand. A final disk error takes the directory offlin
 the log is unchanged, and is tried again after the backoff.
 
 Lock order, outermost first: _life (start, stop, reconfigure), _choosing, a log's lock, a directory's lock, the
-condition of the cleaning states. A thread that cleans takes no lock of the manager. The cleaner does not keep the
-manager alive.
+condition of the cleaning states. A thread that cleans takes no lock of the manager.
 Kafka: LogCleaner, CleanerThread.
 """
 
@@ -24,7 +23,8 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import partial
 
 from klog.cleaner import (
     CleaningAborted,
@@ -38,36 +38,34 @@ from klog.cleaner import (
     read_first_dirty,
     write_first_dirty,
 )
-from klog.clock import ManualClock
+from klog.clock import Clock, ManualClock
 from klog.config import ManagerConfig
-from klog.disk import is_final
+from klog.disk import Files, is_final
 from klog.errors import CorruptData, InvalidConfig, LogClosed, StorageOffline, UnknownTopicOrPartition
+from klog.log.log import Log
+from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, delete_old, is_compacted, survey
-from klog.scheduler import Task
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-    from klog.manager.manager import LogManager
+from klog.manager.open_state import OpenState
+from klog.manager.registry import LogRegistry
+from klog.scheduler import Scheduler, Task
 
 _log = logging.getLogger("klog.cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
 _STOP_SECONDS = 60.0
-_MANY, _GOOD_MS = (
-    200,
-    1000,
-)  # above this number of logs, the result of a survey is used for this time: else surveys would be most of the work
+# Above this number of logs, the result of a survey is used for this time: else surveys would be most of the work.
+_MANY, _GOOD_MS = 200, 1000
 
 
+@dataclass(eq=False)
 class _Worker:
     """State of one thread, or of the task with a ManualClock. stats and seconds are of its last cleaning."""
 
-    def __init__(self) -> None:
-        self.thread: threading.Thread | None = None
-        self.stopping = False
-        self.stats = RoundStats()
-        self.seconds = 0.0
-        self.delay_ms = 0
+    thread: threading.Thread | None = None
+    stopping: bool = False
+    stats: RoundStats = field(default_factory=RoundStats)
+    seconds: float = 0.0
+    delay_ms: int = 0
 
     @property
     def dead(self) -> bool:
@@ -75,13 +73,23 @@ class _Worker:
         return self.thread is not None and not self.stopping and not self.thread.is_alive()
 
 
+@dataclass(eq=False)
 class BackgroundCleaner:
-    """The cleaner of one manager. Any thread."""
+    """The cleaner of one manager. Any thread. condition: that of the cleaning states.
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = weakref.ref(manager)
-        self._clock = manager._clock
-        self._condition = manager._cleanings
+    user: a weak reference to the manager. A thread keeps the manager alive while it cleans, and ends without it.
+    """
+
+    _state: OpenState
+    _broker: BrokerConfig
+    _registry: LogRegistry
+    _scheduler: Scheduler
+    _clock: Clock
+    _files: Files
+    _condition: threading.Condition
+    _user: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._life = threading.Lock()
         self._choosing = threading.Lock()
         self._settings: CleanerSettings | None = None  # None while it is not running
@@ -98,27 +106,16 @@ class BackgroundCleaner:
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    @property
-    def settings(self) -> CleanerSettings | None:
-        """Its settings; None while it is not running."""
-        return self._settings
-
-    @property
-    def throttle(self) -> Throttle:
-        """The throttle shared by all threads."""
-        return self._throttle
-
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)
 
     def start(self) -> None:
         """Start by the manager's configuration. Raises InvalidConfig."""
         with self._life:
-            manager = self._manager()
-            if manager is not None and self._settings is None and not manager._closed:
-                self._begin(manager, CleanerSettings.of(manager.config))
+            if self._settings is None and not self._state.closed:
+                self._begin(CleanerSettings.of(self._broker.current))
 
-    def _begin(self, manager: LogManager, settings: CleanerSettings) -> None:
+    def _begin(self, settings: CleanerSettings) -> None:
         if not settings.threads:
             return
         self._settings = settings
@@ -129,8 +126,8 @@ class BackgroundCleaner:
         if isinstance(self._clock, ManualClock):
             worker = _Worker()
             self._workers = [worker]
-            self._task = manager._scheduler.schedule(
-                "kafka-log-cleaner", _until_clean(self, worker), settings.backoff_ms, settings.backoff_ms
+            self._task = self._scheduler.schedule(
+                "kafka-log-cleaner", partial(self._until_clean, worker), settings.backoff_ms, settings.backoff_ms
             )
             return
         self._workers = [_Worker() for _ in range(settings.threads)]
@@ -179,10 +176,10 @@ class BackgroundCleaner:
         """Take over the manager's configuration. A new rate applies at once; for any other change the threads are
         replaced. The caller holds no lock."""
         with self._life:
-            manager, before = self._manager(), self._settings
-            if manager is None or before is None or manager._closed:
+            before = self._settings
+            if before is None or self._state.closed:
                 return
-            now = CleanerSettings.of(manager.config)
+            now = CleanerSettings.of(self._broker.current)
             if now.bytes_per_second != before.bytes_per_second:
                 self._throttle.rate = now.bytes_per_second
                 self._log_rate()
@@ -193,7 +190,7 @@ class BackgroundCleaner:
                 self._settings = now
                 return
             self._end()
-            self._begin(manager, now)
+            self._begin(now)
 
     def after_fork(self) -> None:
         """Reset in a forked child, where the threads do not exist."""
@@ -214,15 +211,18 @@ class BackgroundCleaner:
                 with self._condition:
                     self._condition.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
 
+    def _until_clean(self, worker: _Worker) -> None:
+        while self.work(worker):
+            pass
+
     def work(self, worker: _Worker) -> bool:
         """Clean the dirtiest log, and apply retention if it is due. Returns False if there was nothing to clean."""
-        manager, settings = self._manager(), self._settings
-        if manager is None or settings is None or manager._closed:
+        user, settings = self._user(), self._settings
+        if user is None or settings is None or self._state.closed:
             worker.stopping = worker.thread is not None
             return False
-        with manager._lock:
-            logs = [log for log in manager._logs.values() if is_compacted(log)]
-        found = self._choose(manager, logs, worker)
+        logs = [log for log in self._registry.open_logs() if is_compacted(log)]
+        found = self._choose(logs, worker)
         if found is not None:
             try:
                 self._clean(found, worker, settings)
@@ -236,7 +236,7 @@ class BackgroundCleaner:
             delete_old(logs, self._clock.wall_ms())
         return found is not None
 
-    def _choose(self, manager: LogManager, logs: list[Log], worker: _Worker) -> Log | None:
+    def _choose(self, logs: list[Log], worker: _Worker) -> Log | None:
         """Return the dirtiest log, with its cleaning begun."""
         with self._choosing:
             now_ms = self._last_run_ms = self._now_ms()
@@ -246,7 +246,7 @@ class BackgroundCleaner:
             found = survey(free, self._stamps, self._clock.wall_ms())
             for log, error in found.failures:
                 self._failed(log, error)
-            correct_checkpoints(manager._files, found.candidates)
+            correct_checkpoints(self._files, found.candidates)
             self._dirtiest, worker.delay_ms = found.dirtiest, found.delay_ms
             self._chosen = [candidate.log for candidate in found.chosen()][::-1]
             self._good_until_ms = now_ms + _GOOD_MS if len(free) > _MANY else 0
@@ -354,16 +354,6 @@ class BackgroundCleaner:
             "uncleanable-partitions-count": counts,
             "uncleanable-bytes": sizes,
         }
-
-
-def _until_clean(cleaner: BackgroundCleaner, worker: _Worker) -> Callable[[], None]:
-    """Return the task used with a ManualClock."""
-
-    def run() -> None:
-        while cleaner.work(worker):
-            pass
-
-    return run
 
 
 def _uncleanable_bytes(log: Log) -> float:

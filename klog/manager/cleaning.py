@@ -18,20 +18,17 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
 from klog.disk import Files
 from klog.errors import KlogError
 from klog.log.directory import cleaner_offsets
 from klog.log.directory.checkpoint import Partition
+from klog.log.log import Log
 from klog.log.retain import retention
 from klog.log.state.segments import closed_from
+from klog.manager.directories import LogDirectory
 from klog.segment import Segment
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-    from klog.manager.directories import LogDirectory
 
 _log = logging.getLogger("klog.cleaner")
 _NO_LAG_MS = 2**63 - 1

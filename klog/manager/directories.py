@@ -17,7 +17,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, failed_sync_in, identity_of, is_final, naming_the_next_step
@@ -32,10 +32,8 @@ from klog.log.directory.partition_names import (
     parse_directory_name,
     parse_suffixed_name,
 )
+from klog.log.log import Log
 from klog.segment import names
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
 _log = logging.getLogger("klog.manager")
 RESERVED_IDS = 100  # Kafka reserves the first ids: unassigned, lost, migrating

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from klog.locks import OwnLock
+from klog.log.log import Log
 from klog.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
 
 class FlushQueue:
@@ -27,7 +24,6 @@ class FlushQueue:
         self._mutex = OwnLock()
         self._waiting: weakref.WeakSet[Log] = weakref.WeakSet()
         self._scheduled = False
-        self.rounds = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -51,5 +47,4 @@ class FlushQueue:
         """Flush all waiting logs."""
         with self._mutex:
             logs, self._waiting, self._scheduled = list(self._waiting), weakref.WeakSet(), False
-        self.rounds += 1
         self._flush(logs)

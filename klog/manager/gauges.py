@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.disk import Files
+from klog.log.log import Log
 from klog.log.state.histogram import Histogram
+from klog.manager.cleaner_threads import BackgroundCleaner
+from klog.manager.directory_set import DirectorySet
+from klog.manager.flush_queue import FlushQueue
+from klog.manager.loading import Loading
+from klog.manager.registry import LogRegistry
 
 if TYPE_CHECKING:
-    from klog.log.log import Log
     from klog.log.read.page_cache import LogPageCache
-    from klog.manager.manager import LogManager
 
 Gauges = dict[str, dict[str, float]]
 
 
-def read(manager: LogManager) -> Gauges:
+def read(
+    directories: DirectorySet, registry: LogRegistry, loading: Loading, flushes: FlushQueue, cleaner: BackgroundCleaner
+) -> Gauges:
     """Return all gauges; see LogManager.metrics."""
-    with manager._lock:
-        logs = {log.name: log for log in manager._logs.values() if not log.closed}
-        loading: Gauges = {name: dict(values.items()) for name, values in manager._loading.gauges.items()}
-    offline: dict[str, float] = {
-        directory.path: int(directory.offline is not None) for directory in manager._directories
-    }
+    logs = {log.name: log for log in registry.open_logs()}
+    offline: dict[str, float] = {directory.path: int(directory.offline is not None) for directory in directories}
     return {
         "OfflineLogDirectoryCount": {"": sum(offline.values())},
         "LogDirectoryOffline": offline,
         **_of(logs),
-        **_flush_times(logs, len(manager._flushes)),
-        **loading,
-        **manager._cleaner.metrics(list(logs.values()), [home.path for home in manager._directories]),
+        **_flush_times(logs, len(flushes)),
+        **loading.gauges(),
+        **cleaner.metrics(list(logs.values()), list(directories.paths)),
     }
 
 
@@ -64,16 +67,14 @@ def _put(gauges: Gauges, name: str, times: Histogram) -> None:
         gauges.setdefault(metric, {})[name] = value
 
 
-def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:
+def page_cache(directories: DirectorySet, files: Files, topic: str | None, cells: int) -> list[LogPageCache]:
     """Return the page cache use of each partition; see LogManager.page_cache."""
     from klog.log.read.page_cache import listed, look
 
-    if topic is not None:
-        manager._partitions(topic)
     found = []
-    for directory in manager._online():
+    for directory in directories.online():
         for name, partition in directory.entries().live:
             if topic is None or name == topic:
                 path = directory.partition_path(name, partition)
-                found.append(look(manager._files, name, partition, path, listed(path), cells))
+                found.append(look(files, name, partition, path, listed(path), cells))
     return sorted(found, key=lambda log: (log.topic, log.partition))

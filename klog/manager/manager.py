@@ -17,46 +17,43 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from klog import arguments
 from klog.arguments import text, whole
 from klog.clock import Clock, SystemClock
-from klog.config import LogConfig, ManagerConfig, check_tiering, config_values
-from klog.disk import Files, HandleCache, RealFiles, is_final
+from klog.config import LogConfig, ManagerConfig, config_values
+from klog.disk import Files, HandleCache, RealFiles
 from klog.disk.warm_up import WarmedUp
 from klog.errors import (
-    ForkedHandle,
-    InvalidConfig,
-    LogClosed,
-    ReadOnly,
     ReentrantCall,
-    StorageOffline,
-    UnknownTopicOrPartition,
 )
-from klog.locks import CallLock
 from klog.log import AppendInfo
-from klog.log.directory import checkpoint
-from klog.log.directory.partition_names import parse_directory_name
 from klog.log.load.loader import Policy
 from klog.log.log import Log
-from klog.log.options import Compression, Durability, Options, check_choices, check_records, check_tools, settled
+from klog.log.options import Compression, Durability, Options, check_choices, check_records, check_tools
 from klog.log.read import warm_ranges
 from klog.log.read.fetch import Isolation
 from klog.log.read.positions import Position
 from klog.log.read.reader import LogReader
 from klog.log.state import forks
-from klog.manager import background, gauges, moving, topic_life
+from klog.manager import gauges
+from klog.manager.background import BackgroundTasks
+from klog.manager.broker_config import BrokerConfig
+from klog.manager.catalog import TopicCatalog
 from klog.manager.cleaner_threads import BackgroundCleaner
-from klog.manager.directories import LogDirectory, is_ordinary
-from klog.manager.flush_queue import FlushQueue
+from klog.manager.deletions import LogDeletions
+from klog.manager.directories import is_ordinary
+from klog.manager.directory_set import DirectorySet, Paths, as_paths
 from klog.manager.loading import Loading
-from klog.manager.moving import Move
+from klog.manager.moving import Moves
+from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
 from klog.manager.positions import Missing, NamedReader, PositionFile, reader_names
-from klog.manager.start import Paths, as_paths, open_directories
+from klog.manager.registry import LogRegistry
 from klog.manager.topic_append import append_to_topic
-from klog.manager.topics import TopicEntry, TopicFile
+from klog.manager.topic_life import TopicLife
 from klog.progress import Progress
 from klog.record import Records
 from klog.scheduler import Scheduler
@@ -125,143 +122,82 @@ class LogManager:
         clock: Clock,
         files: Files,
     ) -> None:
-        self._closed = True
+        self._state = state = OpenState(paths[0], read_only=read_only)
         self._closing: int | None = None  # the thread that closes
-        check_choices(recovery, durability)
-        self._pid = os.getpid()
-        self._read_only = read_only
-        self._config = self._static_config = config
-        self._changes: dict[str, Any] = {}  # the keys set by alter_config
-        self._recovery = recovery
-        self._durability = durability
         self._clock = clock
         self._files = files
-        self._handles = HandleCache()
-        self._scheduler = Scheduler(clock)
-        self._lock = CallLock()
-        self._logs: dict[tuple[str, int], Log] = {}
-        self._moves: dict[tuple[str, int], Move] = {}
-        self._marked_for_deletion: list[Log] = []  # deleted or moved away; open until removed
-        # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
-        self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
-        self._sticky: dict[str, int] = {}
-        self._loading = Loading(self)
-        self._started = False
-        self._cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
-        self._cleaner = BackgroundCleaner(self)
-        known = weakref.ref(self)  # the objects below must not keep the manager alive
-        self._flushes = FlushQueue(
-            self._scheduler, lambda logs: background.flush_all(manager, logs) if (manager := known()) else None
+        self._broker = broker = BrokerConfig(config)
+        self._scheduler = scheduler = Scheduler(clock)
+        cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
+        options = partial(
+            Options,
+            recovery=recovery,
+            durability=durability,
+            clock=clock,
+            files=files,
+            handles=HandleCache(),
+            scheduler=scheduler,
+            cleanings=cleanings,
         )
-        self._directories = open_directories(paths, files, create=create, read_only=read_only)
+        user = weakref.ref(self)
+        self._directories = directories = DirectorySet(paths, files, create=create, read_only=read_only)
         try:
-            self._topic_file = TopicFile(
-                [directory.path for directory in self._online()],
-                files,
-                lambda path, error: manager._not_written(path, error) if (manager := known()) else None,
+            self._catalog = catalog = TopicCatalog(directories, broker, files, durability)
+            self._registry = registry = LogRegistry(state, directories, catalog, broker, options)
+            self._loading = Loading(state, broker, directories, registry)
+            self._deletions = LogDeletions(registry, scheduler, files)
+            self._moves = Moves(state, directories, catalog, registry, self._deletions, files)
+            self._topic_life = TopicLife(
+                state, broker, directories, catalog, registry, self._deletions, self._moves, files
             )
-            self._topic_file.load()
-            for directory in self._online():
-                directory.flush_soon = self._flushes.add
-                directory.write_soon = lambda home: (
-                    background.write_points_soon(manager, home) if (manager := known()) else False
-                )
-                directory.on_failure = lambda home, reason: (
-                    manager._failed(home, reason) if (manager := known()) else None
-                )
+            self._cleaner = BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
+            self._tasks = BackgroundTasks(
+                state, broker, directories, registry, self._loading, self._cleaner, scheduler, clock, user
+            )
             if not read_only:
-                topic_life.take_over(self)
+                self._topic_life.take_over()
         except BaseException:
-            for directory in self._directories:
-                directory.unlock()
+            directories.unlock()
             raise
-        self._forked = False
-        self._closed = False
+        state.opened()
         if durability == "interval" and not read_only:
-            background.start_flusher(self)
+            self._tasks.start_flusher()
         forks.register(self)
 
     def _after_fork(self) -> None:
-        self._lock = CallLock()
-        self._loading = Loading(self)
+        self._state.after_fork()
+        self._registry.after_fork()
         self._cleaner.after_fork()
-        for directory in self._directories:
-            directory.after_fork()
-        self._forked = not self._read_only
+        self._directories.after_fork()
 
     # ---- directories -----------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
         """The log.dir, or the first of several."""
-        return self._directories[0].path
+        return self._directories.paths[0]
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Every log.dir."""
-        return tuple(directory.path for directory in self._directories)
+        return self._directories.paths
 
     @property
     def offline_directories(self) -> dict[str, str]:
         """{log.dir: reason} of the directories that are offline."""
-        return {directory.path: directory.offline for directory in self._directories if directory.offline is not None}
-
-    def _online(self) -> list[LogDirectory]:
-        return [directory for directory in self._directories if directory.offline is None]
-
-    def _is_spare(self, directory: LogDirectory) -> bool:
-        """True if another directory is online."""
-        return any(other is not directory for other in self._online())
-
-    def _failed(self, directory: LogDirectory, reason: str) -> None:
-        """Handle a directory that went offline. May be called under a log's lock, so it takes no lock.
-
-        Its logs take no more appends. They can be read only if no other directory is online.
-        """
-        self._topic_file.leave_out(directory.path)
-        readable = not self._online()
-        for log in list(self._logs.values()):
-            if os.path.dirname(log.path) == directory.path and not log.closed:
-                log._fail(f"{directory.path}: {reason}", readable=readable)
-
-    def _not_written(self, path: str, error: OSError) -> None:
-        """Handle a failed write of klog-topics.json."""
-        for directory in self._online():
-            if directory.path == path and is_final(error):
-                directory.fail(str(error))
-
-    def _locate(self, topic: str, partition: int) -> tuple[LogDirectory, tuple[int, int]]:
-        """Return the directory that holds a partition, and the identity of the partition's directory.
-
-        Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
-        """
-        if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
-            raise self._unknown(topic, partition)
-        found = [
-            (directory, identity)
-            for directory in self._online()
-            if (identity := directory.identity(topic, partition)) is not None
-        ]
-        if len(found) > 1:
-            raise topic_life.duplicate(topic, partition, [directory for directory, _ in found])
-        if found:
-            return found[0]
-        if self.offline_directories and partition in self._list().get(topic, ()):
-            gone = ", ".join(self.offline_directories)
-            raise StorageOffline(f"{topic}-{partition} is in none of the online directories; offline: {gone}")
-        raise self._unknown(topic, partition)
+        return self._directories.offline
 
     # ---- properties ------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> ManagerConfig:
         """The broker-level configuration."""
-        return self._config
+        return self._broker.current
 
     @property
     def read_only(self) -> bool:
         """True if it was opened read-only."""
-        return self._read_only
+        return self._state.read_only
 
     @property
     def clock(self) -> Clock:
@@ -280,7 +216,7 @@ class LogManager:
         return epochs.pop() if len(epochs) == 1 else None
 
     def __repr__(self) -> str:
-        return f"<LogManager {', '.join(self.paths)} {'closed' if self._closed else len(self.topics())}>"
+        return f"<LogManager {', '.join(self.paths)} {'closed' if self._state.closed else len(self.topics())}>"
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Gauges under Kafka's names: {name: {directory or log: value}}.
@@ -295,13 +231,13 @@ class LogManager:
         max-compaction-delay-secs; cleaner-recopy-percent over these cleanings; DeadThreadCount; for each directory
         uncleanable-partitions-count and uncleanable-bytes.
         """
-        return gauges.read(self)
+        return gauges.read(self._directories, self._registry, self._loading, self._tasks.flushes, self._cleaner)
 
     @property
     def uncleanable(self) -> dict[str, str]:
         """{log: reason} of logs that the background cleaner skips, for example after damage: until they are opened
         again or Log.compact() succeeds."""
-        logs = [log for log in list(self._logs.values()) if not log.closed]
+        logs = self._registry.open_logs()
         return {log.name: reason for log in logs if (reason := log._cleaning.uncleanable) is not None}
 
     def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
@@ -310,28 +246,19 @@ class LogManager:
 
         Raises UnknownTopicOrPartition, PermissionError.
         """
-        self._check_open()
-        topic = None if topic is None else text("topic", topic)
-        return gauges.page_cache(self, topic, whole("cells", cells, 0, arguments.INT_MAX))
+        self._state.check_open()
+        topic, cells = None if topic is None else text("topic", topic), whole("cells", cells, 0, arguments.INT_MAX)
+        if topic is not None:
+            self._catalog.partitions(topic)
+        return gauges.page_cache(self._directories, self._files, topic, cells)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
         """{topic: [partition, ...]} of the partition directories, sorted. While a directory is offline, also the
         partitions that klog-topics.json names."""
-        self._check_open()
-        return self._list()
-
-    def _list(self) -> dict[str, list[int]]:
-        found: dict[str, set[int]] = {}
-        for directory in self._online():
-            for topic, partition in directory.entries().live:
-                found.setdefault(topic, set()).add(partition)
-        if self.offline_directories:
-            for name, entry in self._topic_file.entries.items():
-                if not entry.state:
-                    found.setdefault(name, set()).update(range(entry.partitions))
-        return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
+        self._state.check_open()
+        return self._catalog.topics()
 
     def create_topic(
         self,
@@ -352,7 +279,7 @@ class LogManager:
         Raises InvalidTopic, InvalidConfig, TopicExists, StorageOffline (every directory has failed), OSError.
         """
         self._check_usable()
-        topic_life.create(self, name, partitions, config, topic_id, directory)
+        self._topic_life.create(name, partitions, config, topic_id, directory)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: its partition directories are renamed `-delete`, and removed after file.delete.delay.ms by
@@ -361,7 +288,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, StorageOffline.
         """
         self._check_usable()
-        topic_life.delete(self, text("name", name))
+        self._topic_life.delete(text("name", name))
 
     def move(
         self, topic: str, partition: int, directory: str | os.PathLike[str], *, progress: Progress | None = None
@@ -375,27 +302,13 @@ class LogManager:
         self._check_usable()
         topic, partition = text("topic", topic), whole("partition", partition)
         arguments.function("progress", progress)
-        moving.move(self, topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
+        self._moves.move(topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises UnknownTopicOrPartition."""
-        self._check_open()
-        self._partitions(text("name", name))
-        return self._topic_config(name)
-
-    def _topic_config(self, name: str) -> LogConfig:
-        entry = self._topic_file.entries.get(name)
-        own = entry.config if entry else {}
-        made, config = self._topic_configs, self._config
-        if made[0] is not config:
-            made = self._topic_configs = config, {}
-        same = repr(sorted(own.items()))
-        try:
-            if same not in made[1]:
-                made[1][same] = settled(config.topic_config(own), self._durability)
-            return made[1][same]
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
+        self._state.check_open()
+        self._catalog.partitions(text("name", name))
+        return self._catalog.config(name)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
         """Set keys of a topic's configuration; None resets one to its default. Open logs take it over at once. This
@@ -405,67 +318,28 @@ class LogManager:
         """
         self._check_usable()
         name, config = text("name", name), config_values("config", config, optional=False)
-        with self._lock:
-            self._lock.begins(self, "a change of configuration")
-            partitions = self._partitions(name)
-            entry = self._topic_file.entries.get(name)
-            before = LogConfig(entry.config) if entry else None
-            altered = (before or LogConfig()).replace(config)
-            check_tiering(before, self._config.topic_config(altered.given), self._config)
-            if entry is None:
-                directory = self._locate(name, partitions[0])[0].partition_path(name, partitions[0])
-                topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
-                entry = TopicEntry(topic_id, max(partitions) + 1)
-            self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, topic_life.plain(altered.given)))
-            self._loading.configuration_changed(name)
-            altered_config = self._topic_config(name)
-        self._end_cleanings_of_others()
-        return altered_config
-
-    def _end_cleanings_of_others(self) -> None:
-        """End the cleanings of logs that are not compacted any more."""
-        for log in list(self._logs.values()):
-            if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
-                log._end_cleaning()
+        with self._state.lock:
+            self._state.begins("a change of configuration")
+            self._catalog.alter(name, config)
+            self._registry.configuration_changed(name)
+            altered = self._catalog.config(name)
+        self._registry.end_cleanings()
+        return altered
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
         """Set broker-level keys while the directory is open; None resets one to the value it was opened with.
 
         Raises InvalidConfig, also for a key that is read only at start. Kafka: the dynamic broker configuration.
         """
-        self._check_writable()
+        self._state.check_writable()
         config = config_values("config", config, optional=False)
-        with self._lock:
-            self._lock.begins(self, "a change of configuration")
-            merged = {**self._changes, **config}
-            self._config.altered(config, self._config)
-            altered = self._static_config.altered(merged)
-            self._cleaner.check(altered)
-            self._config = altered
-            self._changes = {name: value for name, value in merged.items() if value is not None}
-            self._loading.configuration_changed(None)
-            for log in self._logs.values():  # used by compact()
-                log._options.dedupe_buffer_size = altered.log_cleaner_dedupe_buffer_size
-                log._options.dedupe_load_factor = altered.log_cleaner_io_buffer_load_factor
+        with self._state.lock:
+            self._state.begins("a change of configuration")
+            altered = self._broker.alter(config, self._cleaner.check)
+            self._registry.configuration_changed(None)
         self._cleaner.reconfigure()
-        self._end_cleanings_of_others()
+        self._registry.end_cleanings()
         return altered
-
-    def _partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions. Raises UnknownTopicOrPartition."""
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise self._unknown(topic)
-        return partitions
-
-    def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
-        topics = self.topics()
-        if topic in topics:
-            return UnknownTopicOrPartition(
-                f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}"
-            )
-        known = ", ".join(topics) or "none yet: logs.create_topic(name) creates one"
-        return UnknownTopicOrPartition(f"no topic {topic!r} in {', '.join(self.paths)}; topics there: {known}")
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 
@@ -477,36 +351,7 @@ class LogManager:
         """
         if type(topic) is not str or type(partition) is not int:
             topic, partition = text("topic", topic), whole("partition", partition)
-        return self._loading.get(topic, partition)
-
-    def _options(self, directory: LogDirectory, topic: str, partition: int) -> Options:
-        entry = self._topic_file.entries.get(topic)
-        key = topic, partition
-        return Options(
-            topic=topic,
-            partition=partition,
-            config=self._topic_config(topic),
-            read_only=self._read_only,
-            recovery=self._recovery,
-            durability=self._durability,
-            clean_shutdown=directory.was_clean or key in directory.closed_well,
-            recovery_point=directory.points.get(key, 0),
-            log_start_offset=max(directory.starts.get(key, 0), 0),
-            high_watermark=directory.high_watermarks.get(key) if self._read_only else None,
-            topic_id=entry.topic_id if entry else None,
-            clock=self._clock,
-            files=self._files,
-            handles=self._handles,
-            scheduler=self._scheduler,
-            producer_expiration_ms=self._config.producer_id_expiration_ms,
-            producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
-            dedupe_buffer_size=self._config.log_cleaner_dedupe_buffer_size,
-            dedupe_load_factor=self._config.log_cleaner_io_buffer_load_factor,
-            cleanings=self._cleanings,
-            config_known=entry is not None,
-            cleaned_to=directory.cleaned_to(key),
-            high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
-        )
+        return self._registry.get(topic, partition)
 
     def load_all(self, progress: Progress | None = None) -> None:
         """Load every log that is not loaded yet, on num.recovery.threads.per.data.dir threads per directory,
@@ -515,7 +360,7 @@ class LogManager:
         A disk error takes its directory offline if others are online. Any other error is raised after all other logs
         are loaded.
         """
-        self._check_open()
+        self._state.check_open()
         arguments.function("progress", progress)
         self._loading.load_all(progress)
 
@@ -525,9 +370,9 @@ class LogManager:
         compacted logs in log.cleaner.threads threads. With a ManualClock all of it runs inside advance(). May be called
         again; close() ends it. Raises InvalidConfig if a cleaner thread's memory has no space for two keys.
         """
-        self._check_writable()
+        self._state.check_writable()
         arguments.function("progress", progress)
-        background.start(self, progress)
+        self._tasks.start(progress)
 
     def warm_up(
         self,
@@ -544,20 +389,20 @@ class LogManager:
 
         Raises UnknownTopicOrPartition.
         """
-        self._check_open()
-        known = self.topics()
+        self._state.check_open()
+        known = self._catalog.topics()
         chosen = list(known) if topics is None else arguments.texts("topics", topics)
         warm_ranges.check(bytes, timeout, progress, cancel)
         for topic in chosen:
             if topic not in known:
-                raise self._unknown(topic, 0)
+                raise self._catalog.unknown(topic, 0)
         logs = [self.log(topic, partition) for topic in chosen for partition in known[topic]]
         return warm_ranges.newest_of([(log, bytes) for log in logs], timeout, progress, cancel)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the directory, loading those that are not open."""
         for topic, partitions in self.topics().items():
-            for partition in partitions if self._read_only or is_ordinary(topic) else ():
+            for partition in partitions if self._state.read_only or is_ordinary(topic) else ():
                 yield self.log(topic, partition)
 
     # ---- whole topics ------------------------------------------------------------------------------------------------
@@ -573,19 +418,13 @@ class LogManager:
 
         Raises UnknownTopicOrPartition, and the errors of Log.append, which number records as the caller gave them.
         """
-        self._check_writable()
+        self._state.check_writable()
         if type(topic) is not str:
             topic = text("topic", topic)
-        partitions = self._partitions(topic)
+        partitions = self._catalog.partitions(topic)
         check_records(records)
-        chosen = [self.log(topic, partition) for partition in partitions]
-
-        def next_sticky() -> int:
-            sticky = self._sticky.get(topic, 0) % len(chosen)
-            self._sticky[topic] = sticky + 1
-            return sticky
-
-        return append_to_topic(chosen, records, compression, next_sticky)
+        chosen = [self._registry.get(topic, partition) for partition in partitions]
+        return append_to_topic(chosen, records, compression, lambda: self._catalog.next_sticky(topic, len(chosen)))
 
     def read(
         self,
@@ -598,10 +437,10 @@ class LogManager:
         include_control: bool = False,
     ) -> LogReader:
         """Return the records of a topic, partition after partition, as Log.read does."""
-        self._check_open()
+        self._state.check_open()
         if type(topic) is not str or type(partition) is not int:
             topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
-        partitions = self._partitions(topic)
+        partitions = self._catalog.partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
@@ -625,13 +464,19 @@ class LogManager:
 
         Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
-        self._check_open()
-        self._partitions(text("topic", topic))
-        return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
+        self._state.check_open()
+        self._catalog.partitions(text("topic", topic))
+
+        def logs_now() -> list[Log]:
+            self._state.check_open()
+            return [self._registry.get(topic, partition) for partition in self._catalog.partitions(topic)]
+
+        file = PositionFile(self.path, name, self._files)
+        return NamedReader(logs_now, self._clock, file, topic, start, missing, isolation)
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:
         """{reader name: {topic: {partition: committed offset}}} of all readers that have committed here."""
-        self._check_open()
+        self._state.check_open()
         return {
             name: {topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()}
             for name in reader_names(self.path)
@@ -649,12 +494,13 @@ class LogManager:
         """
         self._check_outside("a close")
         try:
-            with self._lock:
-                if self._closed:
+            with self._state.lock:
+                if self._state.closed:
                     if self._closing is None:
                         self._let_go()  # an interrupted close may have left locks
                     return
-                self._closing, self._closed = threading.get_ident(), True
+                self._closing = threading.get_ident()
+                self._state.end()
             self._close()
         finally:
             if self._closing == threading.get_ident():
@@ -664,15 +510,14 @@ class LogManager:
         """Raise ReentrantCall if this thread is inside another call here, which happens only in a signal handler."""
         if self._closing == threading.get_ident():
             raise ReentrantCall(f"{self.path}: {what} inside a close by the same thread")
-        for directory in self._directories:
-            directory.check(what)
-        if self._lock._is_owned() or self._flushes.is_inside() or self._scheduler.is_inside():
+        self._directories.check(what)
+        if self._state.lock._is_owned() or self._tasks.flushes.is_inside() or self._scheduler.is_inside():
             raise ReentrantCall(
                 f"{self.path}: {what} inside another call of the same thread; "
                 "a signal handler must not do this; set a flag and do it after the handler returns"
             )
-        self._loading.check(what)
-        for log in list(self._logs.values()):
+        self._registry.check(what)
+        for log in self._registry.all():
             log._lock.check(log, what)
 
     def _close(self) -> None:
@@ -680,28 +525,26 @@ class LogManager:
             # Without the manager's lock: threads that still run may need it.
             self._cleaner.stop()
             self._scheduler.stop()
-            for log in self._marked_for_deletion:
-                log._abandon()
-            if self._read_only:
-                for log in self._logs.values():
+            self._deletions.abandon()
+            if self._state.read_only:
+                for log in self._registry.all():
                     log.close()
-            elif os.getpid() == self._pid:
+            elif self._state.of_this_process:
                 self._stop()
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
         """Release the directories' locks, after every log has stopped writing, even if its close was interrupted."""
-        for log in list(self._logs.values()):
+        for log in self._registry.all():
             log._end_interrupted_close()
-        for directory in self._directories:
-            directory.unlock()
+        self._directories.unlock()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []
-        threads = self._config.num_recovery_threads_per_data_dir
+        threads = self.config.num_recovery_threads_per_data_dir
         for directory in self._directories:
-            logs = [log for log in list(self._logs.values()) if os.path.dirname(log.path) == directory.path]
+            logs = self._registry.of_directory(directory)
             if directory.failed_at_work:
                 failures.append(OSError(f"{directory.path}: {directory.offline}"))
             failed: list[BaseException] = []
@@ -722,38 +565,24 @@ class LogManager:
         self.close()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
-        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
+        state = getattr(self, "_state", None)
+        if state is not None and not state.closed and state.of_this_process:
             _warn(f"log.dir {self.path} was never closed: use `with`, or call close()", ResourceWarning, source=self)
             self._abandon()
 
     def _abandon(self) -> None:
         """Release everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
-        self._closed = True
+        self._state.end()
         self._cleaner.abandon()
         self._scheduler.stop()
-        for log in (*self._logs.values(), *self._marked_for_deletion):
-            log._owner = None
+        self._deletions.abandon()
+        for log in self._registry.all():
+            log._disown()
             if not log.closed:
                 log._abandon()
-        for directory in self._directories:
-            directory.unlock()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise LogClosed(f"{self.path} is closed: open it again")
-        if self._forked:
-            raise ForkedHandle(f"{self.path} belongs to process {self._pid}: open it again in this one")
+        self._directories.unlock()
 
     def _check_usable(self) -> None:
         """Raise unless topics can be changed: that needs an online directory."""
-        self._check_writable()
-        if not self._online():
-            reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_directories.items())
-            raise StorageOffline(f"every log directory is offline: {reasons}; close it and open it again")
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self._read_only:
-            raise ReadOnly(f"{self.path} was opened with read_only=True: open it for writing")
-        if os.getpid() != self._pid:
-            raise ForkedHandle(f"{self.path} belongs to process {self._pid}: open it again in this one")
+        self._state.check_writable()
+        self._directories.check_online()

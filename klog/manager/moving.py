@@ -22,23 +22,24 @@ import json
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klog.disk import Files, read_whole
-from klog.errors import CorruptCheckpoint, StorageOffline, UnknownTopicOrPartition
+from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.lifecycle import rename_locked
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
 from klog.log.relocation import exchange_locked
-from klog.manager import topic_life, versioned
+from klog.manager import versioned
+from klog.manager.catalog import TopicCatalog
+from klog.manager.deletions import LogDeletions, remove_tree
 from klog.manager.directories import LogDirectory, is_ordinary
+from klog.manager.directory_set import DirectorySet
+from klog.manager.open_state import OpenState
+from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
-
-if TYPE_CHECKING:
-    from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
 NOTE = names.MOVE_NOTE
@@ -61,47 +62,160 @@ class Move:
     bytes_copied: int = 0
 
 
-def move(manager: LogManager, topic: str, partition: int, target_path: str, progress: Progress | None) -> None:
-    """Move a partition; see LogManager.move."""
-    target = next((home for home in manager._directories if home.path == target_path), None)
-    if target is None:
-        paths = ", ".join(manager.paths)
-        raise ValueError(f"directory={target_path!r} is not a log.dir of this LogManager: choose from {paths}")
-    if target.offline is not None:
-        raise StorageOffline(f"{target.path} is offline: {target.offline}")
-    if not is_ordinary(topic):
-        raise ValueError(f"{topic} cannot be moved: it is a KRaft node's own log")
-    key = topic, partition
-    log = manager.log(topic, partition)
-    with manager._lock:
-        source, _ = manager._locate(topic, partition)
-        if source is target:
-            return
-        if key in manager._moves:
-            raise ValueError(f"{topic}-{partition} is being moved already")
-        under_way = Move(os.path.join(target.path, suffixed_name(topic, partition, FUTURE)))
-        manager._moves[key] = under_way
-    try:
-        with target.guarded():
-            os.mkdir(under_way.path, 0o750)
-            _note(manager._files, under_way.path, key, source.path, ready=False)
-            _catch_up(log, under_way, manager._files, progress)
-        with log._no_cleaning(), manager._lock:
-            _swap(manager, log, source, target, under_way, progress)
-    except BaseException:
-        if not under_way.needed and target.offline is None:
-            topic_life.remove_tree(manager._files, under_way.path)
-        raise
-    finally:
-        with manager._lock:
-            del manager._moves[key]
+@dataclass(eq=False)
+class Moves:
+    """The moves of one manager. Any thread."""
 
+    _state: OpenState
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _registry: LogRegistry
+    _deletions: LogDeletions
+    _files: Files
+    _under_way: dict[Partition, Move] = field(default_factory=dict, init=False)
 
-def give_up(manager: LogManager, topic: str) -> None:
-    """End the moves of a topic that is being deleted. Manager's lock held."""
-    for key, under_way in manager._moves.items():
-        if key[0] == topic:
-            under_way.cancelled = True
+    def move(self, topic: str, partition: int, target_path: str, progress: Progress | None) -> None:
+        """Move a partition; see LogManager.move."""
+        target = self._directories.choose(target_path)
+        if not is_ordinary(topic):
+            raise ValueError(f"{topic} cannot be moved: it is a KRaft node's own log")
+        key = topic, partition
+        log = self._registry.get(topic, partition)
+        with self._state.lock:
+            source, _ = self._catalog.locate(topic, partition)
+            if source is target:
+                return
+            if key in self._under_way:
+                raise ValueError(f"{topic}-{partition} is being moved already")
+            under_way = Move(os.path.join(target.path, suffixed_name(topic, partition, FUTURE)))
+            self._under_way[key] = under_way
+        try:
+            with target.guarded():
+                os.mkdir(under_way.path, 0o750)
+                _note(self._files, under_way.path, key, source.path, ready=False)
+                _catch_up(log, under_way, self._files, progress)
+            with log._no_cleaning(), self._state.lock:
+                self._swap(log, source, target, under_way, progress)
+        except BaseException:
+            if not under_way.needed and target.offline is None:
+                remove_tree(self._files, under_way.path)
+            raise
+        finally:
+            with self._state.lock:
+                del self._under_way[key]
+
+    def give_up(self, topic: str) -> None:
+        """End the moves of a topic that is being deleted. Manager's lock held."""
+        for key, under_way in self._under_way.items():
+            if key[0] == topic:
+                under_way.cancelled = True
+
+    # ---- swap --------------------------------------------------------------------------------------------------------
+
+    def _swap(
+        self,
+        log: Log,
+        source: LogDirectory,
+        target: LogDirectory,
+        under_way: Move,
+        progress: Progress | None,
+    ) -> None:
+        """Steps 2 to 4. Manager's lock held."""
+        self._state.check_open()
+        key = log.topic, log.partition
+        if under_way.cancelled:
+            raise UnknownTopicOrPartition(f"{log.name} was deleted while it was being moved")
+        with log._lock:
+            log._check_idle("a move")
+            with target.guarded():
+                log._roll_or_undo_locked(log._log_end_offset)
+                _copy_closed(log, under_way, self._files, progress)
+                copy = self._open_copy(log, target, under_way)
+            delay_ms = log.config.file_delete_delay_ms
+            old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
+            with copy._lock:
+                under_way.needed = True  # if an error stops between the two renames, the next start finds it ready (M2)
+                try:
+                    rename_locked(log, old, True)
+                    try:
+                        rename_locked(copy, live, True)
+                    except OSError as error:
+                        if copy.path != under_way.path:  # renamed, but perhaps not durably: no way back (M1)
+                            log._go_offline(f"its move was not finished: {error}", disk=False)
+                            raise
+                        rename_locked(log, live, True)
+                        under_way.needed = False
+                        raise
+                except BaseException:
+                    copy._disown()
+                    copy._abandon()
+                    raise
+                exchange_locked(log, copy)
+                copy._disown(deleted=True)
+                self._deletions.hold(copy)
+        _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
+        self._files.unlink(os.path.join(log.path, NOTE))
+        source.forget_partition(key)
+        self._deletions.remove_later(source, copy.path, delay_ms, copy)
+
+    def _open_copy(self, log: Log, target: LogDirectory, under_way: Move) -> Log:
+        """Open the copy as a Log that ends where the original does, and note that it is ready. Log's lock held."""
+        files, path = self._files, under_way.path
+        kept = {segment.base_offset for segment in log.segments[:-1]}
+        for name in os.listdir(path):
+            parsed = names.parse_name(name)
+            if parsed is not None and parsed[0] not in kept:
+                files.unlink(os.path.join(path, name))
+        for name in os.listdir(log.path):
+            if name.endswith(names.SNAPSHOT) or name == names.METADATA:
+                _copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
+        files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._epochs.entries))
+        end = log.log_end_offset
+        files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
+        inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
+        target.note((log.topic, log.partition), end, log.log_start_offset if inside else None)
+        cleaner_offsets.move(files, os.path.dirname(log.path), target.path, (log.topic, log.partition))
+        options = self._registry.options(target, (log.topic, log.partition))
+        options.clean_shutdown, options.recovery_point = True, end
+        options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
+        copy = Log(path, options)
+        copy._belong_to(target, target.flushed)
+        if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
+            copy._abandon()
+            raise OSError(f"{path} holds {copy!r} after copying {log!r}")
+        if log.is_managed:
+            copy.update_high_watermark(log.high_watermark)
+        _note(files, path, (log.topic, log.partition), os.path.dirname(log.path), ready=True)
+        files.fsync_dir(target.path)
+        return copy
+
+    # ---- start -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
+        found = {home: home.entries() for home in self._directories.online()}
+        live = {key for entries in found.values() for key in entries.live}
+        for home, entries in found.items():
+            for name, way in entries.suffixed_names.items():
+                path = os.path.join(home.path, name)
+                note = _read_note(path) if way.suffix == FUTURE else None
+                if note is None:
+                    continue
+                key, source, ready = note
+                if ready and key not in live:
+                    if source in self._directories.offline:
+                        _log.warning("event=move_open path=%s: %s may hold the log", path, source)
+                        continue
+                    self._files.rename(path, home.partition_path(*key))
+                    self._files.fsync_dir(home.path)
+                    live.add(key)
+                    self._files.unlink(
+                        os.path.join(home.partition_path(*key), NOTE)
+                    )  # after a crash here a load does it
+                    _log.warning("event=move_finished path=%s", home.partition_path(*key))
+                else:
+                    remove_tree(self._files, path)
+                    _log.warning("event=move_undone path=%s", path)
 
 
 # ---- copy ------------------------------------------------------------------------------------------------------------
@@ -170,90 +284,7 @@ def _copy_file(files: Files, source: str, target: str) -> int:
         copy.close()
 
 
-# ---- swap ------------------------------------------------------------------------------------------------------------
-
-
-def _swap(
-    manager: LogManager,
-    log: Log,
-    source: LogDirectory,
-    target: LogDirectory,
-    under_way: Move,
-    progress: Progress | None,
-) -> None:
-    """Steps 2 to 4. Manager's lock held."""
-    manager._check_open()
-    key = log.topic, log.partition
-    if under_way.cancelled:
-        raise UnknownTopicOrPartition(f"{log.name} was deleted while it was being moved")
-    with log._lock:
-        log._check_idle("a move")
-        with target.guarded():
-            log._roll_or_undo_locked(log._log_end_offset)
-            _copy_closed(log, under_way, manager._files, progress)
-            copy = _open_copy(manager, log, target, under_way)
-        delay_ms = log.config.file_delete_delay_ms
-        old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
-        with copy._lock:
-            under_way.needed = True  # if an error stops between the two renames, the next start finds it ready (M2)
-            try:
-                rename_locked(log, old, True)
-                try:
-                    rename_locked(copy, live, True)
-                except OSError as error:
-                    if copy.path != under_way.path:  # renamed, but perhaps not durably: no way back (M1)
-                        log._go_offline(f"its move was not finished: {error}", disk=False)
-                        raise
-                    rename_locked(log, live, True)
-                    under_way.needed = False
-                    raise
-            except BaseException:
-                copy._owner = copy._on_flush = None
-                copy._abandon()
-                raise
-            exchange_locked(log, copy)
-            copy._owner = copy._on_flush = None
-            copy._marked_for_deletion = True
-            manager._marked_for_deletion.append(copy)
-    _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
-    manager._files.unlink(os.path.join(log.path, NOTE))
-    source.forget_partition(key)
-    topic_life.remove_later(manager, source, copy.path, delay_ms, copy)
-
-
-def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: Move) -> Log:
-    """Open the copy as a Log that ends where the original does, and note that it is ready. Log's lock held."""
-    files, path = manager._files, under_way.path
-    kept = {segment.base_offset for segment in log.segments[:-1]}
-    for name in os.listdir(path):
-        parsed = names.parse_name(name)
-        if parsed is not None and parsed[0] not in kept:
-            files.unlink(os.path.join(path, name))
-    for name in os.listdir(log.path):
-        if name.endswith(names.SNAPSHOT) or name == names.METADATA:
-            _copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
-    files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._epochs.entries))
-    end = log.log_end_offset
-    files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
-    inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
-    target.note((log.topic, log.partition), end, log.log_start_offset if inside else None)
-    cleaner_offsets.move(files, os.path.dirname(log.path), target.path, (log.topic, log.partition))
-    options = manager._options(target, log.topic, log.partition)
-    options.clean_shutdown, options.recovery_point = True, end
-    options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
-    copy = Log(path, options)
-    copy._belong_to(target, target.flushed)
-    if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
-        copy._abandon()
-        raise OSError(f"{path} holds {copy!r} after copying {log!r}")
-    if log.is_managed:
-        copy.update_high_watermark(log.high_watermark)
-    _note(files, path, (log.topic, log.partition), os.path.dirname(log.path), ready=True)
-    files.fsync_dir(target.path)
-    return copy
-
-
-# ---- notes, and how a start uses them --------------------------------------------------------------------------------
+# ---- notes -----------------------------------------------------------------------------------------------------------
 
 
 def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) -> None:
@@ -276,30 +307,3 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
     except versioned.MALFORMED:
         _log.warning("event=note_unreadable reason=%s", CorruptCheckpoint("not a move's note", path=note))
         return ("", -1), "", False
-
-
-def settle(manager: LogManager) -> None:
-    """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
-    found = {home: home.entries() for home in manager._online()}
-    live = {key for entries in found.values() for key in entries.live}
-    for home, entries in found.items():
-        for name, way in entries.suffixed_names.items():
-            path = os.path.join(home.path, name)
-            note = _read_note(path) if way.suffix == FUTURE else None
-            if note is None:
-                continue
-            key, source, ready = note
-            if ready and key not in live:
-                if source in manager.offline_directories:
-                    _log.warning("event=move_open path=%s: %s may hold the log", path, source)
-                    continue
-                manager._files.rename(path, home.partition_path(*key))
-                manager._files.fsync_dir(home.path)
-                live.add(key)
-                manager._files.unlink(
-                    os.path.join(home.partition_path(*key), NOTE)
-                )  # after a crash here a load does it
-                _log.warning("event=move_finished path=%s", home.partition_path(*key))
-            else:
-                topic_life.remove_tree(manager._files, path)
-                _log.warning("event=move_undone path=%s", path)

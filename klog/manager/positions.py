@@ -20,14 +20,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from klog.arguments import chosen, optional_whole, seconds, text
-from klog.clock import SystemClock
+from klog.clock import Clock, SystemClock
 from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import encode_uuid
+from klog.log.log import Log
 from klog.log.read.fetch import Isolation
 from klog.log.read.positions import Position, checked_position, resolve
 from klog.log.read.reader import LogReader
@@ -37,9 +38,6 @@ from klog.record import ArrowStream, Columns, Record
 
 if TYPE_CHECKING:
     import pyarrow
-
-    from klog.log.log import Log
-    from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
 VERSION = 1
@@ -132,7 +130,8 @@ class NamedReader:
 
     def __init__(
         self,
-        logs: LogManager,
+        logs_now: Callable[[], list[Log]],
+        clock: Clock,
         file: PositionFile,
         topic: str,
         start: Position,
@@ -141,7 +140,8 @@ class NamedReader:
     ) -> None:
         chosen("missing", missing, get_args(Missing))
         chosen("isolation", isolation, get_args(Isolation))
-        self._logs = logs
+        self._logs_now = logs_now  # the topic's logs, also of partitions that were added
+        self._clock = clock
         self._file = file
         self._topic = topic
         self._start = checked_position("start", start)
@@ -149,7 +149,7 @@ class NamedReader:
         self._isolation = isolation
         self._position: dict[int, int] = {}
         self._committed: dict[int, int] = {}
-        self._topic_id = self._stored_id()
+        self._topic_id = next((encode_uuid(log.topic_id) for log in logs_now() if log.topic_id is not None), None)
         stored = file.load().get(topic)
         if stored is not None and stored.topic_id == self._topic_id:
             self._committed = dict(stored.positions)
@@ -161,22 +161,9 @@ class NamedReader:
     def __repr__(self) -> str:
         return f"<NamedReader {self.name} of {self._topic} at {self._position}>"
 
-    def _stored_id(self) -> str | None:
-        for log in self._each_log():
-            if log.topic_id is not None:
-                return encode_uuid(log.topic_id)
-        return None
-
-    def _each_log(self) -> Iterator[Log]:
-        numbers = self._logs.topics().get(self._topic)
-        if numbers is None:
-            raise UnknownTopicOrPartition(f"no topic {self._topic!r} in {self._logs.path}")
-        for number in numbers:
-            yield self._logs.log(self._topic, number)
-
     def _find_partitions(self) -> list[Log]:
         """Return the current logs; one that was never read gets the position `start`."""
-        logs = list(self._each_log())
+        logs = self._logs_now()
         for log in logs:
             log.refresh()
             if log.partition not in self._position:
@@ -290,7 +277,7 @@ class NamedReader:
         return self._tail(seconds("timeout", timeout))
 
     def _tail(self, timeout: float | None) -> Iterator[Record]:
-        clock = self._logs.clock
+        clock = self._clock
         with waiter_for(self._find_partitions()) as waiter:
             quiet_since = clock.monotonic()
             while True:

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,6 +33,11 @@ _log = logging.getLogger("klog.manager")
 FILE = "klog-topics.json"
 VERSION = 1
 State = Literal["", "creating", "deleting"]
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as stored in JSON: lists as Kafka's comma-separated text."""
+    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in config.items()}
 
 
 def check_topic_name(name: str) -> str:
@@ -68,16 +73,13 @@ class _Copy:
 class TopicFile:
     """klog-topics.json of one log directory, or of several. Under the manager's lock."""
 
-    def __init__(
-        self, directories: Sequence[str], files: Files, on_failure: Callable[[str, OSError], None] | None = None
-    ) -> None:
+    def __init__(self, directories: Sequence[str], files: Files, on_failure: Callable[[str, OSError], None]) -> None:
         self._paths = [os.path.join(directory, FILE) for directory in directories]
         self._files = files
-        self._on_failure = on_failure or (lambda _directory, _error: None)
+        self._on_failure = on_failure
         self.entries: dict[str, TopicEntry] = {}
         self.deleted: frozenset[uuid.UUID] = frozenset()
         self.generation = 0
-        self.present = False
         self.stale: list[str] = []  # copies that are not the newest
 
     @property
@@ -100,7 +102,6 @@ class TopicFile:
                 copies[path] = copy
         if broken is not None and not copies:
             raise broken
-        self.present = bool(copies)
         if copies:
             newest = max(copies.values(), key=lambda copy: copy.generation)
             self.entries, self.deleted, self.generation = dict(newest.entries), newest.deleted, newest.generation
@@ -149,7 +150,6 @@ class TopicFile:
         if failure is not None and not written:
             raise failure
         self.entries, self.deleted, self.generation = entries, deleted, self.generation + 1
-        self.present = True
 
     def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
         document: dict[str, Any] = {

@@ -65,8 +65,8 @@ def without(
 
 def marker_before_the_flush(plain: Callable[[LogManager], None]) -> Callable[[LogManager], None]:
     def planted(self: LogManager) -> None:
-        for directory in self._directories:
-            self._files.replace(checkpoint.clean_shutdown_path(directory.path), directory._marker_text)
+        for path in self.paths:
+            self._files.replace(checkpoint.clean_shutdown_path(path), checkpoint.CLEAN_SHUTDOWN_TEXT)
         plain(self)
 
     return planted

@@ -58,7 +58,8 @@ def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
 def test_two_pauses_need_two_resumes() -> None:
     """CM7: and no cleaning begins before; aborting works where nothing is in progress."""
     cleaning = CleaningState()
-    cleaning.abort()
+    with cleaning.paused():
+        pass
     assert cleaning.state == "none"
     cleaning.pause()
     cleaning.pause()
@@ -171,8 +172,8 @@ def test_a_wait_inside_a_cleaning_is_woken_by_an_abort() -> None:
 
     thread = in_thread(clean)
     begun.wait(WAIT)
-    cleaning.abort()
-    thread.join(WAIT)
+    with cleaning.paused():
+        thread.join(WAIT)
     assert out == ["aborted"]
 
 

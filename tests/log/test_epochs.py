@@ -94,14 +94,13 @@ def test_epoch_of_an_offset(tmp_path: Path) -> None:
     """LE13: the entry with the greatest start at or below it."""
     epochs = make(tmp_path, (0, 10), (1, 20), (5, 30))
     assert [epochs.epoch_for_offset(offset) for offset in (25, 20, 30, 50, 5)] == [1, 1, 5, 5, None]
-    assert epochs.epoch_at(5) == -1
-    assert make(tmp_path).epoch_at(0) == -1
+    assert make(tmp_path).epoch_for_offset(0) is None
 
 
 def test_an_empty_cache_has_no_epochs(tmp_path: Path) -> None:
     """LE1: no latest epoch, no end of any epoch, and nothing to truncate."""
     epochs = make(tmp_path)
-    assert (epochs.latest, epochs.earliest_entry, epochs.previous_epoch(3), epochs.next_epoch(-1)) == (None,) * 4
+    assert epochs.latest is None
     assert [epochs.end_offset_for(epoch, 100) for epoch in (-1, 0, 5)] == [(-1, -1)] * 3
     epochs.truncate_from_end(0)
     epochs.truncate_from_start(5)
@@ -134,30 +133,6 @@ def test_where_an_epoch_ended(
 ) -> None:
     """LE2, LE4, LE5, LE6, LE8: the epoch at or below the requested one, and where the next one begins."""
     assert make(tmp_path, *entries).end_offset_for(epoch, log_end) == expected
-
-
-def test_neighbours_of_an_epoch(tmp_path: Path) -> None:
-    """LE12: the entries below, at and above an epoch."""
-    epochs = make(tmp_path, (2, 10), (4, 15), (10, 20))
-    assert [epochs.previous_epoch(epoch) for epoch in (2, 4, 10)] == [None, 2, 4]
-    epochs.truncate_from_end(18)
-    assert epochs.latest == 4
-    assert epochs.previous_epoch(4) == 2
-    epochs = make(tmp_path, (0, 0), (1, 100), (2, 200))
-    assert [epochs.next_epoch(epoch) for epoch in (-1, 0, 1, 2, 100)] == [0, 1, 2, None, None]
-    assert [epochs.previous_entry(epoch) for epoch in (0, 1, 2, 9)] == [None, (0, 0), (1, 100), (2, 200)]
-    assert [epochs.epoch_entry(epoch) for epoch in (0, 2, 3)] == [(0, 0), (2, 200), None]
-    assert epochs.earliest_entry == (0, 0)
-
-
-def test_the_entries_of_a_range(tmp_path: Path) -> None:
-    epochs = make(tmp_path, (0, 0), (1, 100), (2, 200))
-    assert epochs.entries_in_range(0, 300) == epochs.entries
-    assert epochs.entries_in_range(50, 150) == [(0, 50), (1, 100)]
-    assert epochs.entries_in_range(100, 200) == [(1, 100)]
-    assert epochs.entries_in_range(250, 251) == [(2, 250)]
-    assert make(tmp_path, (3, 10)).entries_in_range(0, 20) == [(3, 10)]
-    assert make(tmp_path, (3, 10)).entries_in_range(0, 10) == []
 
 
 def test_negative_epochs_and_starts_are_refused(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def known(log: klog.Log) -> dict[str, Any]:
     producers = log._producers
     return {
         "end": (log.log_end_offset, producers.end_offset),
-        "stable": (log.high_watermark, log.last_stable_offset, producers.first_undecided_offset),
+        "stable": (log.high_watermark, log.last_stable_offset),
         "batches": {pid: entry.batches for pid, entry in producers.entries.items()},
         "producers": log.producers,
         "aborted": log.aborted_transactions(),

@@ -60,7 +60,7 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
 
         def hold() -> None:
             assert log._home is not None
-            with logs._lock, log._lock, log._home.opening:
+            with logs._state.lock, log._lock, log._home.opening:
                 held.set()
                 done.wait(PATIENCE)
 

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from klog.disk import RealFiles
+from klog.clock import ManualClock
+from klog.config import LogConfig
+from klog.disk import HandleCache, RealFiles
 from klog.errors import CorruptSnapshot, InvalidProducerEpoch, OutOfOrderSequence
+from klog.log.load.inputs import Inputs
+from klog.log.load.rebuild import producers_at
 from klog.log.state.producer_state import ProducerState
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, format_snapshot, parse_snapshot
@@ -25,6 +29,25 @@ def files(folder: Path) -> list[int]:
 
 def opened(folder: Path, **more: int) -> Producers:
     return Producers(Snapshots(str(folder), RealFiles()), **more)
+
+
+def reloaded(folder: Path, log_start: int, log_end: int, now: int = NOW, expiration_ms: int = DAY) -> Producers:
+    """The state that a load or a truncation takes from the snapshots, of a log without later batches."""
+    disk = RealFiles()
+    inputs = Inputs(
+        str(folder),
+        LogConfig(),
+        disk,
+        HandleCache(),
+        ManualClock(now),
+        "strict",
+        True,
+        0,
+        log_start,
+        expiration_ms,
+        True,
+    )
+    return producers_at(inputs, (), log_start, log_end, snapshots=Snapshots(str(folder), disk))
 
 
 def test_a_snapshot_is_taken_once(tmp_path: Path) -> None:
@@ -79,9 +102,7 @@ def test_a_reload_keeps_only_the_last_batch(tmp_path: Path) -> None:
     write(producers, PID, 0, 0, 0)
     write(producers, PID, 0, 1, 1)
     producers.take_snapshot()
-    again = opened(tmp_path)
-    again.truncate_and_reload(0, 3, NOW)
-    assert again.end_offset == 2
+    again = reloaded(tmp_path, 0, 2)
     entry = again.entries[PID]
     assert entry.duplicate(0, 0, 0) is None and entry.duplicate(0, 1, 1) is not None
     with pytest.raises(OutOfOrderSequence):
@@ -97,10 +118,8 @@ def test_an_open_transaction_survives(tmp_path: Path) -> None:
     mark(producers, PID, 0, 1)
     mark(producers, OTHER, 4, 2, at=NOW + 77)
     producers.take_snapshot()
-    open_yet, finished = opened(tmp_path), opened(tmp_path)
-    finished.truncate_and_reload(0, 3, NOW)
+    finished, open_yet = reloaded(tmp_path, 0, 3), reloaded(tmp_path, 0, 1)
     assert unstable(finished) is None and finished.entries[OTHER].timestamp == NOW + 77
-    open_yet.truncate_and_reload(0, 1, NOW)
     assert unstable(open_yet) == 0 and open_yet.entries[PID].txn_first_offset == 0
 
 
@@ -115,21 +134,8 @@ def test_reload_after_the_marker_and_before_it(tmp_path: Path) -> None:
     assert unstable(producers) is None
     producers.take_snapshot()
     write(producers, PID, 0, 1, 106)
-    producers.truncate_and_reload(0, 106, NOW)
-    assert unstable(producers) is None
-    producers.truncate_and_reload(0, 100, NOW)
-    assert unstable(producers) == 99 and files(tmp_path) == [100]
-
-
-def test_a_late_transaction_is_not_late_after_a_truncation(tmp_path: Path) -> None:
-    """PS21: a truncated transaction is not late."""
-    producers = opened(tmp_path)
-    write(producers, PID, 0, 0, 0)
-    producers.take_snapshot()
-    write(producers, PID, 0, 1, 1, txn=True)
-    assert producers.has_late_transaction(NOW + DAY)
-    producers.truncate_and_reload(0, 1, NOW)
-    assert not producers.has_late_transaction(NOW + DAY)
+    assert unstable(reloaded(tmp_path, 0, 106)) is None
+    assert unstable(reloaded(tmp_path, 0, 100)) == 99
 
 
 @pytest.mark.parametrize("origin", ["client", "replication"])
@@ -139,8 +145,7 @@ def test_a_reload_drops_expired_producers(tmp_path: Path, origin: str) -> None:
     write(producers, PID, 5, 0, 0)
     write(producers, PID, 5, 1, 1)
     producers.take_snapshot()
-    again = opened(tmp_path, expiration_ms=1000)
-    again.truncate_and_reload(0, 2, NOW + 70_000)
+    again = reloaded(tmp_path, 0, 2, NOW + 70_000, expiration_ms=1000)
     assert not again.entries
     write(again, PID, 5, 2, 2, at=NOW + 70_000, origin=origin)
     assert (list(again.entries), again.end_offset) == ([PID], 3)
@@ -152,8 +157,7 @@ def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path:
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
     producers.take_snapshot()
-    again = opened(tmp_path, expiration_ms=1000)
-    again.truncate_and_reload(0, 2, NOW + DAY)
+    again = reloaded(tmp_path, 0, 2, NOW + DAY, expiration_ms=1000)
     assert list(again.entries) == [PID] and unstable(again) == 0
 
 
@@ -163,46 +167,7 @@ def test_a_producer_whose_data_lies_below_the_log_start_is_kept(tmp_path: Path) 
     write(producers, PID, 0, 0, 0)
     write(producers, OTHER, 0, 0, 1)
     producers.take_snapshot()
-    again = opened(tmp_path)
-    again.truncate_and_reload(1, 2, NOW)
-    assert sorted(again.entries) == [PID, OTHER]
-
-
-def test_reload_deletes_snapshots_outside_the_log(tmp_path: Path) -> None:
-    """PS28: those at or below the log start, and those beyond the log end."""
-    producers = opened(tmp_path)
-    for offset in range(5):
-        write(producers, PID, 0, offset, offset)
-        producers.take_snapshot()
-    assert files(tmp_path) == [1, 2, 3, 4, 5]
-    producers.truncate_and_reload(1, 3, NOW)
-    assert files(tmp_path) == [2, 3]
-    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (2, 3)
-    assert producers.snapshot_path(9) is None
-    assert producers.snapshot_path(2) == str(tmp_path / name(2))
-
-
-def test_reload_at_the_current_offset(tmp_path: Path) -> None:
-    """PS28: snapshots 3 and 5 of a log that begins at 3: 5 stays."""
-    producers = opened(tmp_path)
-    for offset in range(5):
-        write(producers, PID, 0, offset, offset)
-        if offset in (2, 4):
-            producers.take_snapshot()
-    producers.truncate_and_reload(3, 5, NOW)
-    assert files(tmp_path) == [5] and producers.end_offset == 5
-
-
-def test_delete_snapshots_before(tmp_path: Path) -> None:
-    """PS29: before 3 keeps 3, before 4 keeps none."""
-    producers = opened(tmp_path)
-    for offset in (1, 2):
-        write(producers, PID, 0, offset, offset)
-        producers.take_snapshot()
-    producers.delete_snapshots_before(3)
-    assert files(tmp_path) == [3] and producers.oldest_snapshot_offset == 3
-    producers.delete_snapshots_before(4)
-    assert files(tmp_path) == [] and producers.oldest_snapshot_offset is None
+    assert sorted(reloaded(tmp_path, 1, 2).entries) == [PID, OTHER]
 
 
 def test_truncate_fully(tmp_path: Path) -> None:
@@ -219,24 +184,6 @@ def test_truncate_fully(tmp_path: Path) -> None:
     assert files(tmp_path) == [1]
 
 
-def test_snapshots_created_by_hand_are_reloaded(tmp_path: Path) -> None:
-    """PS31: they are the only ones known after truncate_fully_and_reload_snapshots()."""
-    producers = opened(tmp_path)
-    for offset in (0, 1, 2):
-        write(producers, PID, 0, offset, offset)
-        producers.take_snapshot()
-    kept = (tmp_path / name(3)).read_bytes()
-
-    class PutBack(Snapshots):
-        def relist(self) -> None:
-            (tmp_path / name(3)).write_bytes(kept)
-            super().relist()
-
-    producers = Producers(PutBack(str(tmp_path), RealFiles()))
-    producers.truncate_fully_and_reload_snapshots()
-    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (3, 3)
-
-
 @pytest.mark.parametrize("damage", ["empty", "half", "flipped"])
 def test_an_invalid_snapshot_is_replaced_by_the_one_before(tmp_path: Path, damage: str) -> None:
     """PS32: and is deleted."""
@@ -248,9 +195,8 @@ def test_an_invalid_snapshot_is_replaced_by_the_one_before(tmp_path: Path, damag
     good = newest.read_bytes()
     flipped = good[:30] + bytes([good[30] ^ 1]) + good[31:]
     newest.write_bytes({"empty": b"", "half": good[: len(good) // 2], "flipped": flipped}[damage])
-    again = opened(tmp_path)
-    again.truncate_and_reload(0, 20, NOW)
-    assert files(tmp_path) == [1] and again.end_offset == 1 and again.entries[PID].last_sequence == 0
+    again = reloaded(tmp_path, 0, 20)
+    assert files(tmp_path) == [1] and again.entries[PID].last_sequence == 0
 
 
 @pytest.mark.parametrize(("bases", "kept"), [([5], [5, 42]), ([42], [42]), ([], [42]), ([5, 50], [5])])
@@ -258,22 +204,22 @@ def test_stray_snapshots(tmp_path: Path, bases: list[int], kept: list[int]) -> N
     """PS33, LC8: those of segments stay, and the last of the others if it lies above every segment's base."""
     for offset in (2, 5, 42):
         (tmp_path / name(offset)).write_bytes(format_snapshot({}))
-    producers = opened(tmp_path)
-    producers.remove_stray_snapshots(bases)
-    assert files(tmp_path) == kept
-    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (kept[0], kept[-1])
+    snapshots = Snapshots(str(tmp_path), RealFiles())
+    snapshots.remove_strays(bases)
+    assert files(tmp_path) == snapshots.offsets == kept
 
 
 def test_mark_for_deletion(tmp_path: Path) -> None:
     """PS34: renames the file; if it is missing there is nothing to rename, and the snapshot is forgotten."""
     for offset in (5, 6):
         (tmp_path / name(offset)).write_bytes(format_snapshot({}))
-    producers = opened(tmp_path)
+    snapshots = Snapshots(str(tmp_path), RealFiles())
+    producers = Producers(snapshots)
     assert producers.remove_and_mark_for_deletion(5) == str(tmp_path / name(5)) + ".deleted"
     assert sorted(path.name for path in tmp_path.iterdir()) == [name(5) + ".deleted", name(6)]
     (tmp_path / name(6)).unlink()
     assert producers.remove_and_mark_for_deletion(6) is None
-    assert producers.latest_snapshot_offset is None
+    assert snapshots.offsets == []
     assert producers.remove_and_mark_for_deletion(7) is None
 
 
@@ -282,8 +228,7 @@ def test_a_fenced_coordinator_stays_fenced(tmp_path: Path) -> None:
     producers = opened(tmp_path)
     mark(producers, PID, 3, 0, coordinator=9)
     producers.take_snapshot()
-    again = opened(tmp_path)
-    again.truncate_and_reload(0, 1, NOW)
+    again = reloaded(tmp_path, 0, 1)
     assert (again.entries[PID].coordinator_epoch, again.entries[PID].epoch) == (9, 3)
     with pytest.raises(InvalidProducerEpoch):
         write(again, PID, 2, 0, 1)

@@ -46,6 +46,12 @@ def mark(
     return completed
 
 
+def undecided(producers: Producers) -> list[int]:
+    """The first offsets of the transactions without a marker."""
+    begun = (state.current_txn_first_offset for state in producers.states.values())
+    return sorted(offset for offset in begun if offset is not None)
+
+
 def unstable(producers: Producers) -> int | None:
     found = producers.first_unstable_offset
     return None if found is None else found.offset
@@ -229,16 +235,16 @@ def test_a_transaction_is_unstable_until_its_marker_is_replicated() -> None:
     producers = Producers()
     write(producers, PID, 0, 0, 99, txn=True)
     write(producers, OTHER, 0, 0, 105, txn=True)
-    assert (producers.first_undecided_offset, unstable(producers)) == (99, 99)
+    assert (undecided(producers), unstable(producers)) == ([99, 105], 99)
     mark(producers, PID, 0, 109)
-    assert (producers.first_undecided_offset, unstable(producers)) == (105, 99)
+    assert (undecided(producers), unstable(producers)) == ([105], 99)
     for high_watermark in (100, 109):
         producers.on_high_watermark_updated(high_watermark)
         assert unstable(producers) == 99
     producers.on_high_watermark_updated(110)
     assert unstable(producers) == 105
     mark(producers, OTHER, 0, 112, abort=True)
-    assert (producers.first_undecided_offset, unstable(producers)) == (None, 105)
+    assert (undecided(producers), unstable(producers)) == ([], 105)
     producers.on_high_watermark_updated(113)
     assert unstable(producers) is None
 
@@ -311,28 +317,6 @@ def test_a_control_batch_that_the_cleaner_has_emptied() -> None:
     producers.note_emptied(PID)
     assert (unstable(producers), producers.entries[PID].txn_first_offset) == (5, 5)
     write(producers, PID, 3, 10, 6, txn=True)
-
-
-LATE = 900_000 + 300_000
-
-
-def test_transactions_open_for_too_long_are_late() -> None:
-    """PS21: a transaction is late if it is open for longer than the largest timeout and five minutes, until it ends."""
-    producers = Producers(transaction_max_timeout_ms=900_000)
-    write(producers, PID, 0, 0, 0, txn=True)
-    write(producers, OTHER, 0, 0, 1, txn=True, at=NOW + 10)
-    assert not producers.has_late_transaction(NOW + LATE)
-    assert producers.has_late_transaction(NOW + LATE + 1)
-    reloaded = Producers(transaction_max_timeout_ms=900_000)
-    reloaded.load(producers.states, 2)
-    assert reloaded.has_late_transaction(NOW + LATE + 1)
-    mark(producers, PID, 0, 2)
-    assert not producers.has_late_transaction(NOW + LATE + 10)
-    assert producers.has_late_transaction(NOW + LATE + 11)
-    mark(producers, OTHER, 0, 3)
-    assert not producers.has_late_transaction(NOW + 10 * LATE)
-    reloaded.truncate_fully_and_start_at(0)
-    assert not reloaded.has_late_transaction(NOW + 10 * LATE)
 
 
 def test_a_fencing_marker_alone() -> None:

@@ -36,7 +36,7 @@ def test_each_segment_but_the_first_has_a_snapshot(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         log.append(X)
         log.roll()
-        assert log._producers.latest_snapshot_offset == 1
+        assert snapshots(log) == [1]
         one_each(log, 2)
         assert snapshots(log) == [1, 2, 3]
         log.append_batches(produced(7, 0, 2))
@@ -65,12 +65,23 @@ def test_a_truncation_deletes_snapshots_of_later_records(tmp_path: Path) -> None
         one_each(log, 3)
         log.append_batches(produced(7, 0, 3))
         assert snapshots(log) == [1, 2, 3]
-        for offset, latest in ((2, 2), (1, 1), (0, None)):
+        for offset in (2, 1, 0):
             log.truncate_to(offset)
-            assert log._producers.latest_snapshot_offset == latest
             assert snapshots(log) == list(range(1, offset + 1))
             assert log._producers.end_offset == offset
         assert log.producers == {}
+
+
+def test_snapshots_outside_the_log_are_deleted(tmp_path: Path) -> None:
+    """PS28: by a truncation and by a load: those at or below the log start, and those beyond the log end."""
+    with opened(tmp_path) as log:
+        one_each(log, 5)
+        log.delete_records(1)
+        log.truncate_to(4)
+        assert snapshots(log) == [2, 3, 4]
+        log.delete_records(2)
+    with opened(tmp_path, log_start_offset=2) as log:
+        assert snapshots(log) == [3, 4]
 
 
 def test_without_snapshots_the_state_comes_from_the_batches(tmp_path: Path) -> None:
@@ -90,7 +101,6 @@ def test_truncating_fully_leaves_no_snapshots(tmp_path: Path) -> None:
         log.truncate_fully_and_start_at(29)
         assert (bases(log), snapshots(log), log._producers.end_offset) == ([29], [], 29)
         assert log.producers == {}
-        assert log._producers.latest_snapshot_offset is None
 
 
 @pytest.mark.parametrize("empty", [False, True])

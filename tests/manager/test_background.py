@@ -264,12 +264,13 @@ def test_with_a_thread_flushes_share_one_write_of_the_recovery_points(tmp_path: 
     clock, path = ManualClock(NOW), tmp_path / checkpoint.RECOVERY_POINT
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=3)
-        logs._scheduler._thread = threading.current_thread()  # as if this were the scheduler's thread
+        scheduler = logs.log("t")._options.scheduler
+        scheduler._thread = threading.current_thread()  # as if this were the scheduler's thread
         for round in (1, 2):
             for number in (0, 2):
                 logs.log("t", number).append([(b"k", b"v")])
                 logs.log("t", number).flush()
-            assert [task.name for _, _, task in logs._scheduler._heap].count("klog-recovery-points") == 1
+            assert [task.name for _, _, task in scheduler._heap].count("klog-recovery-points") == 1
             clock.advance(999)
             assert round == 2 or not path.exists()
             clock.advance(1)

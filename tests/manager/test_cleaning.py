@@ -28,7 +28,9 @@ from tests.manager.cleaned_logs import (
     values,
 )
 from tests.support.batches import marker, transactional
+from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import FaultyIo
+from tests.support.rounds import retention_round
 
 NEVER = {"min.cleanable.dirty.ratio": 1.0}
 
@@ -314,16 +316,19 @@ def test_a_failing_directory_affects_only_its_own_logs(tmp_path: Path) -> None:
     """CM11: logs of the other directory are cleaned and checkpointed as before."""
     clock = ManualClock(NOW)
     a, b = tmp_path / "a", tmp_path / "b"
-    logs = klog.open([a, b], create=True, clock=clock)
+    files = FailingFiles()
+    logs = klog.open([a, b], create=True, clock=clock, files=files)
     for name, home in (("t", a), ("u", b)):
         logs.create_topic(name, config={"cleanup.policy": "compact"}, directory=home)
         dirty(logs.log(name))
     logs.start()
-    logs._directories[0].fail("for a test")
+    files.under.append(str(a))
+    with pytest.raises(OSError, match=str(a)):
+        logs.log("t").flush()
     pass_time(clock)
     assert checkpoints(a) == {}
     assert checkpoints(b) == {("u", 0): 20}
-    with pytest.raises(OSError, match="for a test"):
+    with pytest.raises(OSError, match=str(a)):
         logs.close()
 
 
@@ -469,15 +474,13 @@ def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: 
             return 0
 
         monkeypatch.setattr(klog.Log, "apply_retention", meanwhile)
-        from klog.manager.background import apply_retention
-
-        apply_retention(logs)
+        retention_round(logs)
         assert seen == [("paused", False)]
         logs.alter_topic("t", {"cleanup.policy": "delete"})
         with log._cleaning_session():
-            apply_retention(logs)
+            retention_round(logs)
         assert len(seen) == 1
-        apply_retention(logs)
+        retention_round(logs)
         assert len(seen) == 2
 
 

@@ -31,6 +31,8 @@ from klog.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from klog.manager.cleaner_threads import BackgroundCleaner
+from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.child import in_child, living_child
 from tests.support.logs import one_log, tree, values
@@ -762,18 +764,19 @@ def test_a_killed_writers_directory_opens_at_once(tmp_path: Path) -> None:
         assert not logs.clean_shutdown
 
 
-@pytest.mark.parametrize("step", ["_cleaner.stop", "_scheduler.stop", "_stop"])
-def test_an_interrupted_close_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    def interrupt() -> None:
+@pytest.mark.parametrize(("of", "step"), [(BackgroundCleaner, "stop"), (Scheduler, "stop"), (klog.LogManager, "_stop")])
+def test_an_interrupted_close_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    def interrupt(_self: object) -> None:
         raise KeyboardInterrupt
 
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("t")
     log = logs.log("t")
     log.append([(b"k", b"v")])
-    *inside, name = step.split(".")
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(logs, inside[0]) if inside else logs, name, interrupt)
+        patch.setattr(of, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             logs.close()
     with pytest.raises(LogClosed):

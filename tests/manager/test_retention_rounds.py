@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import klog
 from klog.disk import LogFile, RealFiles
 from klog.log.retain import retention
-from klog.manager import background
 from klog.record import iter_records
 from klog.segment import Segment
 from tests.support.logs import NOW, bases
+from tests.support.rounds import retention_round
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 HOUR = 3_600_000
@@ -163,7 +163,7 @@ class Lives:
             assert log.size == sum(segment.size for segment in log.segments)
             left[log.name] = expected = walk(log, now)
             assert retention.is_due(log, now) is (expected != bases(log))
-        background.apply_retention(self.logs)
+        retention_round(self.logs)
         for log in self.all:
             if log.config.compacts:  # the cleaner calls the same function
                 retention.apply(log)
@@ -213,7 +213,7 @@ def test_a_round_inspects_only_the_oldest_segment(tmp_path: Path, monkeypatch: p
             for _ in range(5):
                 log.append([(b"k", b"v")])
                 log.roll()
-        background.apply_retention(logs)
+        retention_round(logs)
         real = Segment.max_timestamp.fget
 
         def watched(segment: Segment) -> int:
@@ -223,12 +223,12 @@ def test_a_round_inspects_only_the_oldest_segment(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(Segment, "max_timestamp", property(watched))
         for log in logs.logs():
             monkeypatch.setattr(log, "apply_retention", None)
-        background.apply_retention(logs)
+        retention_round(logs)
         assert asked == [(log.path, 0) for log in logs.logs()]
         monkeypatch.undo()
         clock.wall += HOUR + 1
         logs.log("t", 1).append([(b"k", b"v")])
-        background.apply_retention(logs)
+        retention_round(logs)
         assert [log.log_start_offset for log in logs.logs()] == [5, 5, 5]
         assert [log.log_end_offset for log in logs.logs()] == [5, 6, 5]
 
@@ -247,7 +247,7 @@ def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: py
             real(files, path, offsets)
 
         monkeypatch.setattr(klog.log.directory.checkpoint, "write_offsets", watched)
-        background.apply_retention(logs)
+        retention_round(logs)
         assert [log.log_start_offset for log in logs.logs()] == [1] * 4
         assert written == [{("t", number): 1 for number in range(4)}]
 

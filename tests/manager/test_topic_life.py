@@ -284,12 +284,12 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LM9: a change during a load reloads that topic only; a broker-level one reloads all."""
-    from klog.manager import loading
+    from klog.manager import registry
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")
         logs.create_topic("u")
-        real = loading.Log
+        real = registry.Log
         settled: list[str] = []
 
         def slow(path: str, options: Any) -> klog.Log:
@@ -307,7 +307,7 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
             settled.append(log.topic)
             plain(log, config)
 
-        monkeypatch.setattr(loading, "Log", slow)
+        monkeypatch.setattr(registry, "Log", slow)
         monkeypatch.setattr(real, "update_config", update)
         other = logs.log("u")
         assert logs.log("t").config.segment_ms == 5
@@ -318,9 +318,21 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
         assert logs.log("t").config.segment_ms == 6
 
 
+def test_deleting_the_topic_of_a_closed_log_leaves_a_clean_shutdown(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with klog.open(tmp_path, create=True, clock=clock) as logs:
+        logs.create_topic("t")
+        logs.log("t").close()
+        logs.delete_topic("t")
+        clock.advance(120_000)
+        assert not list(tmp_path.glob("t-*"))
+    with klog.open(tmp_path) as logs:
+        assert logs.clean_shutdown
+
+
 def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LM9: also when creation failed."""
-    from klog.manager import loading
+    from klog.manager import registry
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")
@@ -328,7 +340,7 @@ def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.Monke
         def broken(path: str, options: Any) -> klog.Log:
             raise RuntimeError("no log today")
 
-        monkeypatch.setattr(loading, "Log", broken)
+        monkeypatch.setattr(registry, "Log", broken)
         with pytest.raises(RuntimeError, match="no log today"):
             logs.log("t")
         monkeypatch.undo()

@@ -300,7 +300,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule()
     def die_and_start(self) -> None:
         owner = self.up._owner
-        self.up._owner = None
+        self.up._disown()
         self.up._abandon()
         owner._unlock()
         self.reopen(self.saved_start, clean_shutdown=False)

@@ -21,6 +21,7 @@ import klog
 from klog.errors import LogClosed, ReentrantCall, StorageOffline
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import values
+from tests.support.rounds import checkpoint_round, flush_round
 
 HANG_SECONDS = 600
 Acked = tuple[int, bytes]
@@ -62,13 +63,10 @@ def create(logs: klog.LogManager, log: klog.Log) -> None:
 
 
 def checkpoints(logs: klog.LogManager, log: klog.Log) -> None:
-    from klog.manager import background
-
     log.append(records("1"))
-    background.flush_all(logs, [log])
-    background.checkpoint_recovery_points(logs)
+    flush_round(logs, log)
     log.update_high_watermark(log.log_end_offset)
-    background.checkpoint_high_watermarks(logs)
+    checkpoint_round(logs)
 
 
 def truncate(logs: klog.LogManager, log: klog.Log) -> None:

@@ -196,8 +196,3 @@ class CleaningState:
             yield
         finally:
             self.resume()
-
-    def abort(self) -> None:
-        """Abort the running cleaning and wait for its end."""
-        with self.paused():
-            pass

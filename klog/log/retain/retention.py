@@ -228,7 +228,7 @@ def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str
         waiting.clear()
         return 0
     load_aborted(gone)
-    log._segments = log._segments[len(gone) :]
+    log._replace_segments_locked(log._segments[len(gone) :], rewritten=False)
     log._finally(lambda: to_unlink.extend(mark_for_deletion_locked(log, gone, reason, durably=False)))
     return len(gone)
 
@@ -244,9 +244,7 @@ def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
     if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a roll stores that end
         log._roll_or_undo_locked(log._log_end_offset)
     _log.info("event=log_start log=%s offset=%d reason=%s", log.name, offset, reason)
-    log._log_start_offset = offset
-    log._epochs.truncate_from_start(offset)
-    log._producers.on_log_start_offset_incremented(offset)
+    log._start_at_locked(offset)
     return True
 
 

@@ -37,17 +37,6 @@ class OffsetMetadata:
         self._check_positioned(that)
         return self.segment_base_offset < that.segment_base_offset
 
-    def on_same_segment(self, that: OffsetMetadata) -> bool:
-        """Are both on one segment? ValueError if either segment is unknown."""
-        self._check_positioned(that)
-        return self.segment_base_offset == that.segment_base_offset
-
-    def position_diff(self, that: OffsetMetadata) -> int:
-        """Bytes from that one to this one. ValueError unless both are on one segment."""
-        if not self.on_same_segment(that):
-            raise ValueError(f"{self} and {that} are on different segments")
-        return self.position - that.position
-
 
 UNKNOWN = OffsetMetadata(-1, 0, 0)
 

@@ -71,34 +71,9 @@ class LeaderEpochCache:
         """The newest epoch, None if there is none."""
         return self._entries[-1][0] if self._entries else None
 
-    @property
-    def earliest_entry(self) -> tuple[int, int] | None:
-        """The oldest entry, None if there is none."""
-        return self._entries[0] if self._entries else None
-
     def _at(self, epoch: int) -> int:
         """Index of the first entry whose epoch is not below this one."""
         return bisect.bisect_left(self._entries, epoch, key=_epoch_of)
-
-    def epoch_entry(self, epoch: int) -> tuple[int, int] | None:
-        """The entry of this epoch, None if there is none."""
-        at = self._at(epoch)
-        return self._entries[at] if at < len(self._entries) and self._entries[at][0] == epoch else None
-
-    def previous_entry(self, epoch: int) -> tuple[int, int] | None:
-        """The last entry below this epoch, None if there is none."""
-        at = self._at(epoch)
-        return self._entries[at - 1] if at else None
-
-    def previous_epoch(self, epoch: int) -> int | None:
-        """The last epoch below this one, None if there is none."""
-        entry = self.previous_entry(epoch)
-        return None if entry is None else entry[0]
-
-    def next_epoch(self, epoch: int) -> int | None:
-        """The first epoch above this one, None if there is none."""
-        at = self._at(epoch + 1)
-        return self._entries[at][0] if at < len(self._entries) else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch at or below this one, its end offset): the offset up to which two replicas can agree.
@@ -118,17 +93,6 @@ class LeaderEpochCache:
         """The epoch in which an offset was written, None if unknown."""
         at = bisect.bisect_right(self._entries, offset, key=_start_of)
         return self._entries[at - 1][0] if at else None
-
-    def epoch_at(self, offset: int) -> int:
-        """The epoch in which an offset was written, -1 if unknown."""
-        epoch = self.epoch_for_offset(offset)
-        return -1 if epoch is None else epoch
-
-    def entries_in_range(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The entries of offsets [start, stop). The first one is cut to begin at start or later."""
-        first = max(bisect.bisect_right(self._entries, start, key=_start_of) - 1, 0)
-        last = bisect.bisect_left(self._entries, stop, key=_start_of)
-        return [(epoch, max(begin, start)) for epoch, begin in self._entries[first:last]]
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

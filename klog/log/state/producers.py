@@ -9,10 +9,8 @@ Under the log's lock. Kafka: ProducerStateManager.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
-from klog.errors import CorruptSnapshot
 from klog.log.state._producer_entry import DataBatch, ProducerEntry, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
@@ -23,9 +21,6 @@ from klog.segment import AbortedTransaction
 
 __all__ = ["ProducerState", "Producers"]
 
-_log = logging.getLogger("klog.log")
-_LATE_MS = 5 * 60 * 1000  # beyond the longest timeout that a coordinator allows
-
 
 class Producers:
     """The producers of one log. snapshots None: the state is in memory only, as for a reader."""
@@ -35,7 +30,6 @@ class Producers:
         snapshots: Snapshots | None = None,
         *,
         expiration_ms: int = 86_400_000,
-        transaction_max_timeout_ms: int = 900_000,
     ) -> None:
         self.end_offset = 0
         self.entries: dict[int, ProducerEntry] = {}
@@ -43,7 +37,6 @@ class Producers:
         self._snapshots = snapshots
         self._snapshot_offset = 0  # end_offset of the newest snapshot
         self._expiration_ms = expiration_ms
-        self._transaction_max_timeout_ms = transaction_max_timeout_ms
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -59,26 +52,12 @@ class Producers:
         return self._transactions.first_unstable
 
     @property
-    def first_undecided_offset(self) -> int | None:
-        """First offset of the oldest transaction without a marker."""
-        found = self._transactions.first_undecided
-        return None if found is None else found.first.offset
-
-    @property
     def last_offsets(self) -> dict[int, tuple[int | None, int]]:
         """{producer id: (offset of its last data record or None, epoch)}: the records that compaction must keep."""
         return {
             producer_id: (entry.last_offset if entry.batches else None, entry.epoch)
             for producer_id, entry in self.entries.items()
         }
-
-    def has_late_transaction(self, now_ms: int) -> bool:
-        """Has a transaction been open for longer than any coordinator allows?"""
-        found = self._transactions.first_undecided
-        entry = None if found is None else self.entries.get(found.producer_id)
-        if entry is None or entry.timestamp <= 0:
-            return False
-        return now_ms - entry.timestamp > self._transaction_max_timeout_ms + _LATE_MS
 
     # ---- append ----------------------------------------------------------------------------------------------------
 
@@ -179,20 +158,6 @@ class Producers:
 
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        """Offset of the first snapshot file, None if there is none."""
-        return None if self._snapshots is None else self._snapshots.oldest
-
-    @property
-    def latest_snapshot_offset(self) -> int | None:
-        """Offset of the last snapshot file, None if there is none."""
-        return None if self._snapshots is None else self._snapshots.latest
-
-    def snapshot_path(self, offset: int) -> str | None:
-        """The snapshot file of this offset, None if there is none."""
-        return None if self._snapshots is None else self._snapshots.path(offset)
-
     def move_to(self, directory: str) -> None:
         """Use the new path of the log's directory, which has been renamed."""
         if self._snapshots is not None:
@@ -222,31 +187,6 @@ class Producers:
         """Empty the state and continue at offset."""
         self.load({}, offset)
 
-    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the newest usable snapshot at or below log_end_offset, unless end_offset is log_end_offset.
-
-        The caller then replays the batches of [end_offset, log_end_offset). Deletes snapshots outside
-        (log_start_offset, log_end_offset] and unreadable ones. Skips expired producers without an open transaction.
-        """
-        snapshots = self._snapshots
-        for offset in [] if snapshots is None else snapshots.offsets:
-            if snapshots is not None and not log_start_offset < offset <= log_end_offset:
-                snapshots.delete(offset)
-        if self.end_offset == log_end_offset:
-            self.on_log_start_offset_incremented(log_start_offset)
-            return
-        self.clear(log_start_offset)
-        for offset in [] if snapshots is None else reversed(snapshots.offsets):
-            assert snapshots is not None
-            try:
-                self.load(snapshots.read(offset), offset)
-            except CorruptSnapshot as error:
-                _log.warning("event=snapshot_unusable reason=%s", error)
-                snapshots.delete(offset)
-                continue
-            self.expire(now_ms)
-            return
-
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Empty the state, delete all snapshots, continue at offset."""
         self.clear(offset)
@@ -254,24 +194,6 @@ class Producers:
         if self._snapshots is not None:
             for number in self._snapshots.offsets:
                 self._snapshots.delete(number)
-
-    def truncate_fully_and_reload_snapshots(self) -> None:
-        """Empty the state, delete the known snapshots, then list those in the directory again (copied from a tier)."""
-        self.truncate_fully_and_start_at(0)
-        if self._snapshots is not None:
-            self._snapshots.relist()
-
-    def remove_stray_snapshots(self, segment_bases: Collection[int]) -> None:
-        """Delete snapshots at offsets where no segment begins, except the last if it is above every base offset."""
-        if self._snapshots is not None:
-            self._snapshots.remove_strays(segment_bases)
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots of offsets below this one."""
-        if self._snapshots is not None:
-            for number in self._snapshots.offsets:
-                if number < offset:
-                    self._snapshots.delete(number)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
         """Rename a snapshot to .deleted. Returns its new path, None if there was none."""

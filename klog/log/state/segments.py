@@ -84,12 +84,6 @@ def lower(segments: Sequence[Segment], offset: int) -> Segment | None:
     return segments[at - 1] if at else None
 
 
-def higher(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The first segment that begins above an offset."""
-    at = bisect.bisect_right(segments, offset, key=_base)
-    return segments[at] if at < len(segments) else None
-
-
 def beginning_below(segments: Sequence[Segment], offset: int) -> int:
     """Number of segments that begin below an offset."""
     return bisect.bisect_left(segments, offset, key=_base)

@@ -118,11 +118,6 @@ class Snapshots:
         return list(self._offsets)
 
     @property
-    def oldest(self) -> int | None:
-        """Offset of the first snapshot, None if there is none."""
-        return self._offsets[0] if self._offsets else None
-
-    @property
     def latest(self) -> int | None:
         """Offset of the last snapshot, None if there is none."""
         return self._offsets[-1] if self._offsets else None

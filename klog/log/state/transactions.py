@@ -140,11 +140,6 @@ class Transactions:
         """Is there a transaction whose marker is not below the high watermark yet?"""
         return self._unreplicated.eldest() is not None
 
-    @property
-    def first_undecided(self) -> Transaction | None:
-        """The oldest ongoing transaction."""
-        return self._ongoing.least()
-
     def _changed(self) -> None:
         ongoing, unreplicated = self._ongoing.least(), self._unreplicated.least()
         if ongoing is None or (unreplicated is not None and unreplicated.first.offset < ongoing.first.offset):

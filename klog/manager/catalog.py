@@ -1,0 +1,137 @@
+"""TopicCatalog: the topics of a LogManager, their partitions, directories and configurations.
+
+Partitions are those of the directory names; ids and configurations are those of klog-topics.json.
+Kafka: MetadataCache, ConfigRepository; LogManager.fetchLogConfig.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from klog.config import LogConfig, ManagerConfig, check_tiering
+from klog.disk import Files
+from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopicOrPartition
+from klog.log.directory import checkpoint
+from klog.log.directory.partition_names import parse_directory_name
+from klog.log.options import Durability, settled
+from klog.manager.broker_config import BrokerConfig
+from klog.manager.directories import LogDirectory
+from klog.manager.directory_set import DirectorySet
+from klog.manager.topics import TopicEntry, TopicFile, plain
+
+
+class TopicCatalog:
+    """Any thread reads; changes are made under the manager's lock. file: klog-topics.json."""
+
+    def __init__(self, directories: DirectorySet, broker: BrokerConfig, files: Files, durability: Durability) -> None:
+        self._directories = directories
+        self._broker = broker
+        self._durability = durability
+        # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
+        self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
+        self._sticky: dict[str, int] = {}
+        online = [directory.path for directory in directories.online()]
+        self.file = TopicFile(online, files, directories.write_failed)
+        self.file.load()
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic; see LogManager.topics."""
+        found: dict[str, set[int]] = {}
+        for directory in self._directories.online():
+            for topic, partition in directory.entries().live:
+                found.setdefault(topic, set()).add(partition)
+        if self._directories.offline:
+            for name, entry in self.file.entries.items():
+                if not entry.state:
+                    found.setdefault(name, set()).update(range(entry.partitions))
+        return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions. Raises UnknownTopicOrPartition."""
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            raise self.unknown(topic)
+        return partitions
+
+    def unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
+        """Return the error for a topic, or a partition of it, that is not there."""
+        topics = self.topics()
+        if topic in topics:
+            return UnknownTopicOrPartition(
+                f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}"
+            )
+        known = ", ".join(topics) or "none yet: logs.create_topic(name) creates one"
+        return UnknownTopicOrPartition(
+            f"no topic {topic!r} in {', '.join(self._directories.paths)}; topics there: {known}"
+        )
+
+    def locate(self, topic: str, partition: int) -> tuple[LogDirectory, tuple[int, int]]:
+        """Return the directory that holds a partition, and the identity of the partition's directory.
+
+        Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
+        """
+        if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
+            raise self.unknown(topic, partition)
+        found = [
+            (directory, identity)
+            for directory in self._directories.online()
+            if (identity := directory.identity(topic, partition)) is not None
+        ]
+        if len(found) > 1:
+            raise duplicate(topic, partition, [directory for directory, _ in found])
+        if found:
+            return found[0]
+        if self._directories.offline and partition in self.topics().get(topic, ()):
+            gone = ", ".join(self._directories.offline)
+            raise StorageOffline(f"{topic}-{partition} is in none of the online directories; offline: {gone}")
+        raise self.unknown(topic, partition)
+
+    def entry(self, topic: str) -> TopicEntry | None:
+        """Return what klog-topics.json states about a topic."""
+        return self.file.entries.get(topic)
+
+    def config(self, topic: str) -> LogConfig:
+        """Return the configuration of a topic's logs. Raises InvalidConfig."""
+        entry, broker = self.entry(topic), self._broker.current
+        own = entry.config if entry else {}
+        made = self._configs
+        if made[0] is not broker:
+            made = self._configs = broker, {}
+        same = repr(sorted(own.items()))
+        try:
+            if same not in made[1]:
+                made[1][same] = settled(broker.topic_config(own), self._durability)
+            return made[1][same]
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{self.file.path}: topic {topic}: {error}") from None
+
+    def alter(self, topic: str, config: Mapping[str, Any]) -> None:
+        """Set keys of a topic's configuration; see LogManager.alter_topic."""
+        partitions, entry, broker = self.partitions(topic), self.entry(topic), self._broker.current
+        before = LogConfig(entry.config) if entry else None
+        altered = (before or LogConfig()).replace(config)
+        check_tiering(before, broker.topic_config(altered.given), broker)
+        if entry is None:
+            directory = self.locate(topic, partitions[0])[0].partition_path(topic, partitions[0])
+            topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
+            entry = TopicEntry(topic_id, max(partitions) + 1)
+        self.file.put(topic, TopicEntry(entry.topic_id, entry.partitions, plain(altered.given)))
+
+    def remove(self, topic: str) -> None:
+        """Remove a topic, durably. Its id is kept while a directory is offline, which may hold logs of it."""
+        self.file.remove(topic, remember=bool(self._directories.offline))
+        self._sticky.pop(topic, None)
+
+    def next_sticky(self, topic: str, partitions: int) -> int:
+        """Return which partition gets the next keyless records, in turn."""
+        sticky = self._sticky.get(topic, 0) % partitions
+        self._sticky[topic] = sticky + 1
+        return sticky
+
+
+def duplicate(topic: str, partition: int, homes: Iterable[LogDirectory]) -> DuplicateLog:
+    """Return the error for a partition that is in more than one directory."""
+    where = " and ".join(home.partition_path(topic, partition) for home in homes)
+    return DuplicateLog(f"{topic}-{partition} is there twice: {where}; move away the one that is not needed")

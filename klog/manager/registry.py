@@ -1,0 +1,212 @@
+"""LogRegistry: the logs of a LogManager that are in use, loaded on first use, each once, several at a time.
+
+A load reads its topic's configuration first and may take long. A configuration change meanwhile marks the load as
+stale, and is applied when the load ends, so that no log keeps an old configuration. Kafka: LogManager.currentLogs,
+loadLog, initializingLog, topicConfigUpdated, finishedInitializingLog, handleLogDirFailure."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from klog.errors import LogClosed, ReentrantCall
+from klog.log.directory import checkpoint
+from klog.log.directory.checkpoint import Partition
+from klog.log.log import Log
+from klog.log.options import Options
+from klog.manager.broker_config import BrokerConfig
+from klog.manager.catalog import TopicCatalog
+from klog.manager.directories import LogDirectory
+from klog.manager.directory_set import DirectorySet
+from klog.manager.open_state import OpenState
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A log that is being loaded. stale: its configuration has changed since the load read it."""
+
+    thread: int
+    stale: bool = False
+
+
+@dataclass(eq=False)
+class LogRegistry:
+    """Any thread. Its condition is the manager's lock. new_options: makes Options, given what differs between logs."""
+
+    _state: OpenState
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _broker: BrokerConfig
+    _new_options: Callable[..., Options]
+    _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.after_fork()
+        for directory in self._directories:
+            directory.on_failure = self._directory_failed
+
+    def after_fork(self) -> None:
+        """Reset in a forked child, where no thread is loading a log."""
+        self._condition = threading.Condition(self._state.lock)  # type: ignore[arg-type]
+        self._pending: dict[Partition, _Pending] = {}
+
+    # ---- logs in use -------------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Log]:
+        """Every log that was loaded, also those that are closed. Takes no lock."""
+        return list(self._logs.values())
+
+    def open_logs(self) -> list[Log]:
+        """Every log that is not closed."""
+        with self._state.lock:
+            return [log for log in self._logs.values() if not log.closed]
+
+    def of_topic(self, topic: str) -> list[Log]:
+        """The logs of a topic. Takes no lock."""
+        return [log for log in self.all() if log.topic == topic]
+
+    def of_directory(self, directory: LogDirectory) -> list[Log]:
+        """The logs of a log.dir. Takes no lock."""
+        return [log for log in self.all() if os.path.dirname(log.path) == directory.path]
+
+    def is_open(self, key: Partition) -> bool:
+        """True if the log is loaded and not closed."""
+        log = self._logs.get(key)
+        return log is not None and not log.closed
+
+    def remove(self, key: Partition) -> Log | None:
+        """Remove a log that is being deleted; return it if it is open. Manager's lock held."""
+        log = self._logs.pop(key, None)
+        return None if log is None or log.closed else log
+
+    def _directory_failed(self, directory: LogDirectory, reason: str) -> None:
+        """Handle a directory that went offline. May be called under a log's lock, so it takes no lock.
+
+        Its logs take no more appends. They can be read only if no other directory is online.
+        """
+        self._catalog.file.leave_out(directory.path)
+        readable = not self._directories.online()
+        for log in self.of_directory(directory):
+            if not log.closed:
+                log._fail(f"{directory.path}: {reason}", readable=readable)
+
+    # ---- load --------------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int, segments_left: Callable[[int], None] | None = None) -> Log:
+        """Return a log, loading it if necessary; see LogManager.log. segments_left: see Options."""
+        state, key = self._state, (topic, partition)
+        with self._condition:
+            while True:
+                state.check_open()
+                log = self._logs.get(key)
+                if log is not None and not log.closed and not _has_gone(log):
+                    return log
+                if log is not None:
+                    log._await_close()
+                if key not in self._pending:
+                    break
+                self.check(f"a load of {topic}-{partition}")
+                self._condition.wait()
+            directory, identity = self._catalog.locate(topic, partition)
+            pending = self._pending[key] = _Pending(threading.get_ident())
+        try:
+            log = self._load(directory, key, identity, segments_left)
+            with self._condition:
+                if state.closed:
+                    raise LogClosed(f"{state.path} was closed meanwhile: open it again")
+                if pending.stale:
+                    log.update_config(self._catalog.config(topic))
+                self._logs[key] = log
+        except BaseException:
+            if log is not None and not log.closed:
+                log._abandon()
+            raise
+        finally:
+            with self._condition:
+                del self._pending[key]
+                self._condition.notify_all()
+        return log
+
+    def _load(
+        self,
+        directory: LogDirectory,
+        key: Partition,
+        identity: tuple[int, int],
+        segments_left: Callable[[int], None] | None,
+    ) -> Log:
+        options = self.options(directory, key)
+        options.identity, options.segments_left = identity, segments_left
+        path = directory.partition_path(*key)
+        options.topic_id_stored = checkpoint.check_topic_id(path, options.topic_id)
+        log = Log(path, options)
+        log._belong_to(directory, directory.flushed)
+        return log
+
+    def options(self, directory: LogDirectory, key: Partition) -> Options:
+        """Return how to open a partition in a directory."""
+        entry, broker, read_only = self._catalog.entry(key[0]), self._broker.current, self._state.read_only
+        return self._new_options(
+            topic=key[0],
+            partition=key[1],
+            config=self._catalog.config(key[0]),
+            read_only=read_only,
+            clean_shutdown=directory.was_clean or key in directory.closed_well,
+            recovery_point=directory.points.get(key, 0),
+            log_start_offset=max(directory.starts.get(key, 0), 0),
+            high_watermark=directory.high_watermarks.get(key) if read_only else None,
+            topic_id=entry.topic_id if entry else None,
+            producer_expiration_ms=broker.producer_id_expiration_ms,
+            producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
+            dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
+            dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            config_known=entry is not None,
+            cleaned_to=directory.cleaned_to(key),
+            high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if read_only else None,
+        )
+
+    def check(self, what: str) -> None:
+        """Raise ReentrantCall if this thread is loading a log: waiting for that load would never end."""
+        for topic, partition in [key for key, each in self._pending.items() if each.thread == threading.get_ident()]:
+            raise ReentrantCall(
+                f"{self._state.path}: {what} inside a load of {topic}-{partition} by the same thread; "
+                "a signal handler must not do this; set a flag and do it after the handler returns"
+            )
+
+    def wait_until_loaded(self, topic: str) -> None:
+        """Wait until no load of the topic's logs is under way. Manager's lock held, and released while waiting."""
+        while any(name == topic for name, _ in self._pending):
+            self.check("a deletion")
+            self._condition.wait()
+
+    # ---- configuration -----------------------------------------------------------------------------------------------
+
+    def configuration_changed(self, topic: str | None) -> None:
+        """Apply a changed configuration of a topic, or of the directory and so of every topic (None). Manager's lock
+        held.
+
+        Raises InvalidConfig if a log cannot take it; logs before that one have taken it.
+        """
+        for (name, _), pending in self._pending.items():
+            pending.stale = pending.stale or topic in (None, name)
+        broker = self._broker.current
+        for (name, _), log in list(self._logs.items()):
+            if topic in (None, name) and not log.closed:
+                log.update_config(self._catalog.config(name))
+            log._options.dedupe_buffer_size = broker.log_cleaner_dedupe_buffer_size  # used by compact()
+            log._options.dedupe_load_factor = broker.log_cleaner_io_buffer_load_factor
+
+    def end_cleanings(self) -> None:
+        """End the cleanings of logs that are not compacted any more. The caller holds no lock."""
+        for log in self.all():
+            if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
+                log._end_cleaning()
+
+
+def _has_gone(log: Log) -> bool:
+    """True if the writer, another process, has deleted or moved the directory that this reader has open; closes it."""
+    if not log.read_only or os.path.isdir(log.path):
+        return False
+    log.close()
+    return True
