@@ -14,14 +14,13 @@ import klog
 
 PACKAGE = Path(klog.__file__).parent
 KNOWN = {
-    "log/directory/lifecycle.py": {"_directory", "_epochs", "_keeps_metadata", "_segments"},
+    "log/directory/lifecycle.py": {"_directory", "_keeps_metadata", "_segments"},
     "log/read/fetch.py": {"_file", "_log", "_reads_failed"},
     "log/read/refresh.py": {
         "_directory_mtime", "_generation", "_log_end_offset", "_log_start_offset", "_rewritten", "_segments",
         "_tail_fingerprint",
     },
     "log/state/high_watermark.py": {"_high_watermark"},
-    "log/state/leader_epochs.py": {"_entries", "_stored"},
     "log/write/commit.py": {"_applied", "_offline", "_written_end"},
     "log/write/truncate.py": {
         "_generation", "_high_watermark", "_log_start_offset", "_producers", "_rewritten",

@@ -155,17 +155,18 @@ def test_truncations_are_written_by_the_scheduler(tmp_path: Path) -> None:
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
 
 
-def test_entries_can_be_written_to_another_directory(tmp_path: Path) -> None:
-    epochs = make(tmp_path, (2, 6), (4, 11))
-    (tmp_path / "moved").mkdir()
-    moved = epochs.with_checkpoint(str(tmp_path / "moved"))
-    moved.assign(5, 20)
-    moved.flush()
-    assert epochs.entries == [(2, 6), (4, 11)]
+def test_entries_are_written_to_a_renamed_directory(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    epochs = make(tmp_path / "t", (2, 6), (4, 11))
+    epochs.flush()
+    (tmp_path / "t").rename(tmp_path / "moved")
+    epochs.move_to(str(tmp_path / "moved"))
+    epochs.assign(5, 20)
+    epochs.flush()
     assert (tmp_path / "moved" / "leader-epoch-checkpoint").read_text() == "0\n3\n2 6\n4 11\n5 20\n"
-    moved.detach()
-    moved.assign(6, 30)
-    moved.flush()
+    epochs.detach()
+    epochs.assign(6, 30)
+    epochs.flush()
     assert "6 30" not in (tmp_path / "moved" / "leader-epoch-checkpoint").read_text()
 
 

@@ -31,7 +31,7 @@ def rename_locked(log: Log, name: str, reinitialise: bool) -> bool:
         raise FileExistsError(f"{target} exists already")
     _log.info("event=rename log=%s from=%s to=%s", log.name, log._directory, target)
     log._finally(lambda: _rename(log, parent, target))
-    log._epochs = log._epochs.with_checkpoint(target)
+    log._epochs.move_to(target)
     if not reinitialise:
         log._epochs.clear()
         log._epochs.detach()

@@ -162,11 +162,9 @@ class LeaderEpochCache:
             self._stored = entries
             self.problem = None
 
-    def with_checkpoint(self, directory: str) -> LeaderEpochCache:
-        """The same entries with the file of another directory, for a renamed log."""
-        moved = LeaderEpochCache(directory, self._files, self.scheduler)
-        moved._entries, moved._stored, moved.problem = list(self._entries), self._stored, self.problem
-        return moved
+    def move_to(self, directory: str) -> None:
+        """Use the new path of the log's directory, which has been renamed."""
+        self.path = os.path.join(directory, names.EPOCHS)
 
     def detach(self) -> None:
         """Never write the file again: its directory is marked for deletion."""
