@@ -19,7 +19,6 @@ from klog.locks cimport CallLock
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._log_state cimport LogState
 from klog.log.state._producer_entry cimport ProducerEntry
-from klog.log.write._append_policy cimport AppendPolicy
 from klog.record._arguments cimport check_buffer
 from klog.record._builder cimport BatchGroup, Encoder
 from klog.record._encoded cimport EncodedBatches

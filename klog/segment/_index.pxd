@@ -27,7 +27,6 @@ cdef class IndexPair:
     cdef place_t *newest    # a ring of the places of the last batches that add() has added; NULL before the first
     cdef int64_t added      # batches in it, also those that were overwritten
 
-
     cpdef reserve(self, int32_t batches)
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
     cdef int attach(self, int32_t offsets=*, int32_t times=*) except -1

@@ -6,7 +6,6 @@ short read: of the headers from an index entry on. A consumer that fetches on wh
 log end, needs none. Anything else is left to the full path, which starts again from the beginning.
 """
 
-cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 
 from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
