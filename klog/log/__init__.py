@@ -5,7 +5,6 @@ API: Log, LogReader; FetchData, FetchRange and Outgoing, which send batches as t
 until logs change.
 """
 
-from klog.log._core import AppendInfo
 from klog.log.load.loader import Recovery
 from klog.log.log import Log
 from klog.log.read.fetch import FetchData
@@ -15,6 +14,7 @@ from klog.log.read.reader import LogReader
 from klog.log.read.send import Outgoing
 from klog.log.read.tail import waiter_for
 from klog.log.state.producers import ProducerState
+from klog.log.write._append_info import AppendInfo
 
 __all__ = [
     "AppendInfo",

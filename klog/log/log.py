@@ -32,7 +32,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log._core import AppendInfo, EncodedGroups, append, append_batches, append_group, grouped, timed
+from klog.log._core import EncodedGroups, append, append_batches, append_group, timed
 from klog.log.directory import checkpoint, cleaner_offsets, gaps, lifecycle
 from klog.log.load.loader import (
     Policy,
@@ -57,6 +57,7 @@ from klog.log.state.metrics import LogMetrics
 from klog.log.state.segments import check_reached
 from klog.log.view import LogView
 from klog.log.write import failures, flush, truncate
+from klog.log.write._append_info import AppendInfo, grouped
 from klog.log.write._append_policy import AppendPolicy
 from klog.log.write._commit import CommitQueue, SyncLock
 from klog.log.write.append_batches import Origin, Pending
@@ -317,7 +318,7 @@ class Log(LogView):
         self._metrics.bytes_in += group.nbytes
         if self._written_end < 0:
             flush.flush_if_due_locked(self, now)
-        return grouped(self, group, now)
+        return grouped(group, now if self._append_policy.stamps else -1, self._log_start_offset)
 
     def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
         """Move the end after an append: the log end or, in a commit, the end of what it has written."""

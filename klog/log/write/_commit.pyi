@@ -2,8 +2,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, final
 
-from klog.log._core import AppendInfo
 from klog.log.log import Log
+from klog.log.write._append_info import AppendInfo
 from klog.record import BatchGroup
 
 @final

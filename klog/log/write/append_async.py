@@ -10,8 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klog.config.table import LONG_MAX
-from klog.log._core import AppendInfo, EncodedGroups
+from klog.log._core import EncodedGroups
 from klog.log.options import Compression
+from klog.log.write._append_info import AppendInfo
 from klog.log.write._commit import Ticket
 from klog.record import Records
 

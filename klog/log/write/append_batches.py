@@ -31,13 +31,13 @@ from klog.errors import (
     StorageOffline,
     UnexpectedAppendOffset,
 )
-from klog.log._core import AppendInfo, followed, led
 from klog.log.load.overflow import RELATIVE_OFFSET_MAX
 from klog.log.state._producer_entry import DataBatch, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
 from klog.log.state.segments import check_reached
 from klog.log.state.transactions import CompletedTransaction
+from klog.log.write._append_info import AppendInfo, followed, led
 from klog.log.write.flush import flush_if_due_locked
 from klog.record import BatchTable, EncodedBatches, ValidatedBatch, decode
 from klog.record.control import marker_coordinator_epoch

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, ReentrantCall, StorageOffline
-from klog.log._core import AppendInfo, append_group_locked
+from klog.log._core import append_group_locked
+from klog.log.write._append_info import AppendInfo
 from klog.log.write._commit import Ticket, publish
 from klog.log.write.append_batches import take_back_epochs
 from klog.log.write.flush import flush_if_due_locked
