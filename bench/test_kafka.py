@@ -34,6 +34,7 @@ def test_encode_and_validate(contest, place, measure):
     [
         *(f"kafka open {what}" for what in ("partitions", "segments")),
         "kafka recover 100B",
+        *(f"kafka fetch {name}" for name in ("random", "in turn", "1MiB")),
         *(f"kafka translate {size}" for size in ("16KiB", "4KiB", "100B")),
         *(
             f"kafka append {role} {size} {codec}"

@@ -3,6 +3,7 @@ import org.apache.kafka.common.record.internal.MutableRecordBatch;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.server.common.RequestLocal;
+import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -19,6 +20,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.nio.LongBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -38,6 +40,8 @@ import java.util.Random;
  *   leader | follower FETCHES TURNS DIR
  *                                  -> SECONDS RECORDS BYTES; a new log at DIR, each batch of FETCHES appended TURNS
  *                                  times, one in each request; DIR is gone afterwards
+ *   fetch DIR OFFSETS MAX_BYTES    -> SECONDS FETCHES BYTES; a read at each of the offsets, i64 big-endian in a file, at
+ *                                  least one batch
  *   translate DIR COUNT            -> SECONDS COUNT SUM; random offsets of the log at DIR to positions in its segments
  *   anything that fails            -> error: WHAT
  *
@@ -47,7 +51,7 @@ public final class KafkaLog {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
     private static final BrokerTopicStats STATS = new BrokerTopicStats(false);
     private static LogConfig config;
-    private static UnifiedLog translated;
+    private static UnifiedLog opened;   // by the first question about it
 
     public static void main(String[] args) throws Exception {
         config = new LogConfig(Map.of("segment.bytes", args[0], "max.message.bytes", "16777216", "retention.ms", "-1"));
@@ -61,6 +65,7 @@ public final class KafkaLog {
                     case "open", "recover" -> load(new File(words[1]), words[0].equals("open"), Long.parseLong(words[2]));
                     case "leader", "follower" ->
                         append(words[0].equals("leader"), batches(Path.of(words[1])), Integer.parseInt(words[2]), new File(words[3]));
+                    case "fetch" -> fetch(new File(words[1]), Path.of(words[2]), Integer.parseInt(words[3]));
                     case "translate" -> translate(new File(words[1]), Integer.parseInt(words[2]));
                     default -> answer("error: no such task: " + line);
                 }
@@ -139,10 +144,20 @@ public final class KafkaLog {
         answer(nanos, count, bytes);
     }
 
+    private static void fetch(File directory, Path file, int maxBytes) throws IOException {
+        if (opened == null) opened = open(directory, false, 0);
+        LongBuffer offsets = ByteBuffer.wrap(Files.readAllBytes(file)).asLongBuffer();
+        int count = offsets.remaining();
+        long bytes = 0, started = System.nanoTime();
+        for (int i = 0; i < count; i++)
+            bytes += opened.read(offsets.get(i), maxBytes, FetchIsolation.LOG_END, true).records.sizeInBytes();
+        answer(System.nanoTime() - started, count, bytes);
+    }
+
     private static void translate(File directory, int count) throws IOException {
-        if (translated == null) translated = open(directory, false, 0);
-        LogSegment segment = translated.activeSegment();
-        long first = segment.baseOffset(), end = translated.logEndOffset(), sum = 0;
+        if (opened == null) opened = open(directory, false, 0);
+        LogSegment segment = opened.activeSegment();
+        long first = segment.baseOffset(), end = opened.logEndOffset(), sum = 0;
         Random chance = new Random(count);
         long[] offsets = new long[count];
         for (int i = 0; i < count; i++) offsets[i] = first + (long) (chance.nextDouble() * (end - first));
