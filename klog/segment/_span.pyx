@@ -14,6 +14,7 @@ cdef enum:
     BODY_MIN = 14         # every message format has at least this many bytes after its length
     WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
+    LITTLE = 64           # the part of a span that is left out rather than walked through
 
 ctypedef struct window_t:
     uint8_t bytes[WINDOW]
@@ -66,12 +67,13 @@ cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64
 
 cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit,
                    int64_t *next_offset) except -1:
-    """walk() that begins at the last index entry before limit, if that is far away. A batch that the index does not
-    describe is walked to."""
+    """walk(), but if limit is far away, by the last index entry before it: up to that if little is left, else on from
+    it. An entry that does not describe its batch is not used."""
     cdef window_t window
     cdef kl_batch_t b
     cdef int64_t entry, place, first
     cdef int32_t slot = -1
+    cdef bint close
     window.at = window.size = 0
     if limit - at > NEAR and index.x.offset_count:
         slot = kl_offset_index_position(index.offsets.data, index.x.offset_count, <int32_t>min(limit, INT32_MAX)) - 1
@@ -79,20 +81,27 @@ cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64
         entry = index.x.base_offset + kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY)
         place = kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY + 4)
         if at < place and end - place >= KL_BATCH_HEADER:
-            look(file, &window, place, min(end - place, limit - place + KL_BATCH_HEADER
-                                           if limit - place + KL_BATCH_HEADER <= WINDOW else KL_BATCH_HEADER))
+            close = (limit - place) * LITTLE <= limit - at
+            look(file, &window, place, min(end - place, <int64_t>KL_BATCH_HEADER if close or limit - place > WINDOW
+                                           - KL_BATCH_HEADER else limit - place + KL_BATCH_HEADER))
             if kl_batch_header(window.bytes, <size_t>window.size, &b) == KL_OK and b.size <= end - place and \
                     kl_batch_last_offset(&b) == entry and b.base_offset >= next_offset[0]:
                 at, next_offset[0] = place, b.base_offset
+                if close:
+                    return at
     return walk(file, &window, at, end, limit, &first, next_offset)
 
 
-def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max):
+def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPair index=None):
     """Return (bytes of the first batch at `position`, bytes of whole batches from there, at most bytes_max of them),
-    below byte `end`. (0, 0): there is no whole batch. An impossible length ends the span before it."""
+    below byte `end`. (0, 0): there is no whole batch. An impossible length ends the span before it. index: of the
+    segment, to jump over most of a long span; the span may then end up to 1.6 % before bytes_max."""
     cdef window_t window
     cdef int64_t first, stop, next_offset = -1
     cdef int64_t limit = end if bytes_max >= end - position else position + bytes_max
     window.at = window.size = 0
-    stop = walk(file, &window, position, end, limit, &first, &next_offset)
+    stop = walk(file, &window, position, end, limit if index is None or limit == end else position, &first, &next_offset)
+    if index is not None and limit != end and 0 < first <= limit - position:
+        next_offset = -1
+        stop = reach(file, index, position + first, end, limit, &next_offset)
     return first, stop - position

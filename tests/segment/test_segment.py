@@ -144,6 +144,6 @@ def test_an_old_kafkas_entry_names_the_end_of_its_append(tmp_path: Path) -> None
     segment.close()
     (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
     for offset in range(60):
-        at = max(((o, p) for o, p in entries if o <= offset), default=(0, 0))
+        at = max(((o, p) for o, p in entries if o < offset), default=(0, 0))
         assert start_of(segment.file, segment.index, segment.size, offset) == at[1]
         assert found(segment, offset) == (offset, sum(map(len, data[:offset])))

@@ -239,7 +239,7 @@ def read_up_to(
         found.position = OffsetMetadata(offset, segment.base_offset, header.position)
         if header.position < limit:
             file = segment.file
-            first, found.size = span(file, header.position, limit, max_bytes)
+            first, found.size = span(file, header.position, limit, max_bytes, segment.index)
             if found.size == 0 and first:
                 found.first_entry_incomplete = not min_one
                 found.size = first if min_one else 0
