@@ -33,8 +33,8 @@ cdef class Listing:
     """The files of a partition directory when the object was made. A load that removes or renames files makes another.
 
     logs, snapshots: their offsets, ascending. indexes, time_indexes, txn_indexes: the same, in no order. unfinished:
-    names that end in .deleted, .cleaned, .swap, those that Files.replace gives to temporary files, a move's note; sorted. foreign_logs:
-    names that end in .log but are not those of segments.
+    names that end in .deleted, .cleaned, .swap, those that Files.replace gives to temporary files, a move's note;
+    sorted. foreign_logs: names that end in .log but are not those of segments.
 
     Raises OSError. Names are decoded as os.listdir does.
     """
