@@ -136,7 +136,7 @@ cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t m
     found.log_start_offset, found.log_end_offset = start, end
     found.aborted_transactions = ()
     found._log = log
-    log._fetch_positions.follow(generation, rewritten, taken_back)
+    log._fetch_positions.follow(segments, generation, rewritten, taken_back)
     if not slice_shortly(found, log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef class FetchPositions:
     """The position of the next batch for a few offsets, one for each of as many consumers.
 
-    Positions change only with the log's generation, rewritten and taken_back: then all are forgotten.
+    Positions change only with the log's segments, generation, rewritten and taken_back: then all are forgotten.
     """
 
     def __cinit__(self):
@@ -20,10 +20,12 @@ cdef class FetchPositions:
         for i in range(SLOTS):
             self.ends[i].offset = -1
 
-    cdef void follow(self, int64_t generation, int64_t rewritten, int64_t taken_back) noexcept:
-        """Before each use: the counters of the log now."""
-        if self.generation != generation or self.rewritten != rewritten or self.taken_back != taken_back:
-            self.generation, self.rewritten, self.taken_back = generation, rewritten, taken_back
+    cdef void follow(self, object segments, int64_t generation, int64_t rewritten, int64_t taken_back) noexcept:
+        """Before each use: the state of the log now. The segments and the generation change one after the other."""
+        if self.segments != <void *>segments or self.generation != generation or self.rewritten != rewritten or \
+                self.taken_back != taken_back:
+            self.segments, self.generation = <void *>segments, generation
+            self.rewritten, self.taken_back = rewritten, taken_back
             self.forget()
 
     cdef int64_t find(self, int64_t offset, int64_t base_offset, bint *certain) noexcept:
