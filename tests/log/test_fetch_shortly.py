@@ -20,6 +20,7 @@ from klog.log.read.fetch import FetchData, Isolation, fetch
 from klog.record import decode, encode
 from tests.support.batches import NOW, marker, transactional
 from tests.support.damage import flip
+from tests.support.examples import examples
 from tests.support.faulty_io import FaultyIo
 from tests.support.frames import frames_of
 
@@ -39,7 +40,8 @@ class Machine:
     def __init__(self, path: Path, files: RealFiles | None = None, config: dict[str, Any] | None = None) -> None:
         self.path, self.files, self.config = path / "t-0", files, {**CONFIG, **(config or {})}
         self.log = self.open()
-        self.sequence, self.ongoing = 0, False
+        self.ongoing: list[int] = []  # producers with an open transaction, also ones that were truncated
+        self.producers = 0
 
     def open(self) -> klog.Log:
         return klog.Log.open(self.path, config=self.config, files=self.files)
@@ -68,11 +70,11 @@ class Machine:
             log.close()
             self.log = self.open()
         elif name == "transaction":
-            log.append_batches(transactional(7, 0, self.sequence), origin="client")
-            self.sequence, self.ongoing = self.sequence + 1, True
+            self.producers += 1
+            self.ongoing.append(self.producers)
+            log.append_batches(transactional(self.producers, 0, 0), origin="client")
         elif self.ongoing:
-            log.append_batches(marker(7, 0, "abort"), origin="coordinator")
-            self.ongoing = False
+            log.append_batches(marker(self.ongoing.pop(0), 0, "abort"), origin="coordinator")
 
     def check(self, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> int | None:
         """Compare both paths. Returns the offset after the slice."""
@@ -91,7 +93,7 @@ class Machine:
         return batches[-1].next_offset if batches else None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(deep=2000))
 @given(
     st.lists(steps, min_size=1, max_size=12),
     st.sampled_from([1, 100, 3000, 20_000, 1 << 20]),
