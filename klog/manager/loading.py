@@ -25,7 +25,7 @@ _log = logging.getLogger("klog.manager")
 
 @dataclass(eq=False)
 class Loading:
-    """load_all() of one manager. One call at a time. ."""
+    """load_all() of one manager. One call at a time."""
 
     _state: OpenState
     _broker: BrokerConfig

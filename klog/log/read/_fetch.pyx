@@ -1,9 +1,10 @@
 # cython: auto_pickle=False
 """The fast path of a fetch. fetch.py has the full path, and describes F1 to F4.
 
-Most fetches are of sound batches in a log that nobody changes meanwhile. They need the log's numbers and at most one
-short read: of the headers from an index entry on. A consumer that fetches on where its last slice ended, or near the
-log end, needs none. Anything else is left to the full path, which starts again from the beginning.
+Most fetches are of sound batches in a log that does not change meanwhile. They need the log's numbers and a few short
+reads: of headers beside an index entry, for where the slice begins and, if it is long, for where it ends. A long slice
+that begins where the last one ended needs only the latter; near the log end no read is needed. Anything else is left to
+the full path, which starts again from the beginning.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
