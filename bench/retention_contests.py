@@ -65,7 +65,7 @@ class _Many:
 def _walk(many: _Many) -> None:
     now = many.clock.wall_ms()
     for log in many.logs:
-        with log._lock:
+        with log._core.lock:
             surplus = sum(segment.size for segment in log.segments) - log.config.retention_bytes
             old = sum(now - segment.max_timestamp > log.config.retention_ms for segment in log.segments if segment.size)
             due = bool(old) or surplus >= log.segments[0].size

@@ -21,6 +21,7 @@ with Interruptible() as _starting:
 
     try:
         from klog import clock, errors, record
+        from klog._works import bind as _bind
         from klog.config import LogConfig, ManagerConfig
         from klog.errors import KlogError
         from klog.log import (
@@ -37,6 +38,8 @@ with Interruptible() as _starting:
         from klog.manager import LogManager, NamedReader
         from klog.manager import open_directory as open
         from klog.record import Record, RecordBatch, TimestampType
+
+        _bind()
     except ModuleNotFoundError as error:
         from klog._source_tree import not_compiled
 

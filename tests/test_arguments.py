@@ -28,6 +28,7 @@ import klog
 from klog import record
 from klog.clock import ManualClock, SystemClock
 from klog.errors import KlogError
+from tests.support.abandon import abandon
 from tests.support.public_calls import Call, Parameter, public_calls
 
 NAN, INF, LONE = math.nan, math.inf, "\ud800"
@@ -324,7 +325,7 @@ def run(world: World, call: Call, name: str, value: Any) -> None:
         elif isinstance(found, record.Encoder):
             found.next_group(1)
         elif isinstance(found, klog.Log | klog.LogManager) and found not in (world.log, world.logs):
-            found._abandon()
+            abandon(found)
 
 
 def names(error: BaseException, parameter: str, value: Any) -> bool:

@@ -96,7 +96,7 @@ def test_every_contest_with_kafka_runs(tmp_path):
         pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
     assert races(table, figures) == {"kafka"}
     assert {result["contest"].split()[1] for result in figures["results"]} == {
-        "encode", "decode", "validate", "open", "recover", "translate", "append", "compact",
+        "encode", "decode", "validate", "open", "recover", "translate", "append", "compact", "fetch",
     }  # fmt: skip
 
 

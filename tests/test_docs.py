@@ -88,7 +88,7 @@ class Reader:
             **os.environ,
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONWARNINGS": "always::ResourceWarning:klog.manager.manager,always::ResourceWarning:klog.log.log",
+            "PYTHONWARNINGS": "always::ResourceWarning:klog.manager.manager,always::ResourceWarning:klog.log.opening",
         }
 
     def read(self, only: frozenset[str]) -> None:

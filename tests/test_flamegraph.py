@@ -16,21 +16,21 @@ PRINTED = """\
 python
     7f1101 kl_pwrite+0x10
   /src/klog/csrc/osio.c:93
-    7f1102 __pyx_pw_4klog_3log_5_core_1append_batches
-  klog/log/_core.pyx:120
+    7f1102 __pyx_pw_4klog_3log_5write_7_append_1append_batches
+  klog/log/write/_append.pyx:120
     7f1103 _PyEval_EvalFrameDefault
   /usr/src/Python/ceval.c:4847
 
 python
     7f1104 memcpy@plt (inlined)
-    7f1102 __pyx_pw_4klog_3log_5_core_1append_batches
-  klog/log/_core.pyx:120
+    7f1102 __pyx_pw_4klog_3log_5write_7_append_1append_batches
+  klog/log/write/_append.pyx:120
     7f1103 _PyEval_EvalFrameDefault
 
 other name
     7f1105 [unknown]
 """
-APPEND = "klog.log._core.append_batches (klog/log/_core.pyx:120)"
+APPEND = "klog.log.write._append.append_batches (klog/log/write/_append.pyx:120)"
 
 
 def found() -> list[flamegraph.Stack]:
@@ -48,7 +48,7 @@ def test_stacks_are_read_outermost_first_with_their_lines() -> None:
 @pytest.mark.parametrize(
     ("symbol", "name"),
     [
-        ("__pyx_pw_4klog_3log_5_core_1append_batches", "klog.log._core.append_batches"),
+        ("__pyx_pw_4klog_3log_5write_7_append_1append_batches", "klog.log.write._append.append_batches"),
         ("__pyx_f_4klog_4disk_3_io_7LogFile_write", "klog.disk._io.LogFile.write"),
         ("__pyx_pf_4klog_6record_6_batch_5Batch_2read", "klog.record._batch.Batch.read"),
         ("__pyx_f_4klog_6record_6_batch_decode.constprop.0", "klog.record._batch.decode"),

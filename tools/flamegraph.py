@@ -3,7 +3,7 @@
     perf script -F comm,ip,sym,srcline | python tools/flamegraph.py TITLE > picture.svg
 
     sample  := "comm" line, then a line per frame (address, symbol; under it maybe the source line), innermost first
-    stack   := ("python", "append (klog/log/_core.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
+    stack   := ("python", "append (klog/log/write/_append.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
     tree    := for each prefix of a stack, its number of samples
 
 The width of a box is its share of all samples; it stands on its caller. Boxes on one caller are sorted by
@@ -54,7 +54,7 @@ def stacks(lines: Iterable[str]) -> Iterator[Stack]:
 
 
 def readable(symbol: str) -> str:
-    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_3log_5_core_1append is klog.log._core.append."""
+    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_5clock_1now is klog.clock.now."""
     symbol = _PARTIAL.sub("", symbol)
     made = _CYTHON.match(symbol)
     return ".".join(_parts(made["rest"])) if made else symbol

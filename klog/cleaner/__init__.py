@@ -17,14 +17,14 @@ SplitFirst                   the same, because a segment had to be split
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.audit import read as read_audit
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
-from klog.cleaner.compaction import CompactionStats, cleanable_now, compact
-from klog.cleaner.forecast import Held, WastedKey
+from klog.cleaner.compaction import cleanable_now, compact
 from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
-from klog.cleaner.purge import PurgeStats, purge_key
+from klog.cleaner.purge import purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.cleaner.throttle import Throttle
 from klog.log.retain.cleaning_state import CleaningAborted, Overtaken
+from klog.log.retain.cleaning_stats import CompactionStats, Held, PurgeStats, WastedKey
 
 __all__ = [
     "Cleanable",

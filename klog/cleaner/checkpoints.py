@@ -4,32 +4,29 @@ file."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from klog.cleaner.swap import check_uncut
 from klog.disk import is_final
+from klog.log.core import LogCore
 from klog.log.directory import cleaner_offsets
 from klog.log.write import failures
 
-if TYPE_CHECKING:
-    from klog.log import Log
 
-
-def read_first_dirty(log: Log) -> int | None:
+def read_first_dirty(log: LogCore) -> int | None:
     """Return where the last cleaning of a log has ended; None if unknown."""
     return cleaner_offsets.read(os.path.dirname(log.path)).get((log.topic, log.partition))
 
 
-def write_first_dirty(log: Log, offset: int, rewritten: int) -> None:
+def write_first_dirty(log: LogCore, offset: int, rewritten: int) -> None:
     """Store where the next cleaning of a log begins, durably. The caller holds the log's cleaning state.
 
-    rewritten: log._rewritten from before the dirty part was computed. Raises Overtaken if the log was truncated since
+    rewritten: log.rewritten from before the dirty part was computed. Raises Overtaken if the log was truncated since
     then, by a progress callback or a signal handler: what replaced the removed records is not clean. So all of it runs
     under the log's lock. If the disk is full, what was cleaned stays so and the next cleaning is longer; if the disk
     fails, the log goes offline.
     """
-    with log._lock:
-        log._check_idle("a compaction")
+    with log.lock:
+        log.check_idle("a compaction")
         check_uncut(log, rewritten)
-        files, log_dir, key = log._options.files, os.path.dirname(log.path), (log.topic, log.partition)
+        files, log_dir, key = log.options.files, os.path.dirname(log.path), (log.topic, log.partition)
         failures.guard(log, lambda: cleaner_offsets.write(files, log_dir, key, offset), lambda e: not is_final(e))

@@ -6,53 +6,28 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
-from klog.cleaner.forecast import OVERTAKEN_MAX, Held, WastedKey, as_rolled_locked, foreseen, held, wasted
+from klog.cleaner.forecast import OVERTAKEN_MAX, as_rolled_locked, foreseen, held, wasted
 from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
 from klog.errors import ConfigUnknown, PolicyViolation
-from klog.log.retain.cleaning_state import Overtaken
+from klog.log.core import LogCore
+from klog.log.read.isolation import last_stable_offset
+from klog.log.read.lookup import count
+from klog.log.read.steady import steadily
+from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.retain.cleaning_stats import CompactionStats
+from klog.log.write.roll import roll as roll_log
 from klog.progress import Event, Progress
 from klog.segment import Segment
 
-if TYPE_CHECKING:
-    from klog.log import Log
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionStats:
-    """What compacting a log has done or, for a dry run, would do.
-
-    first_dirty_offset   where the next cleaning begins: below it each key is there once, except for later records
-    bytes_*, records_*   of the whole log; markers do not count as records
-    keyless              records without a key, which a compacted topic does not keep
-    held                 what could not be cleaned, and why
-    wasted               of a dry run: the keys whose records waste most bytes, in descending order
-    wasted_error         by how many bytes each of these numbers may be too low, if there were too many keys to count
-                         them all; 0: they are exact
-    """
-
-    first_dirty_offset: int
-    bytes_before: int
-    bytes_after: int
-    records_before: int
-    records_after: int
-    seconds: float
-    rounds: int = 0
-    keyless: int = 0
-    held: tuple[Held, ...] = ()
-    wasted: tuple[WastedKey, ...] = ()
-    wasted_error: int = 0
-
 
 def compact(
-    log: Log, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+    log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
 ) -> CompactionStats:
     """Compact a log; see Log.compact."""
     _check_policy(log)
@@ -61,22 +36,22 @@ def compact(
 
 
 def _compact(
-    log: Log, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+    log: LogCore, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
 ) -> CompactionStats:
     started = log.clock.monotonic()
     if roll and not dry_run and log.segments[-1].size:
-        log.roll()
+        roll_log(log, 0)
     size = log.size
     # count() reads every header. If nothing lies below the log start, the rounds have counted their records already.
-    records = log.count() if log.log_start_offset > log.segments[0].base_offset else None
+    records = _count(log) if log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
     waste = Waste() if dry_run and top > 0 else None
     while rounds is None or len(done) < rounds:
         try:
-            with contextlib.nullcontext() if dry_run else log._cleaning_session():
+            with contextlib.nullcontext() if dry_run else cleaning_by_hand(log):
                 _check_policy(log)  # a caller that aborted our last round may have changed it
-                rewritten = log._rewritten
+                rewritten = log.rewritten
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
                     break
@@ -109,14 +84,14 @@ def _compact(
         segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
         first_dirty = range_.first_dirty
     if not dry_run:  # any damage is gone, or the background cleaner finds it again
-        log._cleaning.uncleanable = None
+        log.cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
-    log._options.scheduler.run_due()
+    log.options.scheduler.run_due()
     if records is None and done:
-        left = done[-1].records_left + log.count(min(done[-1].segments_end, log.log_end_offset))
+        left = done[-1].records_left + _count(log, min(done[-1].segments_end, log.log_end_offset))
     else:
-        left = max(records - dropped, 0) if dry_run and records is not None else log.count()
+        left = max(records - dropped, 0) if dry_run and records is not None else _count(log)
     return CompactionStats(
         first_dirty,
         size,
@@ -132,9 +107,9 @@ def _compact(
     )
 
 
-def _check_policy(log: Log) -> None:
+def _check_policy(log: LogCore) -> None:
     """Raise unless the log's current configuration compacts it."""
-    if not log._options.config_known:
+    if not log.options.config_known:
         raise ConfigUnknown(
             f"the cleanup policy of {log.name} is unknown, because a broker's directory does not store it: give it a "
             f"configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
@@ -146,31 +121,31 @@ def _check_policy(log: Log) -> None:
         )
 
 
-def cleanable_now(log: Log, first_dirty: int | None) -> Dirt:
+def cleanable_now(log: LogCore, first_dirty: int | None) -> Dirt:
     """Return what can be cleaned now, of a log that is clean below first_dirty. The caller holds the cleaning state."""
     return _range(log, first_dirty)[1]
 
 
-def _range(log: Log, first_dirty: int | None, *, as_rolled: bool = False) -> tuple[Sequence[Segment], Dirt]:
+def _range(log: LogCore, first_dirty: int | None, *, as_rolled: bool = False) -> tuple[Sequence[Segment], Dirt]:
     """Return the segments, and what can be cleaned of them now."""
-    with log._lock:
-        log._check_open()
-        segments = as_rolled_locked(log) if as_rolled else log._segments
+    with log.lock:
+        log.check_open()
+        segments = as_rolled_locked(log) if as_rolled else log.segments
         range_ = cleanable(
             segments,
             first_dirty,
             log.log_start_offset,
             log.log_end_offset,
-            log.last_stable_offset,
+            last_stable_offset(log),
             log.config.min_compaction_lag_ms,
             log.clock.wall_ms(),
         )
         return segments, dirt(segments, range_)
 
 
-def _key_map(log: Log) -> KeyMap:
+def _key_map(log: LogCore) -> KeyMap:
     """Return a new map, with its own secret."""
-    options = log._options
+    options = log.options
     return KeyMap(options.dedupe_buffer_size, options.dedupe_load_factor)
 
 
@@ -178,7 +153,7 @@ class _Report:
     """Reports the progress of a round to the caller, in bytes of both passes. It also ends the round if the log must
     not be compacted any more: its own thread may have changed that, and cannot wait for its own cleaning to end."""
 
-    def __init__(self, log: Log, range_: Dirt, progress: Progress | None) -> None:
+    def __init__(self, log: LogCore, range_: Dirt, progress: Progress | None) -> None:
         self._log, self._progress = log, progress
         self._done = {"index": 0, "clean": 0}
         self._totals = {"index": range_.cleanable_bytes, "clean": range_.clean_bytes + range_.cleanable_bytes}
@@ -189,3 +164,8 @@ class _Report:
             total = max(self._totals[stage], self._done[stage])
             self._progress(Event(stage, self._done[stage], total, "bytes", self._log.name))
         _check_policy(self._log)
+
+
+def _count(log: LogCore, start: int | None = None) -> int:
+    """The number of records from an offset on."""
+    return steadily(log, lambda: count(log, start, None))

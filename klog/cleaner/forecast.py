@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from klog.cleaner._waste import Waste
 from klog.cleaner.plan import Dirt, newest_ms
 from klog.errors import CorruptData, OffsetOutOfRange
-from klog.log.read import refresh
+from klog.log.core import LogCore
+from klog.log.read.isolation import last_stable_offset
+from klog.log.read.reader import LogReader
+from klog.log.read.steady import overtaken, steady
 from klog.log.retain.cleaning_state import Overtaken
+from klog.log.retain.cleaning_stats import Held, WastedKey
 from klog.log.state.segments import closed_from
 from klog.segment import Segment
-
-if TYPE_CHECKING:
-    from klog.log import Log
 
 ACTIVE = "the active segment"
 OPEN_TRANSACTION = "an open transaction"
@@ -27,36 +28,18 @@ OVERTAKEN_MAX = 10
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What cannot be cleaned now: `bytes` bytes from first_offset on, because of `reason`."""
-
-    reason: str
-    first_offset: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WastedKey:
-    """A key, and its records that a compaction drops: superseded by newer ones, or expired tombstones."""
-
-    key: bytes
-    records: int
-    bytes: int  # uncompressed
-
-
-def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
+def foreseen(log: LogCore, what: str, look: Callable[[], T]) -> T:
     """Return what look() finds, for a dry run. A writer, also in another process, may truncate, compact or delete what
     it reads: then look() is repeated, at most OVERTAKEN_MAX times. Damage counts only if the log has not changed."""
     for number in range(1, OVERTAKEN_MAX + 1):
-        moment = log._moment()
+        moment = log.moment
         try:
             found = look()
-            if refresh.steady(log, moment):
+            if steady(log, moment):
                 return found
         except (CorruptData, FileNotFoundError, OffsetOutOfRange, Overtaken):
-            log._check_open()
-            if not refresh.overtaken(log, moment) or number == OVERTAKEN_MAX:
+            log.check_open()
+            if not overtaken(log, moment) or number == OVERTAKEN_MAX:
                 raise
     raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times during {what}: try again")
 
@@ -81,21 +64,21 @@ class _Empty:
     size: int = 0
 
 
-def as_rolled_locked(log: Log) -> Sequence[Segment]:
+def as_rolled_locked(log: LogCore) -> Sequence[Segment]:
     """Return the segments as they would be after a roll. For reading. Under the log's lock."""
-    segments = log._segments
+    segments = log.segments
     if not segments or not segments[-1].size:
         return segments
     end = max(segments[-1].next_offset, log.log_end_offset)
     return cast("Sequence[Segment]", (*segments[:-1], _Rolled(segments[-1]), _Empty(end)))
 
 
-def held(log: Log, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...]:
+def held(log: LogCore, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...]:
     """Return what a cleaning of range_ leaves out, and why: the first bound, and the active segment."""
     bound, found = range_.first_uncleanable, []
     closed = closed_from(segments, bound)
     if closed and closed[0].size:
-        stable = log.last_stable_offset
+        stable = last_stable_offset(log)
         following = closed[1].base_offset if len(closed) > 1 else segments[-1].base_offset
         reason = YOUNG
         if stable < following and not _is_young(log, closed[0]):
@@ -106,17 +89,17 @@ def held(log: Log, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...
     return tuple(found)
 
 
-def _is_young(log: Log, segment: Segment) -> bool:
+def _is_young(log: LogCore, segment: Segment) -> bool:
     """True if it is younger than min.compaction.lag.ms."""
     lag: int = log.config.min_compaction_lag_ms
     return lag > 0 and newest_ms(segment) > log.clock.wall_ms() - lag
 
 
-def wasted(log: Log, waste: Waste, count: int) -> tuple[WastedKey, ...]:
+def wasted(log: LogCore, waste: Waste, count: int) -> tuple[WastedKey, ...]:
     """Return the keys that waste most; each key is read from one of its records."""
     found = []
     for size, records, offset in waste.top(count):
-        for record in log.read(max(offset, log.log_start_offset), offset + 1, isolation="log_end"):
+        for record in LogReader([(log, max(offset, log.log_start_offset), offset + 1)], "log_end", False):
             if record.offset == offset and record.key is not None:
                 found.append(WastedKey(record.key, records, size))
     return tuple(found)

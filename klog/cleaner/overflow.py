@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
+from klog.log.core import LogCore
+from klog.log.load.inputs import inputs_of
 from klog.log.load.loader import new_segment
 from klog.log.load.overflow import Part, is_flipped, plan, write_parts
 from klog.log.retain.cleaning_state import Overtaken
 from klog.segment import Segment
-
-if TYPE_CHECKING:
-    from klog.log import Log
 
 _log = logging.getLogger("klog.cleaner")
 
@@ -41,7 +39,7 @@ class SplitFirst(Overtaken):
     """A segment had to be split: the cleaning must begin again."""
 
 
-def split_overflowed(log: Log, segment: Segment) -> None:
+def split_overflowed(log: LogCore, segment: Segment) -> None:
     """Replace a segment with segments that can index all their batches. Durable when it returns.
 
     Raises Overtaken if the log has changed meanwhile, CorruptBatch if one wrong bit explains the far offset, OSError:
@@ -67,40 +65,42 @@ def split_overflowed(log: Log, segment: Segment) -> None:
     )
 
 
-def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
+def _split(log: LogCore, segment: Segment, size: int, parts: list[Part]) -> None:
     home, now = home_of_cleaned(log), log.clock.wall_ms()
     cleaned = [Segment(home, part.base_offset, now) for part in parts]
 
     def write() -> None:
         for made in cleaned:
             made.delete_files()  # left by the cleaning that was ended for this split
-        write_parts(log._inputs(), segment, parts)
+        write_parts(inputs_of(log), segment, parts)
         for made, part in zip(cleaned, parts, strict=True):
             made.size = part.end - part.position
-        with log._lock:
-            log._check_writable()
+        with log.lock:
+            log.check_writable()
             replace_all_locked(log, cleaned, [segment], [size])
 
     write_cleaned(log, cleaned, write)
 
 
-def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:
+def _rename(log: LogCore, segment: Segment, size: int, base_offset: int) -> None:
     """Rename a segment. Its indexes are relative to the old base and are removed first: they are caches."""
-    files = log._options.files
-    with log._lock:
-        log._check_writable()
+    files = log.options.files
+    with log.lock:
+        log.check_writable()
         at = check_unchanged(log, os.path.dirname(segment.path), [segment], [size])
-        live = new_segment(log._inputs(), base_offset, writable=True)
+        live = new_segment(inputs_of(log), base_offset, writable=True)
         live.size, live.next_offset = size, segment.next_offset
 
         def rename() -> list[str]:
-            with log._home_of_deleted().opening:  # a reader that opens one of its files meanwhile waits for this
+            with log.directory.home_of_deleted(
+                log.options
+            ).opening:  # a reader that opens one of its files meanwhile waits for this
                 path, *caches = segment.paths
                 segment.close()
                 for cache in caches:
                     files.unlink(cache)
                 files.rename(path, live.path)
-                snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+                snapshot = log.producers.remove_and_mark_for_deletion(segment.base_offset)
             files.fsync_dir(log.path)
             return [] if snapshot is None else [os.path.basename(snapshot)]
 

@@ -27,7 +27,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klog.arguments import wrong_type
 from klog.cleaner import audit
@@ -39,40 +38,18 @@ from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_se
 from klog.cleaner.swap import check_uncut, home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
-from klog.log.retain.cleaning_state import Overtaken
+from klog.log.core import LogCore
+from klog.log.read.aborted_transactions import aborted_in, finder_of_producers
+from klog.log.read.isolation import last_stable_offset
+from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.retain.cleaning_stats import PurgeStats
 from klog.log.retain.removal import unlink_now
 from klog.log.write import failures
+from klog.log.write.roll import roll
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment
 
-if TYPE_CHECKING:
-    from klog.log import Log
-
 _log = logging.getLogger("klog.cleaner")
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeStats:
-    """What purging a key from a log has done or, for a dry run, would do.
-
-    records_removed      records of the key that were removed
-    records_left         those that could not be removed, from offset left_from on (-1: there are none)
-    bytes_*              of the whole log
-    first_offset, last_offset      of the removed records, -1 if there are none
-    segments_rewritten   segments that had the key
-    leftovers            files that still hold the old bytes, because they could not be unlinked
-    """
-
-    records_removed: int
-    records_left: int
-    left_from: int
-    bytes_before: int
-    bytes_after: int
-    segments_rewritten: int
-    first_offset: int
-    last_offset: int
-    seconds: float
-    leftovers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +86,15 @@ class _Done:
     last_offset: int = -1
 
 
-def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None) -> PurgeStats:
+def purge_key(log: LogCore, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None) -> PurgeStats:
     """Purge a key from a log; see Log.purge_key."""
     if not isinstance(key, bytes):
         hint = ": use key.encode()" if isinstance(key, str) else ""
         raise wrong_type("key", key, "bytes", hint)
     if dry_run:
-        log._check_open()
+        log.check_open()
     else:
-        log._check_writable()
+        log.check_writable()
         audit.check(os.path.dirname(log.path))
     return _Purge(log, key, roll, dry_run, progress).run()
 
@@ -125,7 +102,7 @@ def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Prog
 class _Purge:
     """One call of purge_key()."""
 
-    def __init__(self, log: Log, key: bytes, roll: bool, dry_run: bool, progress: Progress | None) -> None:
+    def __init__(self, log: LogCore, key: bytes, roll: bool, dry_run: bool, progress: Progress | None) -> None:
         self._log, self._key, self._roll, self._dry_run, self._progress = log, key, roll, dry_run, progress
         self._search = KeySearch(key)
         self._known: dict[Segment, _Found] = {}
@@ -156,7 +133,7 @@ class _Purge:
                     f"only the line in the audit is missing"
                 )
                 raise
-        log._options.scheduler.run_due()
+        log.options.scheduler.run_due()
         return stats
 
     def _attempts(self) -> _Survey:
@@ -168,12 +145,12 @@ class _Purge:
         for _ in range(OVERTAKEN_MAX):
             moment = self._moment()
             try:
-                with log._cleaning_session():
+                with cleaning_by_hand(log):
                     return self._attempt()
             except Overtaken:
                 continue
             except (CorruptData, FileNotFoundError):
-                log._check_writable()  # raises if the log was deleted
+                log.check_writable()  # raises if the log was deleted
                 if self._moment() == moment:
                     raise
         raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
@@ -181,7 +158,7 @@ class _Purge:
     def _moment(self) -> tuple[int, int, int]:
         """A value that a truncation or removal changes; this purge's own swaps do not."""
         log, swaps = self._log, len(self._done.bases)
-        return log._generation - swaps, log._segments[0].base_offset, len(log._segments)
+        return log.generation - swaps, log.segments[0].base_offset, len(log.segments)
 
     def _dry_attempt(self) -> _Survey:
         self._done, self._size = _Done(), self._log.size
@@ -191,7 +168,7 @@ class _Purge:
         try:
             return self._search_and_rewrite()
         except ReadFailed as error:
-            self._log._read_failed(error)
+            self._log.read_failed(error)
             raise
 
     def _search_and_rewrite(self) -> _Survey:
@@ -200,7 +177,7 @@ class _Purge:
             if self._dry_run:
                 survey.purgeable.append(survey.active)
             else:
-                self._log.roll()
+                roll(self._log, 0)
                 survey = self._survey(False)
         if survey.purgeable and not self._dry_run and not self._begun:
             self._note("begun", survey)
@@ -209,8 +186,8 @@ class _Purge:
         for found in survey.purgeable:
             self._rewrite(found, self._beat("purge", done, total))
             done += found.size
-        with self._log._lock:
-            self._log._check_open()
+        with self._log.lock:
+            self._log.check_open()
             check_uncut(self._log, survey.rewritten)
         return survey
 
@@ -220,11 +197,11 @@ class _Purge:
         """Search the segments that were not searched yet. roll: the active segment is to be closed first if
         necessary."""
         log = self._log
-        with log._lock:
-            log._check_open()
-            segments, stable, end = log._segments, log.last_stable_offset, log.log_end_offset
+        with log.lock:
+            log.check_open()
+            segments, stable, end = log.segments, last_stable_offset(log), log.log_end_offset
             sizes = [segment.size for segment in segments]
-            active_limit, rewritten = max(segments[-1].next_offset, end), log._rewritten
+            active_limit, rewritten = max(segments[-1].next_offset, end), log.rewritten
         limits = [*(segment.base_offset for segment in segments[1:]), active_limit]
         total, done, survey = sum(sizes), 0, _Survey(rewritten=rewritten)
         for number, (segment, size, limit) in enumerate(zip(segments, sizes, limits, strict=True)):
@@ -261,7 +238,7 @@ class _Purge:
         def fill(out: object) -> Iterable[AbortedTransaction]:
             rewriter.begin(out, index)
             rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
-            return () if self._dry_run else log._aborted_in(source.segment, log._has_producers())
+            return () if self._dry_run else aborted_in(log, source.segment, finder_of_producers(log))
 
         def replace() -> None:
             write_segment(cleaned, index, fill, source.modified_ms)
@@ -309,6 +286,7 @@ class _Purge:
     ) -> None:
         """Write a line of the audit: what will be done, what was done, or what had been done when it failed."""
         log, done = self._log, self._done
+        topic_id = log.directory.topic_id(log.options)
         planned = [] if survey is None or stats is not None else survey.purgeable
         entry = {
             "time": _iso(log.clock.wall_ms()),
@@ -317,7 +295,7 @@ class _Purge:
             "id": self._id,
             "topic": log.topic,
             "partition": log.partition,
-            "topic_id": None if log.topic_id is None else str(log.topic_id),
+            "topic_id": None if topic_id is None else str(topic_id),
             "key_sha256": hashlib.sha256(self._key).hexdigest(),
             "records": sum(found.records for found in planned) if planned else done.records,
             "segments": [found.segment.base_offset for found in planned] if planned else done.bases,
@@ -329,7 +307,7 @@ class _Purge:
             entry["leftovers"] = list(stats.leftovers)
         if error is not None:
             entry["error"] = error
-        files, directory = log._options.files, self._directory
+        files, directory = log.options.files, self._directory
         # Missing permission for the audit, or a full disk, is not a failed disk.
         failures.guard(log, lambda: audit.append(files, directory, entry), lambda error: error.errno != errno.EIO)
 
@@ -340,7 +318,7 @@ class _Purge:
         def beat(read: int) -> None:
             nonlocal done
             if not self._dry_run:
-                log._cleaning.check()
+                log.cleaning.check()
             done += read
             if progress is not None:
                 progress(Event(stage, done, max(total, done), "bytes", log.name))

@@ -11,14 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
+from klog.log.core import LogCore
 from klog.segment import AbortedTransaction, Home, IndexPair, Segment
-
-if TYPE_CHECKING:
-    from klog.log import Log
 
 _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 
@@ -52,7 +49,7 @@ class Nowhere:
         pass
 
 
-def index_for(log: Log, sources: Sequence[Source]) -> IndexPair:
+def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:
     """Return an empty index, in memory, for a segment made of these sources.
 
     Where two sources meet, the result may need one entry more than they had: each had none for its first batch. The
@@ -104,11 +101,11 @@ def write_segment(
     os.utime(cleaned.path, ns=(modified, modified))
 
 
-def swap_in(log: Log, cleaned: Segment, sources: Sequence[Source], rewritten: int, what: str) -> None:
-    """Put a written segment in place of its sources, durably. rewritten: log._rewritten when they were examined. what:
+def swap_in(log: LogCore, cleaned: Segment, sources: Sequence[Source], rewritten: int, what: str) -> None:
+    """Put a written segment in place of its sources, durably. rewritten: log.rewritten when they were examined. what:
     names the caller in a ReentrantCall. Raises Overtaken if the log has changed; then nothing has been done."""
-    log._cleaning.check()
-    with log._lock:
-        log._check_idle(what)
+    log.cleaning.check()
+    with log.lock:
+        log.check_idle(what)
         check_uncut(log, rewritten)
         replace_locked(log, cleaned, [source.segment for source in sources], [source.size for source in sources])

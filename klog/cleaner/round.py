@@ -11,7 +11,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
@@ -23,11 +22,11 @@ from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_se
 from klog.cleaner.swap import home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
+from klog.log.core import LogCore
+from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.retain.cleaning_state import Overtaken
 from klog.segment import AbortedTransaction, IndexPair, Segment
-
-if TYPE_CHECKING:
-    from klog.log import Log
 
 _log = logging.getLogger("klog.cleaner")
 Tick = Callable[[str, int], None]
@@ -59,7 +58,7 @@ class RoundStats:
 
 
 def clean_round(
-    log: Log,
+    log: LogCore,
     range_: Dirt,
     keys: KeyMap,
     now_ms: int,
@@ -84,7 +83,7 @@ class _Round:
 
     def __init__(
         self,
-        log: Log,
+        log: LogCore,
         range_: Dirt,
         keys: KeyMap,
         now_ms: int,
@@ -101,10 +100,10 @@ class _Round:
     def run(self, segments: Sequence[Segment] | None) -> RoundStats:
         """Run both passes, over these segments or the log's own."""
         log, stats, bound = self._log, self.stats, self._range.first_uncleanable
-        with log._lock:
+        with log.lock:
             self._check_usable()
-            segments, generation, stats.rewritten = segments or log._segments, log._generation, log._rewritten
-            if bound > max(log.last_stable_offset, segments[0].base_offset):
+            segments, generation, stats.rewritten = segments or log.segments, log.generation, log.rewritten
+            if bound > max(last_stable_offset(log), segments[0].base_offset):
                 raise Overtaken(f"{log.name} was truncated below {bound}, the end of the cleaning")
         try:
             with self._footprint:
@@ -114,13 +113,13 @@ class _Round:
             split_overflowed(log, overflowed.segment)
             raise SplitFirst(f"{overflowed}, and was split") from None
         except ReadFailed as error:
-            log._read_failed(error)
+            log.read_failed(error)
             raise
         except (CorruptData, FileNotFoundError) as error:
             if not self._dry_run:
-                log._check_writable()  # raises if the log was deleted
+                log.check_writable()  # raises if the log was deleted
             swaps = 0 if self._dry_run else len(stats.segments)
-            if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
+            if log.generation == generation + swaps and log.segments[0].base_offset == segments[0].base_offset:
                 raise
             raise Overtaken(f"{log.name} was truncated, or lost segments, while it was cleaned") from error
         return stats
@@ -128,9 +127,9 @@ class _Round:
     def _check_usable(self) -> None:
         """Under the log's lock."""
         if self._dry_run:
-            self._log._check_open()
+            self._log.check_open()
         else:
-            self._log._check_writable()
+            self._log.check_writable()
 
     # ---- pass 1 ------------------------------------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class _Round:
             return
         transactions = CleanedTransactions()
         transactions.add(
-            log._aborted(log._segments, range_.first_dirty, range_.first_uncleanable, log._has_producers())
+            aborted_in_range(log, log.segments, range_.first_dirty, range_.first_uncleanable, finder_of_producers(log))
         )
         survey = KeySurvey(self._keys, range_.first_dirty, transactions)
         dirty = dirty_segments(segments, range_)
@@ -198,9 +197,9 @@ class _Round:
     def _rewriter(self) -> Rewriter:
         """Return the rewriter of one group, with the current producers."""
         log = self._log
-        with log._lock:
+        with log.lock:
             self._check_usable()
-            last_offsets = log._producer_state().last_offsets
+            last_offsets = producer_state(log).last_offsets
         return Rewriter(
             self._keys,
             self._now_ms,
@@ -215,7 +214,9 @@ class _Round:
         """Rewrite the sources into the segment that the rewriter has begun."""
         log, beat = self._log, self._beat_of(rewriter)
         for source in sources:
-            self._transactions.add(log._aborted(log._segments, source.base_offset, source.limit, log._has_producers()))
+            self._transactions.add(
+                aborted_in_range(log, log.segments, source.base_offset, source.limit, finder_of_producers(log))
+            )
             rewrite = functools.partial(
                 rewriter.rewrite,
                 source.segment.file,
@@ -246,7 +247,7 @@ class _Round:
 
     def _beat(self, stage: str) -> Callable[[int], None]:
         """Return what a pass calls after each chunk."""
-        cleaning, tick = self._log._cleaning, self._tick
+        cleaning, tick = self._log.cleaning, self._tick
 
         def beat(read: int) -> None:
             if cleaning.mine:  # not in a dry run

@@ -15,37 +15,37 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from klog.disk import failed_sync_in, is_final
+from klog.log.core import LogCore
+from klog.log.load.inputs import inputs_of
 from klog.log.load.loader import new_segment
 from klog.log.retain.cleaning_state import Overtaken
 from klog.log.retain.removal import mark_for_deletion_locked, unlink_later_locked
 from klog.log.write import failures
+from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.segment import Home, Segment, names
 
-if TYPE_CHECKING:
-    from klog.log import Log
 
-
-def home_of_cleaned(log: Log) -> Home:
+def home_of_cleaned(log: LogCore) -> Home:
     """Return the Home of segments that are being written."""
-    options = log._options
+    options = log.options
     home = Home(log.path, log.config, options.files, options.handles, writable=True)
     home.suffix = names.CLEANED
     return home
 
 
-def check_uncut(log: Log, rewritten: int) -> None:
-    """Raise Overtaken if the log was truncated since log._rewritten had this value. A segment survives a truncation,
+def check_uncut(log: LogCore, rewritten: int) -> None:
+    """Raise Overtaken if the log was truncated since log.rewritten had this value. A segment survives a truncation,
     and appends may bring it back to the same size with other bytes. Under the log's lock."""
-    if log._rewritten != rewritten:
+    if log.rewritten != rewritten:
         raise Overtaken(f"{log.name} was truncated while it was cleaned")
 
 
-def check_unchanged(log: Log, directory: str, sources: Sequence[Segment], sizes: Sequence[int]) -> int:
+def check_unchanged(log: LogCore, directory: str, sources: Sequence[Segment], sizes: Sequence[int]) -> int:
     """Return the number of the first source in the log. Raises Overtaken if not all are there, closed and unchanged."""
-    segments = log._segments
+    segments = log.segments
     bases = [segment.base_offset for segment in segments]
     with contextlib.suppress(ValueError):
         first = bases.index(sources[0].base_offset)
@@ -56,7 +56,7 @@ def check_unchanged(log: Log, directory: str, sources: Sequence[Segment], sizes:
     raise Overtaken(f"{log.name} has lost or changed segments of [{sources[0].base_offset}, {sources[-1].next_offset})")
 
 
-def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes: Sequence[int]) -> Segment:
+def replace_locked(log: LogCore, cleaned: Segment, sources: Sequence[Segment], sizes: Sequence[int]) -> Segment:
     """Put a written and synced segment in place of its sources; returns the live segment. Durable when it returns.
 
     After Overtaken nothing has been done. OSError takes the log offline: its next load finds the old log or the new
@@ -68,12 +68,12 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
 
 
 def replace_all_locked(
-    log: Log, cleaned: Sequence[Segment], sources: Sequence[Segment], sizes: Sequence[int]
+    log: LogCore, cleaned: Sequence[Segment], sources: Sequence[Segment], sizes: Sequence[int]
 ) -> list[Segment]:
     """The same with several new segments, in order; the first begins where the first source does."""
     first = check_unchanged(log, os.path.dirname(cleaned[0].path), sources, sizes)
-    lives = [new_segment(log._inputs(), segment.base_offset, writable=True) for segment in cleaned]
-    ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
+    lives = [new_segment(inputs_of(log), segment.base_offset, writable=True) for segment in cleaned]
+    ends = [*(live.base_offset for live in lives[1:]), log.segments[first + len(sources)].base_offset]
     for live, made, end in zip(lives, cleaned, ends, strict=True):
         live.size, live.next_offset = made.size, end
     with _offline_if_interrupted(log):
@@ -83,7 +83,7 @@ def replace_all_locked(
 
 
 @contextlib.contextmanager
-def _offline_if_interrupted(log: Log) -> Iterator[None]:
+def _offline_if_interrupted(log: LogCore) -> Iterator[None]:
     """Take the log offline if a KeyboardInterrupt comes: the files may be the new ones already, and its segments still
     the old ones. A load would finish a swap, and lose what had been appended meanwhile."""
     try:
@@ -91,25 +91,26 @@ def _offline_if_interrupted(log: Log) -> Iterator[None]:
     except OSError:
         raise
     except BaseException as error:
-        log._go_offline(repr(error), disk=failed_sync_in(error) is not None)
+        log.go_offline(repr(error), disk=failed_sync_in(error) is not None)
         raise
 
 
 def publish_locked(
-    log: Log, first: int, count: int, lives: Sequence[Segment], change: Callable[[], Sequence[str]]
+    log: LogCore, first: int, count: int, lives: Sequence[Segment], change: Callable[[], Sequence[str]]
 ) -> None:
     """Replace `count` segments from number `first` on: change() does it on disk, durably, and returns what is to be
     unlinked. An error in between takes the log offline."""
     to_unlink: list[str] = []
     with _offline_if_interrupted(log):
-        log._finally(lambda: to_unlink.extend(change()))
-        before, after = log._segments[:first], log._segments[first + count :]
-        log._replace_segments_locked((*before, *lives, *after), rewritten=True)
+        uninterrupted(log, lambda: to_unlink.extend(change()))
+        before, after = log.segments[:first], log.segments[first + count :]
+        log.segment_list.rewrite((*before, *lives, *after))
+        log.aborted_finder.forget()
         # Last: readers that miss a file check whether the segments have changed.
         unlink_later_locked(log, to_unlink)
 
 
-def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:
+def write_cleaned(log: LogCore, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:
     """Call write(), which writes these .cleaned files and swaps them in. After an error none of them is left in a log
     that is still in use.
 
@@ -124,17 +125,17 @@ def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None
     try:
         failures.guard(log, write, passes)
     except BaseException:
-        if log.offline is None:
+        if log.health.offline is None:
             for segment in cleaned:
                 with contextlib.suppress(OSError):
                     segment.delete_files()
         raise
 
 
-def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
+def _name_swaps(log: LogCore, cleaned: Sequence[Segment]) -> None:
     """Rename .cleaned to .swap, durably. After an OSError of a rename, or of too many open files, the log is unchanged
     and nothing is left over. After one of the sync it is unknown what a load would find, and the log is offline."""
-    files = log._options.files
+    files = log.options.files
     for segment in cleaned:
         segment.close()
     paths = [path for segment in cleaned[::-1] for path in segment.paths if os.path.exists(path)]
@@ -144,19 +145,19 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
         for path, swap in zip(paths, swaps, strict=True):
             files.rename(path, swap)
             done += 1
-        log._guard_sync(lambda: files.fsync_dir(log.path))
+        guard_sync(log, lambda: files.fsync_dir(log.path))
     except OSError:
-        if log.offline is None and done == len(paths):
+        if log.health.offline is None and done == len(paths):
             done -= 1
-            log._guard(lambda: files.rename(swaps[-1], paths[-1]))
-        for swap in swaps[:done] if log.offline is None else ():  # with a .cleaned, a load ignores a .swap
-            log._guard(lambda swap=swap: files.unlink(swap))
+            guard(log, lambda: files.rename(swaps[-1], paths[-1]))
+        for swap in swaps[:done] if log.health.offline is None else ():  # with a .cleaned, a load ignores a .swap
+            guard(log, partial(files.unlink, swap))
         raise
 
 
-def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
+def _swap(log: LogCore, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
     """Mark the sources for deletion and put the new segments in their place. Returns what is to be unlinked."""
-    files = log._options.files
+    files = log.options.files
     to_unlink = mark_for_deletion_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:

@@ -76,8 +76,11 @@ def failed_sync_in(error: BaseException) -> FailedSync | None:
 
 
 def is_final(error: OSError) -> bool:
-    """Does this error mean that the disk is broken, rather than that a resource has run out?"""
-    return error.errno not in _PASSING or isinstance(error, FailedSync)
+    """Does this error mean that the disk is broken, rather than that a resource has run out?
+
+    An error without an errno is none of the kernel's: a signal handler has raised it, such as a TimeoutError.
+    """
+    return isinstance(error, FailedSync) or (error.errno is not None and error.errno not in _PASSING)
 
 
 def is_full(error: OSError) -> bool:

@@ -12,7 +12,7 @@ so it works with a running broker and on a copied disk. The results are those of
 from klog.inspect.cached import page_cache
 from klog.inspect.dump import DumpedFile, dump
 from klog.inspect.listing import NO_SEGMENT, ls
-from klog.inspect.report import Problem, Report
 from klog.inspect.verify import verify
+from klog.report import Problem, Report
 
 __all__ = ["NO_SEGMENT", "DumpedFile", "Problem", "Report", "dump", "ls", "page_cache", "verify"]

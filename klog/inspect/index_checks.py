@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 
 from klog.inspect.entries import IndexFile, OffsetEntry, TimeEntry
-from klog.inspect.report import Kind, Report
 from klog.record import RecordBatch
+from klog.report import Kind, Report
 
 
 def check_shape(report: Report, kind: Kind, path: str, parsed: IndexFile, entry_bytes: int, size: int) -> None:

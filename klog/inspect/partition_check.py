@@ -29,9 +29,9 @@ from klog.inspect.entries import (
 from klog.inspect.files import FileName, ReadOnlyFile, classify, read_small
 from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_shape
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
-from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
 from klog.log.directory import gaps
+from klog.report import Kind, Report
 
 GAPS_OF_COMPACTION = 3
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")

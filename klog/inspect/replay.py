@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from klog.inspect.entries import ProducerEntry, TxnEntry
-from klog.inspect.report import Report
 from klog.record import RecordBatch
+from klog.report import Report
 
 NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
 

@@ -43,9 +43,10 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
-from klog.inspect.report import Report
 from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
+from klog.log.core import LogCore
 from klog.progress import Event, Progress
+from klog.report import Report
 
 EVENT_BYTES = 8 << 20
 Positions = dict[tuple[str, int], int]
@@ -97,6 +98,20 @@ def verify_partition(path: str, log_start: int, progress: Progress | None) -> Re
     parent = os.path.dirname(os.path.abspath(path))
     root = _Root(Report(parent), parent)  # only its facts are used, not its problems
     _partitions(report, root, [path], progress, log_start)
+    return report
+
+
+def verify_log(log: LogCore, progress: Progress | None) -> Report:
+    """verify() of an open log. See Log.verify."""
+    active = None if log.read_only or not log.segments else log.segments[-1]
+    end = 0 if active is None else active.size
+    report = verify_partition(log.path, log.log_start_offset, progress)
+    if active is not None and active.active:
+        report.problems = [
+            one
+            for one in report.problems
+            if not (one.kind == "length" and one.path == active.path and (one.position or 0) >= end)
+        ]
     return report
 
 

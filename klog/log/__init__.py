@@ -6,13 +6,12 @@ until logs change.
 """
 
 from klog.log.load.loader import Recovery
-from klog.log.log import Log
+from klog.log.log import Log, waiter_for
 from klog.log.read.fetch import FetchData
 from klog.log.read.fetch_range import FetchRange
 from klog.log.read.lookup import TimestampOffset
 from klog.log.read.reader import LogReader
 from klog.log.read.send import Outgoing
-from klog.log.read.tail import waiter_for
 from klog.log.state.producers import ProducerState
 from klog.log.write._append_info import AppendInfo
 

@@ -6,113 +6,87 @@
   L4  after a failed fsync, or a failed undo of a write, the log refuses appends until it is reopened (P6)
 
 One writer at a time: append, roll, flush and close take the log's lock; any thread may call them. Reads take no lock:
-they use an immutable tuple of segments, and a log end that is set after the bytes are written.
-Kafka: UnifiedLog, LocalLog.
+they use an immutable tuple of segments, and a log end that is set after the bytes are written. state/_log_core.pyx
+lists the owners of the state and the order of the locks. Kafka: UnifiedLog, LocalLog.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
+import threading
 import uuid
-import warnings
-import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
-from klog.arguments import INT_MAX, file_name, flag, function, having, instance, optional_whole, text, whole
+from klog.arguments import (
+    INT_MAX,
+    LONG_MAX,
+    LONG_MIN,
+    file_name,
+    flag,
+    function,
+    having,
+    instance,
+    optional_whole,
+    seconds,
+    text,
+    whole,
+)
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Claim, Files, RealFiles, WriteBackFailed, failed_sync_in, is_final, lacks_descriptors
-from klog.errors import (
-    ForkedHandle,
-    ReadOnly,
-    RecordBatchTooLarge,
-    StorageOffline,
-    UnknownTopicOrPartition,
-)
-from klog.log._core import EncodedGroups, append, append_batches, append_group, timed
-from klog.log.directory import checkpoint, cleaner_offsets, gaps, lifecycle
-from klog.log.load.loader import (
-    Policy,
-    new_segment,
-)
-from klog.log.options import (
-    Compression,
-    Durability,
-    Options,
-    check_records,
-    check_tools,
-    is_whole,
-)
-from klog.log.read.positions import whole_number
+from klog.disk import Files, RealFiles, Waiter
+from klog.disk.warm_up import WarmedUp, warm_up
+from klog.log.directory import closing, lifecycle
+from klog.log.load.loader import Policy, Recovery
+from klog.log.opening import open_log
+from klog.log.options import Compression, Durability, Options, check_tools
+from klog.log.read import isolation as isolation_levels
+from klog.log.read import lookup, tail, warm_ranges
+from klog.log.read._fetch import fetch_shortly
+from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
+from klog.log.read.fetch import FetchData, fetch
+from klog.log.read.fetch_range import FetchRange, fetch_range
+from klog.log.read.gauges import metrics_of, page_cache_of
+from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
+from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
+from klog.log.read.positions import Position, whole_number
 from klog.log.read.reader import LogReader
+from klog.log.read.refresh import refresh
+from klog.log.read.steady import noting, steadily
 from klog.log.retain import retention
-from klog.log.retain.cleaning_state import CleaningState
-from klog.log.retain.removal import unlink_later_locked
-from klog.log.state import high_watermark, high_watermark_rules
-from klog.log.state.high_watermark_rules import OffsetMetadata
-from klog.log.state.metrics import LogMetrics
-from klog.log.state.segments import check_reached
-from klog.log.view import LogView
-from klog.log.write import failures, flush, truncate
-from klog.log.write._append_info import AppendInfo, grouped
-from klog.log.write._append_policy import AppendPolicy
-from klog.log.write._commit import CommitQueue, SyncLock
-from klog.log.write.append_batches import Origin, Pending
-from klog.record import BatchGroup, Records
-from klog.scheduler import Task
-from klog.segment import Home, Segment, names
-from klog.segment import base_offset as group_base_offset
-from klog.segment import next_offset as group_next_offset
+from klog.log.standalone import open_standalone
+from klog.log.state import high_watermark
+from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
+from klog.log.state.producers import ProducerState
+from klog.log.write import flush, truncate
+from klog.log.write._append import append, append_batches
+from klog.log.write._append_info import AppendInfo
+from klog.log.write.append_batches import Origin
+from klog.log.write.roll import roll
+from klog.record import Records
+from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from klog.cleaner import CompactionStats, PurgeStats
+    from klog.log.read.page_cache import LogPageCache
+    from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
+    from klog.log.works import Works
     from klog.progress import Progress
+    from klog.report import Report
 
-_log = logging.getLogger("klog.log")
 
-
-class Log(LogView):
+class Log:
     """One partition, from LogManager.log() or Log.open(). The module docstring states the thread-safety.
 
     A log that is garbage-collected before close() warns with ResourceWarning, and the next open runs a recovery.
     """
 
+    _works: ClassVar[Works]  # bound by klog/__init__
+
     def __init__(self, directory: str, options: Options) -> None:
-        self._append_policy = AppendPolicy(options.config)
-        self._offline = None
-        self._marked_for_deletion = False
-        self._owner: Any = None  # keeps checkpoints and locks: standalone._Owner, or a log.dir of the manager
-        self._on_flush: Any = None
-        self._offsets_listener = options.offsets_listener
-        self._metrics = LogMetrics()
-        self._tail = None
-        self._deleted: Home | None = None
-        self._expiry: Task | None = None
-        self._handlers_closed = False
-        self._sync_lock = SyncLock()
-        self._cleaning = CleaningState(options.cleanings)
-        self._claim = None if options.read_only else Claim(directory, options.identity)
-        try:
-            if self._claim is not None:
-                self._claim.take()
-            super().__init__(directory, options)
-            if options.durability == "sync" and not options.read_only:
-                self._commits = CommitQueue()
-            if not options.read_only:
-                self._closed = True
-                self._prepare_to_write()
-                self._closed = False
-                if self._leftovers:
-                    unlink_later_locked(self, self._leftovers)
-            high_watermark.notify_listener(self, self.high_watermark)
-        except BaseException:
-            self._give_up_claim()
-            raise
+        self._core = open_log(directory, options)
 
     @classmethod
     def open(
@@ -138,8 +112,6 @@ class Log(LogView):
         flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
         UnknownTopicOrPartition.
         """
-        from klog.log.standalone import open_standalone
-
         check_tools(clock, files)
         return open_standalone(
             cls,
@@ -157,62 +129,145 @@ class Log(LogView):
             files=files or RealFiles(),
         )
 
-    def _after_fork(self) -> None:
-        super()._after_fork()
-        self._cleaning.renew()
+    # ---- what it is --------------------------------------------------------------------------------------------------
 
-    def _prepare_to_write(self) -> None:
-        active = self._segments[-1]
-        if self._options.cleaned_to > self._log_end_offset:
-            # Records appended at these offsets will be dirty. After a crash before this, the next load does it.
-            key, log_dir = (self.topic, self.partition), os.path.dirname(self._directory)
-            cleaner_offsets.lower(self._options.files, log_dir, key, self._log_end_offset)
-        if active.size == 0 and not os.path.exists(active.path):
-            active.activate()
-            self._options.files.fsync_dir(self._directory)
-        if not self._epochs.stored and not os.path.exists(self._epochs.path):
-            self._epochs.flush()
-        if self._options.topic_id is not None and not self._options.topic_id_stored:
-            self._write_metadata(self._options.topic_id)
-        self._epochs.scheduler = self._options.scheduler
-        if self._options.high_watermark is not None:
-            offset = high_watermark_rules.initial(
-                self._options.high_watermark, self._log_start_offset, self._log_end_offset
-            )
-            self._high_watermark = OffsetMetadata(offset)
-        self._producers.on_high_watermark_updated(self.high_watermark)
-        check_ms, known = self._options.producer_expiration_check_ms, weakref.WeakMethod(self._expire_producers)
-        self._expiry = self._options.scheduler.schedule(
-            "producer-expiration", lambda: (still := known()) and still(), check_ms, check_ms
-        )
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._core.topic
 
-    def _expire_producers(self) -> None:
-        """Forget producers that wrote nothing for producer.id.expiration.ms. Kafka: removeExpiredProducers."""
-        with self._lock:
-            self._lock.begins(self, "an expiry of producers")
-            if not self._closed:
-                self._producers.expire(self.clock.wall_ms())
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self._core.partition
 
-    def _belong_to(self, owner: Any, on_flush: Callable[[Log], None] | None = None) -> None:
-        """Set the owner, which writes the checkpoints of the log from here on.
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`, the name of the directory."""
+        return self._core.name
 
-        A recovery point beyond the log end of this load is lowered before the first append, since records appended
-        below it are not on disk. After a crash before this, the next load does it.
+    @property
+    def path(self) -> str:
+        """Path of the directory."""
+        return self._core.path
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration."""
+        return self._core.config
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the log uses."""
+        return self._core.clock
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic's id from partition.metadata, None if there is none."""
+        return self._core.directory.topic_id(self._core.options)
+
+    @property
+    def recovery(self) -> Recovery:
+        """The findings of the load."""
+        return self._core.recovery
+
+    @property
+    def read_only(self) -> bool:
+        """Was it opened with read_only=True?"""
+        return self._core.read_only
+
+    @property
+    def closed(self) -> bool:
+        """Has close() been called?"""
+        return self._core.closed
+
+    @property
+    def offline(self) -> str | None:
+        """Why the log is offline and refuses appends, None if it is online."""
+        return self._core.health.offline
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first: base_offset, next_offset, size, path, max_timestamp of each."""
+        return self._core.segments
+
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """[(epoch, first offset written in it), ...]"""
+        return self._core.epochs.entries
+
+    @property
+    def producers(self) -> dict[int, ProducerState]:
+        """{producer id: its state}"""
+        return dict(sorted(producer_state(self._core).states.items()))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all .log files."""
+        return self._core.size
+
+    # ---- offsets -----------------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._core.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._core.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The exclusive bound of what consumers read. It is the log end until it is set; for a read-only log it comes
+        from a checkpoint."""
+        return self._core.high_watermark
+
+    @property
+    def is_managed(self) -> bool:
+        """Has the high watermark been set? Until then it is the log end."""
+        return self._core.is_managed
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The exclusive bound of what read_committed consumers read: below it no transaction is open, and none has a
+        marker at or above the high watermark."""
+        return isolation_levels.last_stable_offset(self._core)
+
+    @property
+    def high_watermark_metadata(self) -> OffsetMetadata:
+        """The high watermark and its position."""
+        with self._core.lock:
+            return high_watermark.positioned_locked(self._core)
+
+    def fetch_offset_snapshot(self) -> OffsetSnapshot:
+        """Log start, log end, high watermark and last stable offset of one moment, with positions."""
+        with self._core.lock:
+            return isolation_levels.snapshot_locked(self._core)
+
+    def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
+        """An offset, with its position if the log holds it."""
+        return high_watermark.metadata_of(self._core, whole_number("offset", offset))
+
+    def check_held(self, offset: int) -> None:
+        """Raise OffsetOutOfRange for an offset below the log start or above the log end."""
+        self._core.check_held(offset)
+
+    def bound(self, isolation: Isolation) -> int:
+        """The exclusive bound of an isolation level."""
+        return isolation_levels.bound(self._core, isolation)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """(epoch, offset): the largest known epoch at or below this one, and its end offset; (-1, -1) if unknown.
+
+        A replica whose last epoch is `epoch` can agree with this one up to that offset. Kafka: OffsetsForLeaderEpoch.
         """
-        self._owner, self._on_flush = owner, on_flush
-        try:
-            if self._options.recovery_point > self.recovery_point:
-                owner.lower(self, self.recovery_point, self._log_start_offset)
-        except BaseException:
-            self._abandon()
-            raise
+        core = self._core
+        with core.lock:
+            return core.epochs.end_offset_for(whole_number("epoch", epoch), core.log_end_offset)
 
-    def _write_metadata(self, topic_id: uuid.UUID) -> None:
-        path = os.path.join(self._directory, names.METADATA)
-        if not os.path.exists(path) or os.stat(path).st_size == 0:
-            self._options.files.replace(path, checkpoint.format_metadata(topic_id))
-
-    # ---- append ----------------------------------------------------------------------------------------------------
+    # ---- append ------------------------------------------------------------------------------------------------------
 
     def append(self, records: Records, *, compression: Compression = None) -> AppendInfo:
         """Append records. They get the offsets from log_end_offset on.
@@ -229,7 +284,7 @@ class Log(LogView):
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
         """
-        return append(self, records, compression)
+        return append(self._core, records, compression)
 
     async def append_async(self, records: Records, *, compression: Compression = None) -> AppendInfo:
         """append() for asyncio: with durability="sync" other tasks run during the fdatasync, and tasks that append
@@ -243,22 +298,7 @@ class Log(LogView):
         """
         from klog.log.write.append_async import append_async  # asyncio takes a fifth of the time of `import klog`
 
-        return await append_async(self, records, compression)
-
-    def _nothing(self) -> AppendInfo:
-        """The result of an append without records."""
-        end = self._log_end_offset
-        return AppendInfo(end, end - 1, 0, -1, -1)
-
-    @staticmethod
-    def _prepared(records: Records) -> tuple[Records, bool]:
-        """The records for an encoder, and whether all are in memory, so that they are appended atomically."""
-        whole = is_whole(records)
-        if not whole:
-            check_records(records)
-        if isinstance(records, LogReader):
-            records = iter(records)  # in its Arrow form header keys are text
-        return records, whole
+        return await append_async(self._core, records, compression)
 
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
@@ -280,145 +320,220 @@ class Log(LogView):
         producers OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced;
         StorageOffline, ReadOnly, LogClosed, OSError.
         """
-        return append_batches(self, buffer, origin if type(origin) is str else text("origin", origin), leader_epoch)
+        return append_batches(
+            self._core, buffer, origin if type(origin) is str else text("origin", origin), leader_epoch
+        )
 
-    def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
-        """Encode a non-empty list as one group. Returns the arguments of _append_group."""
-        return next(EncodedGroups(self, records, compression))
+    # ---- read --------------------------------------------------------------------------------------------------------
 
-    def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
-        """Append an encoded group atomically."""
-        return append_group(self, group, now)
+    def read(
+        self,
+        start: Position | None = None,
+        stop: Position | None = None,
+        *,
+        isolation: Isolation = "high_watermark",
+        include_control: bool = False,
+        scan: bool = False,
+    ) -> LogReader:
+        """The records of [start, stop), each an offset, "earliest", "latest", an aware datetime, ISO text or "-3h".
 
-    @property
-    def _append_end(self) -> int:
-        """The offset of the next append: the log end or, in a commit, the end of what it has written."""
-        return self._log_end_offset if self._written_end < 0 else self._written_end
-
-    def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
-        """The full path of _append_group: assign offsets, and write all or nothing. Rolls if a segment is full."""
-        first = self._append_end
-        check_reached(self.name, self._segments[-1], first)
-        epoch = self._epochs.latest
-        if epoch is None:
-            epoch = self._epochs.default
-            self._epochs.assign(epoch, first)
-            self._guard(self._epochs.flush)
-        group.assign(first, epoch)
-        now = timed(self, group, now)
-        before, savepoint = self._segments, self._savepoint_locked()
-        try:
-            self._write_locked(group, now)
-            self._appended_locked(self._segments[-1].next_offset)
-        except BaseException as error:  # also after Ctrl-C the group is appended or undone
-            if self._append_end == first:
-                self._undo_locked(before, savepoint, error)
-            raise
-        self._metrics.messages_in += group.count
-        self._metrics.bytes_in += group.nbytes
-        if self._written_end < 0:
-            flush.flush_if_due_locked(self, now)
-        return grouped(group, now if self._append_policy.stamps else -1, self._log_start_offset)
-
-    def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
-        """Move the end after an append: the log end or, in a commit, the end of what it has written."""
-        if self._written_end < 0:
-            self._advance_end_locked(end)
-            return
-        self._written_end = end
-        if pending is not None:
-            self._applied.append(pending)
-
-    def _advance_end_locked(self, end: int) -> None:
-        """Set the log end, and move the high watermark of a single copy with it."""
-        self._log_end_offset = end
-        self._end_moved_locked()
-
-    def _end_moved_locked(self) -> None:
-        if self._high_watermark is None:
-            end = self._log_end_offset
-            self._producers.on_high_watermark_updated(end)
-            high_watermark.notify_listener(self, end)
-        self._bell.ring()
-
-    def _write_locked(self, group: BatchGroup, now: int) -> None:
-        done = 0
-        while done < group.n:
-            active = self._segments[-1]
-            fits = active.fit(group, done, now)
-            if fits == 0:
-                base_offset = group_base_offset(group, done)
-                if active.size == 0 and base_offset == active.base_offset and not active.index_full:
-                    raise RecordBatchTooLarge(
-                        f"a batch does not fit into a segment of segment.bytes={self._config.segment_size}; raise it"
-                    )
-                self._roll_locked(base_offset)
-                if done == 0:
-                    high_watermark.rolled_locked(self)
-                continue
-            active.append(group, done, done + fits)
-            active.appended_ms = now
-            done += fits
-        self._producers.end_offset = group_next_offset(group, group.n - 1)
-
-    def _savepoint_locked(self) -> tuple[int, int, bytes]:
-        """The savepoint of the active segment for _undo_locked. Also prepares the segment for a write."""
-        try:
-            return self._segments[-1].savepoint()
-        except OSError as error:
-            if is_final(error):
-                self._go_offline(str(error))
-            raise
-
-    def _undo_locked(
-        self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], error: BaseException
-    ) -> None:
-        """Undo the writes of a failed append or roll.
-
-        If the undo fails too, or a sync has failed, the log is offline, and the next load decides from disk. If the
-        error means that the disk has failed, the writes are undone and the log goes offline (P6). The undo is durable:
-        the removed bytes must not reappear after the next append (P3).
+        Iterate the result for Record objects, or call .batches() or .to_arrow(). The end is fixed now: it does not
+        include records appended later. scan: the records will not be read again soon; pages that this reads are dropped
+        from the page cache (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; during the read ReadFailed.
         """
-        end = self._producers.end_offset = self._append_end
-        with contextlib.suppress(StorageOffline):
-            flush.wait_locked(self)
-        failed = failed_sync_in(error)
-        if failed is not None and (isinstance(error, WriteBackFailed) or not isinstance(error, OSError)):
-            self._go_offline(str(failed))  # the kernel does not report it again
-        if self._offline is not None or self._closed:
-            return  # a closed log no longer holds the lock of its directory
-        self._offline = f"{error!r}, not undone yet"
-        try:
-            self._take_back_locked(before, savepoint, end)
-            self._offline = None
-        except BaseException as second:
-            if not isinstance(second, OSError):  # Ctrl-C: the log is offline; a failed sync concerns the log.dir too
-                failures.note_failure(self, second)
-                raise
-            self._go_offline(f"{error if isinstance(error, OSError) else repr(error)}; undoing it failed: {second}")
-        else:
-            if isinstance(error, OSError) and is_final(error):
-                self._go_offline(str(error))
-        finally:
-            self._taken_back += 1
+        core = self._core
+        core.check_open()
+        now = core.clock.wall_ms()
+        bound = isolation_levels.bound(core, isolation)
+        first = resolve(core, start, core.log_start_offset, now)
+        last = min(resolve(core, stop, bound, now, "stop"), bound)
+        core.check_held(first)
+        if type(include_control) is not bool or type(scan) is not bool:
+            include_control, scan = flag("include_control", include_control), flag("scan", scan)
+        return LogReader([(core, first, max(first, last))], isolation, include_control, scan)
 
-    def _take_back_locked(self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], end: int) -> None:
-        """Restore the segments, and the bytes of the last of them, from before. The log continues at `end`."""
-        last = len(before) - 1
-        added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
-        high_watermark.unrolled_locked(self)
-        for segment in added:
-            if segment.base_offset == before[-1].base_offset:
-                segment.close()  # it uses the files of an empty segment, which is reopened below
-                continue
-            segment.delete_files()
-            self._producers.take_back_snapshot(segment.base_offset)
-        before[-1].reopen()
-        before[-1].rewind(savepoint)
-        if added:
-            self._options.files.fsync_dir(self._directory)
-        if self._flush_state.lower(end) and self._owner is not None:
-            self._owner.lower(self, end, self._log_start_offset)
+    def tail(
+        self,
+        start: Position | None = "latest",
+        *,
+        timeout: float | None = None,
+        isolation: Isolation = "high_watermark",
+    ) -> tail.LogTail:
+        """Records from start on, as they arrive, for `for` or `async for`. Ends after `timeout` seconds without any.
+
+        Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
+        or truncated before it was read.
+        """
+        core = self._core
+        core.check_open()
+        timeout = seconds("timeout", timeout)
+        isolation_levels.bound(core, isolation)
+        first = resolve(core, start, core.log_start_offset, core.clock.wall_ms())
+        core.check_held(first)
+        return tail.LogTail(core, first, timeout, isolation)
+
+    def chunks(
+        self,
+        start: int,
+        stop: int,
+        isolation: Isolation = "log_end",
+        max_bytes: int = CHUNK_BYTES,
+        *,
+        scan: bool = False,
+    ) -> Iterator[FetchedChunk]:
+        """Raw batches of [start, stop), chunk by chunk.
+
+        Raises OffsetOutOfRange if the next batch was truncated or deleted before it was read, by any process.
+        """
+        self._core.check_open()
+        if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
+            start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
+            max_bytes = whole("max_bytes", max_bytes)
+        if not 0 < max_bytes <= LONG_MAX or not LONG_MIN <= start <= LONG_MAX or not LONG_MIN <= stop <= LONG_MAX:
+            raise ValueError(
+                f"start={start}, stop={stop}, max_bytes={max_bytes}: 64-bit integers expected, max_bytes above 0"
+            )
+        if isolation not in ISOLATIONS:
+            raise unknown_isolation(isolation)
+        return chunks(self._core, start, stop, isolation, max_bytes, scan)
+
+    def fetch(
+        self,
+        offset: int,
+        max_bytes: int = CHUNK_BYTES,
+        *,
+        isolation: Isolation = "log_end",
+        min_one_message: bool = True,
+    ) -> FetchData:
+        """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes.
+
+        min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
+        Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
+        """
+        core = self._core
+        found = fetch_shortly(FetchData, core, offset, max_bytes, isolation, min_one_message)
+        if found is not None:
+            return found
+        core.check_open()
+        if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
+            offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
+            min_one_message = flag("min_one_message", min_one_message)
+        return noting(core, offset, lambda: fetch(core, offset, max_bytes, isolation, min_one_message))
+
+    def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
+        """Raw batches of [start, stop), or up to the isolation's bound, as one slice per segment, to be sent in order.
+
+        Whole batches: the last one may reach beyond stop. Raises OffsetOutOfRange, CorruptBatch.
+        """
+        core = self._core
+        core.check_open()
+        start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
+        return noting(core, start, lambda: fetch_range(core, start, stop, isolation))
+
+    def count(self, start: Position | None = None, stop: Position | None = None) -> int:
+        """The number of records in [start, stop) without control records, from batch headers.
+
+        Decodes only batches that cross a bound. Records of aborted transactions count.
+        """
+        core = self._core
+        core.check_open()
+        return steadily(core, lambda: lookup.count(core, start, stop))
+
+    def offset_for_timestamp(self, ms: int) -> TimestampOffset | None:
+        """The first record at or above log_start_offset with a timestamp >= ms, or None.
+
+        Exact, by the time index. Control records and aborted data count, as in Kafka. If the index of a segment is
+        wrong and the segment has no such record, the search continues in the next one.
+        """
+        core = self._core
+        core.check_open()
+        ms = whole_number("ms", ms)
+        return steadily(core, lambda: lookup.offset_for_timestamp(core, ms))
+
+    def list_offset(self, target: str | int, *, isolation: Isolation = "log_end") -> ListedOffset | None:
+        """The offset of "earliest", "latest", "max_timestamp", a time in ms, or one of Kafka's numbers for these names,
+        with the record's timestamp and leader epoch. None if there is no such record.
+
+        isolation: the bound of the records that count, and so the meaning of "latest". Raises ValueError.
+        """
+        core = self._core
+        core.check_open()
+        isolation_levels.bound(core, isolation)
+        return steadily(core, lambda: lookup.list_offset(core, target, isolation))
+
+    def legacy_fetch_offsets_before(self, ms: int, count: int) -> list[int]:
+        """First offsets of at most `count` segments whose files were last written at or before ms, newest first.
+
+        -1 (latest) also returns the log end, as the first; -2 (earliest) returns only the log start.
+        """
+        self._core.check_open()
+        return lookup.offsets_before(self._core, whole_number("ms", ms), whole("count", count, 0))
+
+    def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[AbortedTransaction]:
+        """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
+        core = self._core
+        low = core.log_start_offset if start is None else whole_number("start", start)
+        high = core.log_end_offset if stop is None else whole_number("stop", stop)
+        return steadily(core, lambda: aborted_in_range(core, core.segments, low, high, finder_of_producers(core)))
+
+    def refresh(self) -> None:
+        """Follow the writer in another process: new records, new and deleted segments, truncations.
+
+        klog/log/read/refresh.py states what a reader may rely on. A writable log is always up to date.
+        """
+        refresh(self._core)
+
+    # ---- page cache, metrics, checks ---------------------------------------------------------------------------------
+
+    def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
+        """Gauges, and for a writable log the counters since it was opened, under the names of Kafka's metrics.
+
+        PageCacheSampledReadBytes, PageCacheHitReadBytes: bytes of sampled reads (one in sixteen), and how many of them
+        were in the page cache. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
+        PageCacheEvictedBytes, which need system calls for each segment; see page_cache().
+        """
+        return metrics_of(self._core, flag("page_cache", page_cache))
+
+    def warm_up(
+        self,
+        start: Position | None = None,
+        stop: Position | None = None,
+        *,
+        bytes: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> WarmedUp:
+        """Read [start, stop), or its newest `bytes`, with the indexes into the page cache, by a few threads.
+
+        Takes at most `timeout` seconds. cancel: set it to stop. Returns what was read. Files that cannot be read are
+        logged and skipped. Raises ValueError.
+        """
+        core = self._core
+        core.check_open()
+        now = core.clock.wall_ms()
+        warm_ranges.check(bytes, timeout, progress, cancel)
+        first = resolve(core, start, core.log_start_offset, now)
+        last = min(resolve(core, stop, core.log_end_offset, now, "stop"), core.log_end_offset)
+        ranges = warm_ranges.ranges_of(core, first, last, bytes)
+        return warm_up(core.options.files, ranges, timeout=timeout, progress=progress, cancel=cancel)
+
+    def page_cache(self, *, cells: int = 0) -> LogPageCache:
+        """How much of each segment is in the page cache: cached, dirty, being written, evicted. Reads no data.
+
+        cells: number of parts of each segment for which to return the cached share; 0: none. Raises PermissionError if
+        the kernel does not report it: the user needs write permission on the files.
+        """
+        self._core.check_open()
+        return page_cache_of(self._core, whole("cells", cells, 0, INT_MAX))
+
+    def verify(self, progress: Progress | None = None) -> Report:
+        """Check every invariant of the directory. Reads all of it and changes nothing.
+
+        Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
+        """
+        function("progress", progress)
+        return self._works.verify(self._core, progress)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -427,32 +542,35 @@ class Log(LogView):
 
         ValueError for a negative offset.
         """
-        with self._lock:
-            self._check_idle("a move of the high watermark")
-            return high_watermark.update_locked(self, whole_number("offset", offset))
+        core = self._core
+        with core.lock:
+            core.check_idle("a move of the high watermark")
+            return high_watermark.update_locked(core, whole_number("offset", offset))
 
     def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
         """Raise the high watermark, never lower it, for a leader. Returns the old one, None if nothing changed.
 
         The same offset on a newer segment is a change, too. ValueError for an offset beyond the log end.
         """
+        core = self._core
         new = offset if isinstance(offset, OffsetMetadata) else OffsetMetadata(whole_number("offset", offset))
-        with self._lock:
-            self._check_idle("a move of the high watermark")
-            return high_watermark.increment_locked(self, new)
+        with core.lock:
+            core.check_idle("a move of the high watermark")
+            return high_watermark.increment_locked(core, new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
         """Set the high watermark to that of the leader, limited to the log, for a follower. Returns the new one, None
         if nothing changed."""
-        with self._lock:
-            self._check_idle("a move of the high watermark")
-            return high_watermark.follow_locked(self, whole_number("offset", offset))
+        core = self._core
+        with core.lock:
+            core.check_idle("a move of the high watermark")
+            return high_watermark.follow_locked(core, whole_number("offset", offset))
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
         """Call the listener with every new high watermark, under the log's lock. Its exceptions are logged."""
         function("listener", listener)
-        with self._lock:
-            self._offsets_listener = listener
+        with self._core.lock:
+            self._core.watermark.listen(listener)
 
     # ---- truncation, retention, compaction ---------------------------------------------------------------------------
 
@@ -472,12 +590,7 @@ class Log(LogView):
         offset = whole_number("offset", offset)
         if offset < 0:
             raise ValueError(f"offset={offset}: a log cannot end below 0")
-        with self._no_cleaning(), self._lock:
-            self._check_idle("a truncation")
-            flush.wait_locked(self)
-            truncated = truncate.truncate_to_locked(self, offset)
-        self._options.scheduler.run_due()
-        return truncated
+        return truncate.truncate_to(self._core, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all records and continue at an offset, durably. Log start, log end and a managed high watermark are
@@ -489,11 +602,7 @@ class Log(LogView):
         start = offset if log_start_offset is None else whole_number("log_start_offset", log_start_offset)
         if not 0 <= start <= offset:
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log_start_offset <= offset expected")
-        with self._no_cleaning(), self._lock:
-            self._check_idle("a truncation")
-            flush.wait_locked(self)
-            truncate.truncate_fully_locked(self, offset, start)
-        self._options.scheduler.run_due()
+        truncate.truncate_fully(self._core, offset, start)
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str = "leader_offset_incremented") -> bool:
         """Raise the log start to offset. False if it is there already or above. The next retention deletes the files.
@@ -502,28 +611,21 @@ class Log(LogView):
         Raises OffsetOutOfRange beyond the high watermark.
         """
         reason = text("reason", reason)
-        with self._lock:
-            self._check_idle("a move of the log start")
-            moved = retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
-        self._options.scheduler.run_due()
-        return moved
+        return retention.increment_log_start(self._core, whole_number("offset", offset), reason)
 
     def delete_records(self, before: int) -> int:
         """Delete the records below an offset (-1: the high watermark) by raising the log start. Returns the log start.
 
         Raises PolicyViolation if cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
         """
-        with self._lock:
-            self._check_idle("a deletion")
-            start = retention.delete_records_locked(self, whole_number("before", before))
-        self._options.scheduler.run_due()
-        return start
+        return retention.delete_records(self._core, whole_number("before", before))
 
     def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
         """The segments from the oldest on for which predicate(segment, the next one or None) is true, up to the high
         watermark; never the empty active one."""
         having("predicate", predicate, ("__call__",), "a function of two segments")
-        return retention.deletable(self._segments, self.high_watermark, self._log_end_offset, predicate)
+        core = self._core
+        return retention.deletable(core.segments, core.high_watermark, core.log_end_offset, predicate)
 
     def apply_retention(self) -> int:
         """Run retention now, by log start, retention.bytes and retention.ms. Returns the number of deleted segments.
@@ -531,9 +633,7 @@ class Log(LogView):
         The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Many segments are deleted in
         batches, with appends in between. Raises ConfigUnknown if the configuration is not known.
         """
-        count = retention.apply(self)
-        self._options.scheduler.run_due()
-        return count
+        return retention.apply(self._core)
 
     def compact(
         self,
@@ -555,16 +655,15 @@ class Log(LogView):
         Raises CorruptBatch for damage, which stays as it is, ConfigUnknown, PolicyViolation if cleanup.policy has no
         `compact`, OSError (a full disk: the log is as before).
         """
-        from klog.cleaner import compact
-
+        core = self._core
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
         rounds, top = optional_whole("rounds", rounds, 1), whole("top", top, 0, INT_MAX)
         function("progress", progress)
-        self._lock.check(self, "a compaction")
+        core.lock.check(core, "a compaction")
         if not dry_run:
-            self._cleaning.check_reentry()
-        self._check_open() if dry_run else self._check_writable()
-        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
+            core.cleaning.check_reentry()
+        core.check_open() if dry_run else core.check_writable()
+        return self._works.compact(core, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
     def purge_key(
         self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
@@ -580,39 +679,13 @@ class Log(LogView):
         Raises TypeError, CorruptBatch for damage, CorruptAudit, OSError (a full disk: each segment is either as before
         or purged).
         """
-        from klog.cleaner import purge_key
-
+        core = self._core
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
         function("progress", progress)
-        self._lock.check(self, "a purge")
+        core.lock.check(core, "a purge")
         if not dry_run:
-            self._cleaning.check_reentry()
-        return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
-
-    def _cleaning_session(self) -> contextlib.AbstractContextManager[None]:
-        """A context for rewriting closed segments by hand, without any other cleaning of this log, also by its manager.
-        The caller holds no lock."""
-        self._check_writable()
-        return self._cleaning.by_hand()
-
-    def _no_cleaning(self) -> contextlib.AbstractContextManager[None]:
-        """A context for removing records that a cleaning may be using: aborts the cleaning first, and lets none begin.
-        A thread that holds the log's lock, or cleans, does not wait for it (G3)."""
-        owned = self._lock._is_owned()
-        return contextlib.nullcontext() if owned or self._cleaning.mine else self._cleaning.paused()
-
-    def _end_cleaning(self) -> None:
-        """Abort a running cleaning. The next one uses the current state of the log."""
-        with self._no_cleaning():
-            pass
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """(epoch, offset): the largest known epoch at or below this one, and its end offset; (-1, -1) if unknown.
-
-        A replica whose last epoch is `epoch` can agree with this one up to that offset. Kafka: OffsetsForLeaderEpoch.
-        """
-        with self._lock:
-            return self._epochs.end_offset_for(whole_number("epoch", epoch), self._log_end_offset)
+            core.cleaning.check_reentry()
+        return self._works.purge_key(core, key, roll=roll, dry_run=dry_run, progress=progress)
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
@@ -624,112 +697,29 @@ class Log(LogView):
         appends raise SegmentOffsetOverflow. ValueError if the new segment would begin below the active one.
         """
         expected = 0 if expected_next_offset is None else whole("expected_next_offset", expected_next_offset, 0)
-        with self._lock:
-            self._check_idle("a roll")
-            segment = self._roll_or_undo_locked(max(self._log_end_offset, expected))
-        self._options.scheduler.run_due()
-        return segment
-
-    def _roll_or_undo_locked(self, base_offset: int) -> Segment:
-        """Roll, and undo the roll if it fails. Returns the new active segment."""
-        before, savepoint = self._segments, self._savepoint_locked()
-        try:
-            self._roll_locked(base_offset)
-        except BaseException as error:
-            self._undo_locked(before, savepoint, error)
-            raise
-        high_watermark.rolled_locked(self)
-        return self._segments[-1]
-
-    def _roll_locked(self, base_offset: int) -> None:
-        """Roll. The old segments are durable before the new one exists (L3)."""
-        active = self._segments[-1]
-        if base_offset < active.base_offset or (base_offset == active.base_offset and active.size):
-            raise ValueError(
-                f"{self.name}: no segment can begin at {base_offset}: the active one holds [{active.base_offset}, "
-                f"{active.next_offset})"
-            )
-        if base_offset == active.base_offset:
-            self._remake_locked(active)
-            return
-        flush.wait_locked(self)
-        self._guard_sync(lambda: flush.sync_closed_locked(self))
-        self._guard_sync(lambda: self._segments[-1].deactivate(sync=True))
-        if active.next_offset < base_offset:
-            first = self._segments[0].base_offset
-            self._guard(lambda: gaps.note(self._options.files, self._directory, active.next_offset, base_offset, first))
-        segment = new_segment(self._inputs(), base_offset, writable=True)
-        segment.delete_files()
-        self._segments = (*self._segments, segment)  # before its files exist, so that an undo finds it
-        segment.activate()
-        self._producers.end_offset = base_offset
-        if not self._producers.take_snapshot():  # a snapshot also syncs the directory with the new segment's names
-            self._guard_sync(lambda: self._options.files.fsync_dir(self._directory))
-        self._flush_state.synced_up_to(min(base_offset, max(self._log_end_offset, active.next_offset)))
-        _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
-        if self._on_flush is not None:
-            self._on_flush(self)
-
-    def _replace_segments_locked(self, segments: tuple[Segment, ...], *, rewritten: bool) -> None:
-        """Use these segments: others in place of some, or without those at the start. rewritten: readers look again."""
-        self._segments = segments
-        if rewritten:
-            self._generation += 1
-            self._aborted_finder.forget()
-
-    def _start_at_locked(self, offset: int) -> None:
-        """Raise the log start."""
-        self._log_start_offset = offset
-        self._epochs.truncate_from_start(offset)
-        self._producers.on_log_start_offset_incremented(offset)
-
-    def _remake_locked(self, empty: Segment) -> None:
-        """Replace the files of an empty active segment. The old ones are deleted like those of any segment."""
-        _log.warning("event=roll_empty log=%s base_offset=%d", self.name, empty.base_offset)
-        empty.close()
-        files, to_unlink = self._options.files, []
-        for path in empty.paths:
-            if os.path.exists(path):
-                files.unlink(path + names.DELETED)
-                files.rename(path, path + names.DELETED)
-                to_unlink.append(os.path.basename(path) + names.DELETED)
-        segment = new_segment(self._inputs(), empty.base_offset, writable=True)
-        self._segments = (*self._segments[:-1], segment)
-        segment.activate()
-        files.fsync_dir(self._directory)
-        unlink_later_locked(self, to_unlink)
-
-    def _home_of_deleted(self) -> Home:
-        """The Home of segments that are marked for deletion."""
-        if self._deleted is None:
-            options = self._options
-            self._deleted = Home(
-                self._directory, options.config, options.files, options.handles, writable=True, beside=self._home
-            )
-            self._deleted.suffix = names.DELETED
-        return self._deleted
+        return roll(self._core, expected)
 
     def flush(self, offset: int | None = None) -> None:
         """Sync everything appended so far, or everything below an offset, to disk (P2).
 
         Appends continue meanwhile, except with durability="sync". An OSError takes the log and its log.dir offline.
         """
-        flush.flush(self, offset)
+        flush.flush(self._core, offset)
 
     @property
     def unflushed_bytes(self) -> int:
         """Bytes appended since the last flush."""
-        return self._metrics.appended_bytes - self._flush_state.flushed_bytes
+        return self._core.unflushed_bytes
 
     @property
     def last_flush_ms(self) -> int:
         """When the whole log was last flushed, by its clock; before the first flush the time of opening."""
-        return self._flush_state.flushed_ms
+        return self._core.flush_state.flushed_ms
 
     @property
     def recovery_point(self) -> int:
         """The offset below which everything is on disk."""
-        return self._flush_state.recovery_point
+        return self._core.recovery_point
 
     def close(self) -> None:
         """Flush, trim the indexes, write the producer snapshot. A second call is not an error.
@@ -739,83 +729,12 @@ class Log(LogView):
         append, a flush or a similar call to this log in the same thread it raises ReentrantCall, and the log stays
         open: let the handler raise or set a flag, and close after it.
         """
-        with self._no_cleaning(), self._lock:
-            self._lock.begins(self, "a close")
-            if self._owner is not None:
-                self._owner.check("a close")
-            if self._closed:
-                if self._handlers_closed:
-                    self._handlers_closed = False
-                    self._abandon()
-                    raise StorageOffline(f"{self.name} could not be flushed after close_handlers(): open it to recover")
-                self._end_interrupted_close()
-                return
-            self._closed = True
-            clean = False
-            try:
-                self._cancel_expiry()
-                self._bell.ring()
-                if not self.read_only and self._offline is None and os.getpid() == self._pid:
-                    self._finish_locked()
-                    clean = True
-            finally:
-                try:
-                    for segment in self._segments:
-                        segment.close()
-                    self._let_go()
-                finally:
-                    self._give_up_claim()
-                    if self._owner is not None:
-                        self._owner.release(self, clean)
-
-    def _end_interrupted_close(self) -> None:
-        """Finish a close that Ctrl-C, or an exception of a signal handler, interrupted: release all, write nothing. The
-        next open recovers the log."""
-        if not self._closed or (self._claim is not None and self._claim.held):
-            self._abandon()
-
-    def _await_close(self) -> None:
-        """Wait for a close in another thread, so that the directory can be loaded again. The caller holds no lock of a
-        log."""
-        with self._lock:
-            pass
-
-    def _give_up_claim(self) -> None:
-        """Let another Log write the directory: this one no longer does."""
-        if self._claim is not None:
-            self._claim.release()
-
-    def _finish_locked(self) -> None:
-        flush.flush_locked(self)
-        self._segments[-1].deactivate(sync=True)
-        producers = self._producers
-        producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # log end of the next load
-        producers.take_snapshot()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __del__(self, _warn: Any = warnings.warn) -> None:
-        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
-            _warn(f"{self!r} was never closed: use `with`, or call close()", ResourceWarning, source=self)
-            with contextlib.suppress(Exception):
-                self._abandon()
+        closing.close(self._core)
 
     def close_handlers(self) -> None:
         """Close the files of a log whose directory has failed, without a flush. A second call is not an error. Locks
         are held until close()."""
-        with self._no_cleaning(), self._lock:
-            self._lock.begins(self, "a close")
-            if self._closed:
-                return
-            self._closed = self._handlers_closed = True
-            self._cancel_expiry()
-            for segment in self._segments:
-                segment.close()
-            self._give_up_claim()
+        closing.close_handlers(self._core)
 
     def rename_dir(self, name: str, reinitialise: bool = True) -> bool:
         """Rename the directory durably. False if it has that name. Readers and appenders continue.
@@ -824,122 +743,32 @@ class Log(LogView):
         topic id. Raises FileExistsError; another OSError takes the log offline.
         """
         name, reinitialise = file_name("name", name), flag("reinitialise", reinitialise)
-        with self._no_cleaning(), self._lock:
-            self._check_idle("a renaming")
-            return lifecycle.rename_locked(self, name, reinitialise)
+        return lifecycle.rename(self._core, name, reinitialise)
 
     def delete(self) -> None:
         """Delete the log with its directory, and close it. Raises StorageOffline if that fails."""
-        with self._no_cleaning(), self._lock:
-            if self.read_only:
-                raise ReadOnly(f"{self.name} was opened with read_only=True")
-            self._lock.begins(self, "a deletion")
-            self._closed = self._marked_for_deletion = True
-            self._cancel_expiry()
-            try:
-                lifecycle.delete_locked(self)
-            finally:
-                self._give_up_claim()
-            if self._home is not None:
-                self._home.mappable = False  # the mapped files are deleted
-            if self._owner is not None:
-                self._owner.forget(self)
-
-    def _cancel_expiry(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-
-    def _abandon(self) -> None:
-        """Release handles and locks as a crash would: without a flush, and not as a clean shutdown."""
-        self._closed = True
-        self._cancel_expiry()
-        for segment in self._segments:
-            segment.close()
-        self._let_go()
-        self._give_up_claim()
-        if self._owner is not None:
-            self._owner.release(self, False)
-
-    @property
-    def offline(self) -> str | None:
-        """Why the log is offline and refuses appends, None if it is online."""
-        return self._offline
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(f"{self.name} was opened with read_only=True: open it for writing to append")
-        if os.getpid() != self._pid:
-            raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
-        if self._offline is not None:
-            raise StorageOffline(f"{self.name} is offline since {self._offline}: close it and open it again")
-        if self._marked_for_deletion:
-            raise UnknownTopicOrPartition(f"{self.name} has been deleted; its files will be removed from {self.path}")
-
-    def _check_idle(self, what: str) -> None:
-        """Begin a call that changes the log. Raises if another one is running or the log is not writable. Under the
-        lock."""
-        self._lock.begins(self, what)
-        self._check_writable()
-
-    def _go_offline(self, reason: str, *, disk: bool = True) -> None:
-        """Take the log offline. disk: the disk has failed, so the owner takes the whole log.dir offline."""
-        self._offline = reason
-        _log.error("event=offline log=%s reason=%s", self.name, reason)
-        if disk and self._owner is not None:
-            self._owner.failed(self, reason)
-
-    def _disk_failed(self, reason: str) -> None:
-        with self._lock:
-            if self._offline is None:
-                self._go_offline(reason)
-
-    def _fail(self, reason: str, *, readable: bool) -> None:
-        """Take the log offline with its log.dir. Takes no lock, since another log may call it under its own."""
-        if self._offline is None:
-            self._offline = reason
-        if not readable:
-            self._unreadable = reason
-
-    def _mark_for_deletion(self, name: str) -> None:
-        """Mark the log for deletion: rename the directory, which is deleted later, after its readers have finished."""
-        with self._lock:
-            self._lock.begins(self, "a deletion")
-            lifecycle.rename_locked(self, name, False)
-            self._disown(deleted=True)
-
-    def _disown(self, *, deleted: bool = False) -> None:
-        """Report to no owner from here on. deleted: the log is marked for deletion."""
-        self._owner = self._on_flush = None
-        self._marked_for_deletion = self._marked_for_deletion or deleted
-
-    def _is_gone(self) -> bool:
-        return self._marked_for_deletion or super()._is_gone()
+        closing.delete(self._core)
 
     def update_config(self, config: LogConfig) -> None:
         """Set another configuration, from the next append on. Raises InvalidConfig."""
         instance("config", config, LogConfig, "a klog.LogConfig")
-        with self._lock:
-            self._lock.begins(self, "a change of configuration")
-            self._append_policy = AppendPolicy(config)
-            self._config = self._options.config = config
-            self._options.config_known = True
-            if self._home is not None:
-                self._home.config = config
+        with self._core.lock:
+            self._core.lock.begins(self, "a change of configuration")
+            self._core.configure(config)
 
-    def _guard(self, action: Any) -> None:
-        """Run an action whose failure is final."""
-        failures.guard(self, action)
+    def __enter__(self) -> Self:
+        return self
 
-    def _guard_sync(self, action: Any) -> None:
-        """Run a sync, whose failure is final, except a lack of file descriptors."""
-        failures.guard(self, action, lacks_descriptors)
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
-    def _finally(self, action: Any) -> None:
-        """Run an action that must not be interrupted: any exception, also Ctrl-C, takes the log offline."""
-        try:
-            action()
-        except BaseException as error:
-            disk = isinstance(error, OSError) or failed_sync_in(error) is not None
-            self._go_offline(repr(error), disk=disk)
-            raise
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
+
+
+def waiter_for(logs: Iterable[Log]) -> Waiter:
+    """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""
+    return tail.waiter_for([log._core for log in logs])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,7 +13,6 @@ from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.log.load.loader import Policy
-from klog.record import Lists, Record, Rows, is_arrow
 from klog.scheduler import Scheduler
 
 Durability = Literal["os", "interval", "sync"]
@@ -74,18 +73,3 @@ class Options:
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
-
-
-def check_records(records: object) -> None:
-    """Raise TypeError, with a hint, for an object that is not an iterable of records."""
-    if isinstance(records, Record):
-        raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
-    if is_arrow(records):
-        return
-    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
-
-
-def is_whole(records: object) -> bool:
-    """Are all records in memory, so that they are appended atomically? A table may be a stream, and counts as one."""
-    return isinstance(records, Sequence | Lists | Rows) or hasattr(records, "__arrow_c_array__")

@@ -15,8 +15,8 @@ import os
 import stat
 import uuid
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from klog import arguments
 from klog.arguments import flag, optional_flag, optional_whole
@@ -33,17 +33,21 @@ from klog.disk import (
 )
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory.closing import abandon
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.load.loader import Policy
+from klog.log.opening import belong_to
 from klog.log.options import Durability, Options, check_choices, settled
 from klog.log.read import warm_ranges
+from klog.log.state._log_core import LogCore
 from klog.scheduler import Scheduler
 
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
-    L = TypeVar("L", bound=Log)
+class _Opened(Protocol):
+    _core: LogCore
 
+
+L = TypeVar("L", bound=_Opened)
 
 _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 
@@ -98,7 +102,7 @@ class _Owner:
             if self.high_watermark_was_there:
                 checkpoint.write_offsets(self._files, path, high_watermarks)
 
-    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+    def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
         key = log.topic, log.partition
         with directory_lock(self._parent):
@@ -109,7 +113,7 @@ class _Owner:
                     checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: LogCore) -> None:
         """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""
         key = log.topic, log.partition
         try:
@@ -123,7 +127,7 @@ class _Owner:
         finally:
             self._unlock()
 
-    def flush_soon(self, log: Log) -> bool:
+    def flush_soon(self, log: LogCore) -> bool:
         """False: without a manager there is no thread, so the append flushes."""
         return False
 
@@ -131,10 +135,10 @@ class _Owner:
         """Raise ReentrantCall if this thread is replacing a file of the log.dir."""
         check_directory_lock(self._parent, what)
 
-    def failed(self, log: Log, reason: str) -> None:
+    def failed(self, log: LogCore, reason: str) -> None:
         """Called when the log goes offline. Other logs of the log.dir do not belong to this process."""
 
-    def release(self, log: Log, clean: bool) -> None:
+    def release(self, log: LogCore, clean: bool) -> None:
         """Write the checkpoints if the close is clean, then unlock. Called by Log.close."""
         try:
             if clean:
@@ -143,7 +147,7 @@ class _Owner:
         finally:
             self._unlock()
 
-    def _write_checkpoints(self, log: Log) -> None:
+    def _write_checkpoints(self, log: LogCore) -> None:
         path = os.path.join(self._parent, checkpoint.RECOVERY_POINT)
         key = log.topic, log.partition
         offsets = {**_offsets(path), key: log.recovery_point}
@@ -215,7 +219,7 @@ def _check_may_write(path: str) -> None:
 
 
 def open_standalone(
-    cls: type[L],
+    make: Callable[[str, Options], L],
     path: str | os.PathLike[str],
     *,
     config: LogConfig | Mapping[str, Any] | None,
@@ -271,7 +275,7 @@ def open_standalone(
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
-        log = cls(
+        log = make(
             path,
             Options(
                 topic=topic,
@@ -302,13 +306,13 @@ def open_standalone(
             ),
         )
         if owner is not None:
-            log._belong_to(owner)
+            belong_to(log._core, owner)
             owner.take_high_watermark(key)
     except BaseException:
         if log is not None:
-            log._abandon()
+            abandon(log._core)
         if owner is not None:
             owner._unlock()
         raise
-    warm_ranges.at_open([log])
+    warm_ranges.at_open([log._core])
     return log

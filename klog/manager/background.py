@@ -85,7 +85,7 @@ class BackgroundTasks:
         try:
             CleanerSettings.of(self._broker.current)  # raises before the work, not after it
             self._loading.load_all(progress)
-            warm_ranges.at_open(self._online_logs(), progress)
+            warm_ranges.at_open([log._core for log in self._online_logs()], progress)
         except BaseException:
             self._started = False
             raise
@@ -130,13 +130,13 @@ class BackgroundTasks:
         """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
         now_ms = self._clock.wall_ms()
         mine = (log for log in self._online_logs() if not log.config.compacts)
-        due = [log for log in mine if retention.is_due(log, now_ms)]
+        due = [log for log in mine if retention.is_due(log._core, now_ms)]
         self._in_each_directory("retention", due, _apply_retention)
 
     def flush_due(self) -> None:
         """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
         now_ms = self._clock.wall_ms()
-        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log, now_ms)])
+        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log._core, now_ms)])
 
     def flush_all(self, logs: Iterable[Log]) -> None:
         """Flush those of these logs that have anything to flush."""
@@ -159,7 +159,7 @@ class BackgroundTasks:
         """Call action with each online directory and its open logs, or only its chosen logs if any are chosen."""
         logs: dict[LogDirectory, list[Log]] = defaultdict(list)
         for log in self._online_logs() if chosen is None else chosen:
-            logs[log._owner].append(log)
+            logs[log._core.directory.owner].append(log)
         for directory in self._directories.online():
             if chosen is not None and directory not in logs:
                 continue
@@ -206,11 +206,11 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
 
 def _apply_retention(log: Log) -> None:
     """Pause cleaning meanwhile: the cleanup policy may have changed since the logs were chosen."""
-    if log._cleaning.try_pause():
+    if log._core.cleaning.try_pause():
         try:
             log.apply_retention()
         finally:
-            log._cleaning.resume()
+            log._core.cleaning.resume()
 
 
 def _is_dirty(log: Log) -> bool:

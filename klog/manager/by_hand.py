@@ -57,7 +57,7 @@ def compact_directory(
         def compact(log: Log, overall: Progress | None) -> CompactionStats:
             stats = log.compact(roll=roll, dry_run=dry_run, top=top, progress=overall)
             if not dry_run and stats.rounds:
-                unlink_now(log)  # the purpose is free space; a reader that has the files open keeps them
+                unlink_now(log._core)  # the purpose is free space; a reader that has the files open keeps them
             return stats
 
         return _each(logs, "compact", compact, progress)

@@ -227,7 +227,7 @@ class BackgroundCleaner:
             try:
                 self._clean(found, worker, settings)
             finally:
-                found._cleaning.done()
+                found._core.cleaning.done()
         with self._choosing:
             due = self._now_ms() >= self._delete_at_ms
             if due:
@@ -256,14 +256,14 @@ class BackgroundCleaner:
             return chosen
 
     def _is_free(self, log: Log, now_ms: int) -> bool:
-        cleaning = log._cleaning
+        cleaning = log._core.cleaning
         return cleaning.uncleanable is None and cleaning.state == "none" and self._later.get(log, now_ms) <= now_ms
 
     def _begin_chosen(self, now_ms: int) -> Log | None:
         """Return the next chosen log whose cleaning could be begun."""
         while self._chosen:
             log = self._chosen.pop()
-            if is_compacted(log) and self._is_free(log, now_ms) and log._cleaning.try_begin():
+            if is_compacted(log) and self._is_free(log, now_ms) and log._core.cleaning.try_begin():
                 return log
         return None
 
@@ -272,15 +272,15 @@ class BackgroundCleaner:
         try:
             if not is_compacted(log):
                 return
-            rewritten = log._rewritten
-            range_ = cleanable_now(log, read_first_dirty(log))
+            rewritten = log._core.rewritten
+            range_ = cleanable_now(log._core, read_first_dirty(log._core))
             if not range_.cleanable_bytes:
                 return
             started = self._clock.monotonic()
             keys = KeyMap(settings.map_bytes, settings.load_factor)
-            stats = clean_round(log, range_, keys, self._clock.wall_ms(), tick=self._tick(log, worker))
+            stats = clean_round(log._core, range_, keys, self._clock.wall_ms(), tick=self._tick(log, worker))
             if stats.end > range_.first_dirty:
-                write_first_dirty(log, stats.end, rewritten)
+                write_first_dirty(log._core, stats.end, rewritten)
             else:
                 self._postpone(log, settings)
             worker.stats, worker.seconds = stats, self._clock.monotonic() - started
@@ -295,7 +295,7 @@ class BackgroundCleaner:
         def tick(stage: str, size: int) -> None:
             seconds, rate = self._throttle.count(size), self._throttle.rate
             if seconds > 0 and not manual:
-                log._cleaning.wait(seconds, lambda: worker.stopping or self._throttle.rate != rate)
+                log._core.cleaning.wait(seconds, lambda: worker.stopping or self._throttle.rate != rate)
             if worker.stopping:
                 raise CleaningAborted("the cleaner stops")
 
@@ -312,15 +312,15 @@ class BackgroundCleaner:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
             if not isinstance(error, CleaningAborted | SplitFirst):
                 self._postpone(log, self._settings)
-        elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._marked_for_deletion:
+        elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._core.health.deleted:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
         elif isinstance(error, OSError) and is_final(error):
-            log._disk_failed(f"cleaning it failed: {error}")
+            log._core.disk_failed(f"cleaning it failed: {error}")
         elif isinstance(error, OSError | MemoryError):
             _log.warning("event=cleaning_postponed log=%s reason=%s", log.name, error)
             self._postpone(log, self._settings)
         else:
-            log._cleaning.uncleanable = str(error) if isinstance(error, CorruptData) else repr(error)
+            log._core.cleaning.uncleanable = str(error) if isinstance(error, CorruptData) else repr(error)
             unforeseen = not isinstance(error, CorruptData)
             _log.error("event=uncleanable log=%s reason=%s", log.name, error, exc_info=unforeseen)
 
@@ -336,8 +336,8 @@ class BackgroundCleaner:
         counts: dict[str, float] = dict.fromkeys(directories, 0)
         sizes: dict[str, float] = dict.fromkeys(directories, 0)
         for log in logs:
-            home = getattr(log._owner, "path", None)
-            if log._cleaning.uncleanable is not None and home in counts:
+            home = getattr(log._core.directory.owner, "path", None)
+            if log._core.cleaning.uncleanable is not None and home in counts:
                 counts[home] += 1
                 sizes[home] += _uncleanable_bytes(log)
         together = {
@@ -359,7 +359,7 @@ class BackgroundCleaner:
 def _uncleanable_bytes(log: Log) -> float:
     """Return the cleanable bytes of an uncleanable log."""
     try:
-        return cleanable_now(log, read_first_dirty(log)).cleanable_bytes
+        return cleanable_now(log._core, read_first_dirty(log._core)).cleanable_bytes
     except Exception:  # the damage that makes it uncleanable may raise here too
         return log.size
 

@@ -81,8 +81,8 @@ class Survey:
 
 def is_compacted(log: Log) -> bool:
     """True if the cleaner handles this log: its configuration is known and compacts."""
-    known: bool = log._options.config_known and log.config.compacts
-    return known and not (log.closed or log._marked_for_deletion or log.offline is not None)
+    known: bool = log._core.options.config_known and log.config.compacts
+    return known and not (log.closed or log._core.health.deleted or log.offline is not None)
 
 
 class FirstTimestamps:
@@ -97,8 +97,8 @@ class FirstTimestamps:
         for segment in segments:
             known = before.get(segment.base_offset)
             # A truncation may keep a segment that then gets other batches.
-            if known is None or known[0] is not segment or known[1] != log._rewritten:
-                known = segment, log._rewritten, segment.first_batch_timestamp
+            if known is None or known[0] is not segment or known[1] != log._core.rewritten:
+                known = segment, log._core.rewritten, segment.first_batch_timestamp
             now[segment.base_offset] = known
             stamps.append(known[2])
         self._known[log] = now
@@ -110,7 +110,7 @@ def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
     found = Survey()
     checkpoints: dict[str, dict[Partition, int] | OSError] = {}
     for log in logs:
-        path, segments = log.path, log._segments
+        path, segments = log.path, log._core.segments
         home = os.path.dirname(path)
         if home not in checkpoints:
             checkpoints[home] = _offsets(home)
@@ -122,7 +122,7 @@ def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
         try:
             found.candidates.append(_look(log, segments, offsets.get((log.topic, log.partition)), stamps, now_ms))
         except Exception as error:
-            same = log._segments is segments and log.path == path and log._cleaning.state == "none"
+            same = log._core.segments is segments and log.path == path and log._core.cleaning.state == "none"
             if same and is_compacted(log):  # E4
                 found.failures.append((log, error))
     return found
@@ -154,7 +154,10 @@ def _look(
         first = stamps.of(log, closed_from(segments, range_.first_dirty))
         delay_ms = compaction_delay(first, config.max_compaction_lag_ms, now_ms)
     return Candidate(
-        log, dirt(segments, range_, log._sizes_of(segments)), delay_ms, range_.first_dirty if range_.reset else None
+        log,
+        dirt(segments, range_, log._core.segment_list.sizes_of(segments)),
+        delay_ms,
+        range_.first_dirty if range_.reset else None,
     )
 
 
@@ -166,11 +169,11 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
     try:
         for candidate in candidates:
             log = candidate.log
-            if candidate.corrected is None or not log._cleaning.try_begin():
+            if candidate.corrected is None or not log._core.cleaning.try_begin():
                 continue
             held.append(log)
-            if is_compacted(log) and log._owner is not None:
-                wanted.setdefault(log._owner, {})[log.topic, log.partition] = candidate.corrected
+            if is_compacted(log) and log._core.directory.owner is not None:
+                wanted.setdefault(log._core.directory.owner, {})[log.topic, log.partition] = candidate.corrected
         for directory, offsets in wanted.items():
             try:
                 with directory.guarded():
@@ -179,16 +182,16 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
                 _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
     finally:
         for log in held:
-            log._cleaning.done()
+            log._core.cleaning.done()
 
 
 def delete_old(logs: Iterable[Log], now_ms: int) -> None:
     """Apply retention to compacted logs: expired segments if the policy has delete, too, and segments below the log
     start. An error of one log does not stop the others."""
     for log in logs:
-        if log._cleaning.uncleanable is not None or not retention.is_due(log, now_ms):
+        if log._core.cleaning.uncleanable is not None or not retention.is_due(log._core, now_ms):
             continue
-        if not log._cleaning.try_begin():
+        if not log._core.cleaning.try_begin():
             continue
         try:
             if is_compacted(log):
@@ -197,4 +200,4 @@ def delete_old(logs: Iterable[Log], now_ms: int) -> None:
             if not log.closed:
                 _log.error("event=retention_failed log=%s reason=%s", log.name, error)
         finally:
-            log._cleaning.done()
+            log._core.cleaning.done()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from klog.disk import Files
 from klog.log.directory.checkpoint import Partition
+from klog.log.directory.closing import abandon, mark_for_deletion
 from klog.log.directory.partition_names import DELETE, suffixed_name
 from klog.log.log import Log
 from klog.manager.directories import LogDirectory
@@ -36,7 +37,7 @@ class LogDeletions:
         target = os.path.join(directory.path, suffixed_name(*key, DELETE))
         log = self._registry.remove(key)
         if log is not None:
-            log._mark_for_deletion(os.path.basename(target))
+            mark_for_deletion(log._core, os.path.basename(target))
             self.hold(log)
         else:
             self._files.rename(directory.partition_path(*key), target)
@@ -55,7 +56,7 @@ class LogDeletions:
             if directory.offline is None:
                 with directory.guarded():
                     if log is not None:
-                        log._abandon()
+                        abandon(log._core)
                         if log in self._marked:
                             self._marked.remove(log)
                     remove_tree(self._files, path)
@@ -66,7 +67,7 @@ class LogDeletions:
     def abandon(self) -> None:
         """Close the logs; their directories stay."""
         for log in self._marked:
-            log._abandon()
+            abandon(log._core)
 
 
 def remove_tree(files: Files, path: str) -> None:

@@ -23,6 +23,7 @@ from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, failed_sync_in, identity_of, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint, ReentrantCall
 from klog.locks import OwnLock
+from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import (
@@ -181,7 +182,7 @@ class LogDirectory:
                 self._note_start(log)
             self._write(checkpoint.LOG_START, self.starts)
 
-    def _note_start(self, log: Log) -> None:
+    def _note_start(self, log: Log | LogCore) -> None:
         self.starts.pop((log.topic, log.partition), None)
         segments = log.segments
         if segments and log.log_start_offset > segments[0].base_offset:
@@ -238,12 +239,12 @@ class LogDirectory:
 
     # ---- what logs call ----------------------------------------------------------------------------------------------
 
-    def flushed(self, log: Log) -> None:
+    def flushed(self, log: LogCore) -> None:
         """Note that a log's recovery point has moved. If there is a thread for that, it is written a little later,
         together with others: the file names every log of the directory. Ignored for a log that has been deleted: a new
         log of the same name begins at 0."""
         with self._mutex:
-            if log._owner is not self:
+            if log.directory.owner is not self:
                 return
             self.points[log.topic, log.partition] = log.recovery_point
             if self._deferring or self._written_soon:
@@ -279,7 +280,7 @@ class LogDirectory:
             if self.points != before:
                 self.write_points()
 
-    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+    def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log before it is truncated (D2)."""
         key = log.topic, log.partition
         with self._mutex:
@@ -292,11 +293,11 @@ class LogDirectory:
                     self._write(name, offsets)
         cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: LogCore) -> None:
         """Remove a deleted log from the checkpoints: a new log of its name begins at 0."""
         self.forget_partition((log.topic, log.partition))
 
-    def release(self, log: Log, clean: bool) -> None:
+    def release(self, log: LogCore, clean: bool) -> None:
         """Note that a log was closed. clean: its next load needs no recovery; else the directory's next start is
         unclean."""
         if self.read_only:
@@ -313,7 +314,7 @@ class LogDirectory:
                 self.closed_badly.add(key)
                 self.was_clean = False
 
-    def failed(self, log: Log, reason: str) -> None:
+    def failed(self, log: LogCore, reason: str) -> None:
         """Take the whole directory offline after a disk error of a log."""
         self.fail(f"{log.name}: {reason}")
 

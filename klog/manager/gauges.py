@@ -45,9 +45,9 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
-        "FetchBytesSendfile": {name: log._sends.sendfile for name, log in logs.items()},
-        "FetchBytesSplice": {name: log._sends.splice for name, log in logs.items()},
-        "FetchBytesCopied": {name: log._sends.copied for name, log in logs.items()},
+        "FetchBytesSendfile": {name: log._core.sends.sendfile for name, log in logs.items()},
+        "FetchBytesSplice": {name: log._core.sends.splice for name, log in logs.items()},
+        "FetchBytesCopied": {name: log._core.sends.copied for name, log in logs.items()},
     }
 
 
@@ -55,7 +55,7 @@ def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
     """LogFlushRateAndTimeMs of each log, and of all logs under ""; the number of logs that wait to be flushed."""
     together = Histogram()
     gauges: Gauges = {"FlushQueueSize": {"": waiting}}
-    for name, times in [(name, log._metrics.flush_times) for name, log in logs.items() if not log.read_only]:
+    for name, times in [(name, log._core.counters.flush_times) for name, log in logs.items() if not log.read_only]:
         together.add(times)
         _put(gauges, name, times)
     _put(gauges, "", together)

@@ -30,14 +30,16 @@ from klog.errors import (
     ReentrantCall,
 )
 from klog.log import AppendInfo
+from klog.log.directory.closing import abandon, disown, end_interrupted_close
 from klog.log.load.loader import Policy
 from klog.log.log import Log
-from klog.log.options import Compression, Durability, Options, check_choices, check_records, check_tools
+from klog.log.options import Compression, Durability, Options, check_choices, check_tools
 from klog.log.read import warm_ranges
-from klog.log.read.fetch import Isolation
+from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
 from klog.log.read.reader import LogReader
 from klog.log.state import forks
+from klog.log.write.inputs import check_records
 from klog.manager import gauges
 from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
@@ -238,7 +240,7 @@ class LogManager:
         """{log: reason} of logs that the background cleaner skips, for example after damage: until they are opened
         again or Log.compact() succeeds."""
         logs = self._registry.open_logs()
-        return {log.name: reason for log in logs if (reason := log._cleaning.uncleanable) is not None}
+        return {log.name: reason for log in logs if (reason := log._core.cleaning.uncleanable) is not None}
 
     def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
         """The page cache use of each partition, as Log.page_cache() reports it, sorted by topic and partition. Loads no
@@ -397,7 +399,7 @@ class LogManager:
             if topic not in known:
                 raise self._catalog.unknown(topic, 0)
         logs = [self.log(topic, partition) for topic in chosen for partition in known[topic]]
-        return warm_ranges.newest_of([(log, bytes) for log in logs], timeout, progress, cancel)
+        return warm_ranges.newest_of([(log._core, bytes) for log in logs], timeout, progress, cancel)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the directory, loading those that are not open."""
@@ -518,7 +520,7 @@ class LogManager:
             )
         self._registry.check(what)
         for log in self._registry.all():
-            log._lock.check(log, what)
+            log._core.lock.check(log, what)
 
     def _close(self) -> None:
         try:
@@ -537,7 +539,7 @@ class LogManager:
     def _let_go(self) -> None:
         """Release the directories' locks, after every log has stopped writing, even if its close was interrupted."""
         for log in self._registry.all():
-            log._end_interrupted_close()
+            end_interrupted_close(log._core)
         self._directories.unlock()
 
     def _stop(self) -> None:
@@ -577,9 +579,9 @@ class LogManager:
         self._scheduler.stop()
         self._deletions.abandon()
         for log in self._registry.all():
-            log._disown()
+            disown(log._core)
             if not log.closed:
-                log._abandon()
+                abandon(log._core)
         self._directories.unlock()
 
     def _check_usable(self) -> None:

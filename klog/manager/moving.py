@@ -25,12 +25,17 @@ from dataclasses import dataclass, field
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
+from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.checkpoint import Partition
+from klog.log.directory.closing import abandon, disown
 from klog.log.directory.lifecycle import rename_locked
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
-from klog.log.relocation import exchange_locked
+from klog.log.opening import belong_to
+from klog.log.retain.cleaning_state import without_cleaning
+from klog.log.write.roll import roll_or_undo_locked
+from klog.log.write.undo import wait_for_sync_locked
 from klog.manager import versioned
 from klog.manager.catalog import TopicCatalog
 from klog.manager.deletions import LogDeletions, remove_tree
@@ -94,7 +99,7 @@ class Moves:
                 os.mkdir(under_way.path, 0o750)
                 _note(self._files, under_way.path, key, source.path, ready=False)
                 _catch_up(log, under_way, self._files, progress)
-            with log._no_cleaning(), self._state.lock:
+            with without_cleaning(log._core), self._state.lock:
                 self._swap(log, source, target, under_way, progress)
         except BaseException:
             if not under_way.needed and target.offline is None:
@@ -125,33 +130,33 @@ class Moves:
         key = log.topic, log.partition
         if under_way.cancelled:
             raise UnknownTopicOrPartition(f"{log.name} was deleted while it was being moved")
-        with log._lock:
-            log._check_idle("a move")
+        with log._core.lock:
+            log._core.check_idle("a move")
             with target.guarded():
-                log._roll_or_undo_locked(log._log_end_offset)
+                roll_or_undo_locked(log._core, log._core.log_end_offset)
                 _copy_closed(log, under_way, self._files, progress)
                 copy = self._open_copy(log, target, under_way)
             delay_ms = log.config.file_delete_delay_ms
             old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
-            with copy._lock:
+            with copy._core.lock:
                 under_way.needed = True  # if an error stops between the two renames, the next start finds it ready (M2)
                 try:
-                    rename_locked(log, old, True)
+                    rename_locked(log._core, old, True)
                     try:
-                        rename_locked(copy, live, True)
+                        rename_locked(copy._core, live, True)
                     except OSError as error:
                         if copy.path != under_way.path:  # renamed, but perhaps not durably: no way back (M1)
-                            log._go_offline(f"its move was not finished: {error}", disk=False)
+                            log._core.go_offline(f"its move was not finished: {error}", disk=False)
                             raise
-                        rename_locked(log, live, True)
+                        rename_locked(log._core, live, True)
                         under_way.needed = False
                         raise
                 except BaseException:
-                    copy._disown()
-                    copy._abandon()
+                    disown(copy._core)
+                    abandon(copy._core)
                     raise
-                exchange_locked(log, copy)
-                copy._disown(deleted=True)
+                _exchange_locked(log._core, copy._core)
+                disown(copy._core, deleted=True)
                 self._deletions.hold(copy)
         _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
         self._files.unlink(os.path.join(log.path, NOTE))
@@ -169,7 +174,7 @@ class Moves:
         for name in os.listdir(log.path):
             if name.endswith(names.SNAPSHOT) or name == names.METADATA:
                 _copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
-        files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._epochs.entries))
+        files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._core.epochs.entries))
         end = log.log_end_offset
         files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
         inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
@@ -179,9 +184,9 @@ class Moves:
         options.clean_shutdown, options.recovery_point = True, end
         options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
         copy = Log(path, options)
-        copy._belong_to(target, target.flushed)
+        belong_to(copy._core, target, target.flushed)
         if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
-            copy._abandon()
+            abandon(copy._core)
             raise OSError(f"{path} holds {copy!r} after copying {log!r}")
         if log.is_managed:
             copy.update_high_watermark(log.high_watermark)
@@ -307,3 +312,11 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
     except versioned.MALFORMED:
         _log.warning("event=note_unreadable reason=%s", CorruptCheckpoint("not a move's note", path=note))
         return ("", -1), "", False
+
+
+def _exchange_locked(log: LogCore, copy: LogCore) -> None:
+    """Let the users of the log use the copy, step 3. Both locks are held. Kafka replaces the log in its maps: there no
+    caller keeps one."""
+    for each in (log, copy):
+        wait_for_sync_locked(each)
+    log.exchange(copy)

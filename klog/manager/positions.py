@@ -28,11 +28,11 @@ from klog.clock import Clock, SystemClock
 from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import encode_uuid
-from klog.log.log import Log
-from klog.log.read.fetch import Isolation
-from klog.log.read.positions import Position, checked_position, resolve
+from klog.log.log import Log, waiter_for
+from klog.log.read.isolation import Isolation
+from klog.log.read.lookup import resolve
+from klog.log.read.positions import Position, checked_position
 from klog.log.read.reader import LogReader
-from klog.log.read.tail import waiter_for
 from klog.manager import versioned
 from klog.record import ArrowStream, Columns, Record
 
@@ -171,7 +171,7 @@ class NamedReader:
         return logs
 
     def _resolve(self, log: Log, position: Position, name: str) -> int:
-        offset = resolve(log, position, log.log_start_offset, log.clock.wall_ms(), name)
+        offset = resolve(log._core, position, log.log_start_offset, log.clock.wall_ms(), name)
         log.check_held(offset)
         return offset
 

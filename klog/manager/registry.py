@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from klog.errors import LogClosed, ReentrantCall
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
+from klog.log.directory.closing import abandon
 from klog.log.log import Log
+from klog.log.opening import belong_to
 from klog.log.options import Options
+from klog.log.retain.cleaning_state import without_cleaning
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
@@ -90,7 +93,7 @@ class LogRegistry:
         readable = not self._directories.online()
         for log in self.of_directory(directory):
             if not log.closed:
-                log._fail(f"{directory.path}: {reason}", readable=readable)
+                log._core.health.fail(f"{directory.path}: {reason}", readable=readable)
 
     # ---- load --------------------------------------------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ class LogRegistry:
                 if log is not None and not log.closed and not _has_gone(log):
                     return log
                 if log is not None:
-                    log._await_close()
+                    _await_close(log)
                 if key not in self._pending:
                     break
                 self.check(f"a load of {topic}-{partition}")
@@ -121,7 +124,7 @@ class LogRegistry:
                 self._logs[key] = log
         except BaseException:
             if log is not None and not log.closed:
-                log._abandon()
+                abandon(log._core)
             raise
         finally:
             with self._condition:
@@ -141,7 +144,7 @@ class LogRegistry:
         path = directory.partition_path(*key)
         options.topic_id_stored = checkpoint.check_topic_id(path, options.topic_id)
         log = Log(path, options)
-        log._belong_to(directory, directory.flushed)
+        belong_to(log._core, directory, directory.flushed)
         return log
 
     def options(self, directory: LogDirectory, key: Partition) -> Options:
@@ -194,14 +197,14 @@ class LogRegistry:
         for (name, _), log in list(self._logs.items()):
             if topic in (None, name) and not log.closed:
                 log.update_config(self._catalog.config(name))
-            log._options.dedupe_buffer_size = broker.log_cleaner_dedupe_buffer_size  # used by compact()
-            log._options.dedupe_load_factor = broker.log_cleaner_io_buffer_load_factor
+            log._core.options.dedupe_buffer_size = broker.log_cleaner_dedupe_buffer_size  # used by compact()
+            log._core.options.dedupe_load_factor = broker.log_cleaner_io_buffer_load_factor
 
     def end_cleanings(self) -> None:
         """End the cleanings of logs that are not compacted any more. The caller holds no lock."""
         for log in self.all():
-            if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
-                log._end_cleaning()
+            if not log.config.compacts and log._core.cleaning.state in ("in progress", "aborted"):
+                _end_cleaning(log)
 
 
 def _has_gone(log: Log) -> bool:
@@ -210,3 +213,16 @@ def _has_gone(log: Log) -> bool:
         return False
     log.close()
     return True
+
+
+def _await_close(log: Log) -> None:
+    """Wait for a close in another thread, so that the directory can be loaded again. The caller holds no lock of a
+    log."""
+    with log._core.lock:
+        pass
+
+
+def _end_cleaning(log: Log) -> None:
+    """Abort a running cleaning. The next one uses the current state of the log."""
+    with without_cleaning(log._core):
+        pass

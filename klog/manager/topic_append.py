@@ -15,9 +15,11 @@ from typing import Any
 from klog.codec import parse_compression
 from klog.errors import KlogError
 from klog.log import AppendInfo
+from klog.log.core import append_group, encoded_whole
 from klog.log.log import Log
-from klog.log.options import Compression, is_whole
+from klog.log.options import Compression
 from klog.log.read.reader import LogReader
+from klog.log.write.inputs import is_whole
 from klog.manager._partition import split, split_rows
 from klog.record import BatchGroup, Records, RowSource, is_arrow
 
@@ -67,7 +69,7 @@ def _append_rows(
             for start in range(0, len(rows), STICKY_RECORDS):
                 shares = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
                 waiting += [
-                    (log, *log._encode_whole(share, compression))
+                    (log, *encoded_whole(log._core, share, compression))
                     for log, share in zip(logs, shares, strict=True)
                     if share is not None
                 ]
@@ -94,7 +96,7 @@ def _encode(
         lists, _ = split(iter(chunk), len(logs), sticky, len(chunk))
         for index, part in enumerate(lists):
             if part:
-                waiting.append((logs[index], *logs[index]._encode_whole(part, compression)))
+                waiting.append((logs[index], *encoded_whole(logs[index]._core, part, compression)))
     except (KlogError, TypeError) as error:
         found = re.search(r"\brecord (\d+)", str(error.args[0]) if error.args else "")
         if found:  # the number counts the records of one partition
@@ -110,13 +112,13 @@ def _encode(
 def _write(waiting: list[tuple[Log, BatchGroup, int]], done: dict[int, AppendInfo]) -> None:
     for log, group, now in waiting:
         try:
-            info = log._append_group(group, now)
+            info = append_group(log._core, group, now)
         except BaseException as error:
             _note(error, done)
             raise
         earlier = done.get(log.partition)
         done[log.partition] = info if earlier is None else earlier.joined(info)
-        log._options.scheduler.run_due()
+        log._core.options.scheduler.run_due()
 
 
 def _note(error: BaseException, done: dict[int, AppendInfo]) -> None:

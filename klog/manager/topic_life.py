@@ -28,6 +28,7 @@ from klog.errors import StorageOffline, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, STRAY, suffixed_name
+from klog.log.retain.cleaning_state import without_cleaning
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate
 from klog.manager.deletions import LogDeletions, remove_tree
@@ -151,7 +152,7 @@ class TopicLife:
             loaded = self._registry.of_topic(name)
             with contextlib.ExitStack() as stack:
                 for log in loaded:  # the checkpoint forgets them after the last write of a cleaning
-                    stack.enter_context(log._no_cleaning())
+                    stack.enter_context(without_cleaning(log._core))
                 with self._state.lock:
                     self._state.begins("a deletion")
                     partitions = self._catalog.partitions(name)

@@ -201,4 +201,4 @@ def test_records_appended_after_a_truncation_during_the_last_swap_stay_dirty(tmp
             cleaner.setLevel(level)
         assert cut == [True]
         assert offsets(log) == [2, 3, 4, 5]
-        assert read_first_dirty(log) == 5
+        assert read_first_dirty(log._core) == 5

@@ -74,7 +74,7 @@ def test_a_small_map_needs_several_rounds(tmp_path: Path) -> None:
         expected = values(log)
         ends = [log.compact(rounds=1).first_dirty_offset for _ in range(3)]
         assert ends == [9, 18, 27]
-        assert read_first_dirty(log) == 27
+        assert read_first_dirty(log._core) == 27
         stats = log.compact()
         assert stats.first_dirty_offset == 180
         assert stats.rounds > 10
@@ -88,7 +88,7 @@ def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
         result = log.compact(dry_run=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
-        assert read_first_dirty(log) is None
+        assert read_first_dirty(log._core) is None
         done = log.compact()
         assert (result.bytes_before, result.bytes_after) == (done.bytes_before, done.bytes_after)
         assert (result.records_before, result.records_after) == (done.records_before, done.records_after)
@@ -100,7 +100,7 @@ def test_the_checkpoint_survives_a_restart(tmp_path: Path) -> None:
         fill(log)
         log.compact()
     with open_log(tmp_path / "t-0") as log:
-        assert (log.compact().rounds, read_first_dirty(log)) == (0, 135)
+        assert (log.compact().rounds, read_first_dirty(log._core)) == (0, 135)
     assert [problem for problem in klog.verify(tmp_path / "t-0").problems if problem.kind != "checkpoint"] == []
 
 
@@ -193,7 +193,7 @@ def test_replaced_files_are_unlinked_after_file_delete_delay_ms(tmp_path: Path) 
             f"{base:020d}.log.deleted" for base in (0, 45, 90)
         ]
         clock.advance(log.config.file_delete_delay_ms)
-        log._options.scheduler.run_due()
+        log._core.options.scheduler.run_due()
         assert list((tmp_path / "t-0").glob("*.deleted")) == []
         assert [p.name for p in sorted((tmp_path / "t-0").glob("*.snapshot"))] == [f"{135:020d}.snapshot"]
 
@@ -270,9 +270,9 @@ def test_truncation_and_deletion_lower_the_checkpoint(tmp_path: Path) -> None:
         log.compact()
         assert path.read_text() == "0\n2\nother 3 77\nt 0 135\n"
         log.truncate_to(136)
-        assert read_first_dirty(log) == 135
+        assert read_first_dirty(log._core) == 135
         log.truncate_to(130)
-        assert read_first_dirty(log) == 129  # where the previous batch ends
+        assert read_first_dirty(log._core) == 129  # where the previous batch ends
         log.delete()
     assert path.read_text() == "0\n1\nother 3 77\n"
 
@@ -285,7 +285,7 @@ def test_an_invalid_checkpoint_only_makes_the_round_longer(tmp_path: Path) -> No
         with open_log(tmp_path / "t-0") as log:
             fill(log)
             stats = log.compact(roll=True)
-            assert stats.first_dirty_offset == read_first_dirty(log) == log.log_end_offset
+            assert stats.first_dirty_offset == read_first_dirty(log._core) == log.log_end_offset
             assert len(offsets(log)) == 11
             log.truncate_fully_and_start_at(0)
 
@@ -320,7 +320,7 @@ def test_a_read_only_log_finds_the_new_segments(tmp_path: Path) -> None:
             assert offsets(reader) == offsets(log)
             assert reader.size == log.size
             clock.advance(log.config.file_delete_delay_ms)
-            log._options.scheduler.run_due()
+            log._core.options.scheduler.run_due()
             append(log, [(b"more", b"1")])
             late.refresh()
             assert values(late) == values(log)

@@ -45,7 +45,7 @@ class Cleaning:
 
     def round(self, first_dirty: int | None) -> RoundStats:
         log, now = self.log, self.clock.wall_ms()
-        log._producers.expire(now, self.config["producer_id_expiration_ms"])
+        log._core.producers.expire(now, self.config["producer_id_expiration_ms"])
         range_ = cleanable(
             log.segments,
             first_dirty,
@@ -56,7 +56,7 @@ class Cleaning:
             now,
         )
         keys = KeyMap(24 * self.config["offset_map_slots"], self.config["dedupe_buffer_load_factor"])
-        stats = clean_round(log, dirt(log.segments, range_), keys, now)
+        stats = clean_round(log._core, dirt(log.segments, range_), keys, now)
         self.rounds.append(stats)
         return stats
 
@@ -133,7 +133,7 @@ def test_cleaning_leaves_what_kafka_leaves(name: str, cases: dict[str, golden.Lo
         assert (log.log_start_offset, log.log_end_offset) == (verdict["log_start_offset"], verdict["log_end_offset"])
         check_producers(log, verdict["producers"])
         cleaning.clock.advance(log.config.file_delete_delay_ms)
-        log._options.scheduler.run_due()
+        log._core.options.scheduler.run_due()
     directory = Path(log.path)
     assert sorted(path.name for path in directory.iterdir()) == sorted(verdict["files_after"])
     assert [problem for problem in klog.verify(directory).problems if problem.kind != "checkpoint"] == []

@@ -310,7 +310,7 @@ def test_an_interrupt_at_any_line_keeps_log_and_directory_consistent(tmp_path: P
         log = opened(directory)
         segment, before = log.segments[0], offsets(log)
         try:
-            came, _ = at_step(number, interrupt, lambda log=log, segment=segment: split_overflowed(log, segment))
+            came, _ = at_step(number, interrupt, lambda log=log, segment=segment: split_overflowed(log._core, segment))
         except KeyboardInterrupt:
             came = True
         if log.offline is None:

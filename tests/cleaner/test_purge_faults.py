@@ -13,12 +13,13 @@ import klog
 from klog.cleaner import read_audit
 from klog.disk import RealFiles
 from klog.errors import ReadFailed, StorageOffline
-from klog.log.view import _READS_FAILED_MAX as READ_FAILURES_MAX
 from tests.cleaner.logs import append, done_in, fill, open_log
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import FaultyIo
+
+READ_FAILURES_MAX = 3
 
 KEY = b"key-1"
 Records = list[tuple[int, bytes | None, bytes | None]]

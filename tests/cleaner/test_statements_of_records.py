@@ -50,7 +50,7 @@ def map_beyond(keys: Iterable[int], latest: int) -> KeyMap:
 def clean_by(log: klog.Log, keys: KeyMap) -> RoundStats:
     """Run pass 2 alone over all closed segments."""
     end = log.segments[-1].base_offset
-    return clean_round(log, Dirt(end, end, log.size - log.segments[-1].size, 0), keys, NOW)
+    return clean_round(log._core, Dirt(end, end, log.size - log.segments[-1].size, 0), keys, NOW)
 
 
 # ---- the basics ----------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_the_counters_of_a_round(story: Story) -> None:
     story.put(0, 1, 0, 1, 0)
     story.log.roll()
     size = story.log.size
-    stats = clean_round(story.log, Dirt(0, 5, 0, size), KeyMap(4 * 24, 0.75), NOW)
+    stats = clean_round(story.log._core, Dirt(0, 5, 0, size), KeyMap(4 * 24, 0.75), NOW)
     assert (stats.end, stats.records_read, stats.records_written, stats.keyless) == (5, 5, 2, 0)
     assert (stats.map_records_read, stats.map_bytes_read, stats.keys) == (5, size, 2)
     assert (stats.bytes_read, stats.bytes_written) == (size, story.log.size)
@@ -125,7 +125,7 @@ def test_a_map_of_one_key_cleans_one_key_a_round(tmp_path: Path) -> None:
     with Story(tmp_path, **one_key) as story:
         story.put(0, 1, 0, 1, 0)
         story.log.roll()
-        write_first_dirty(story.log, 2, story.log._rewritten)
+        write_first_dirty(story.log._core, 2, story.log._core.rewritten)
         for end, keys in ((3, [1, 0, 1, 0]), (4, [0, 1, 0]), (5, [1, 0])):
             assert story.clean(rounds=1).first_dirty_offset == end
             assert (story.keys, story.offsets) == (keys, list(range(5 - len(keys), 5)))
@@ -411,7 +411,7 @@ def test_grouping_does_not_use_an_empty_index(story: Story) -> None:
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Run pass 1."""
-    round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
+    round_ = _Round(log._core, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
     round_.note_keys(log.segments)
     return round_.stats
 

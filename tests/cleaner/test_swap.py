@@ -279,14 +279,14 @@ def test_changed_segments_are_not_swapped(tmp_path: Path) -> None:
         fill(log)
         sources = log.segments[:3]
         sizes = [segment.size for segment in sources]
-        assert check_unchanged(log, log.path, sources, sizes) == 0
+        assert check_unchanged(log._core, log.path, sources, sizes) == 0
         with pytest.raises(Overtaken):
-            check_unchanged(log, log.path + "x", sources, sizes)
+            check_unchanged(log._core, log.path + "x", sources, sizes)
         with pytest.raises(Overtaken):
-            check_unchanged(log, log.path, sources, [1, *sizes[1:]])
+            check_unchanged(log._core, log.path, sources, [1, *sizes[1:]])
         log.truncate_to(100)
         with pytest.raises(Overtaken):
-            check_unchanged(log, log.path, sources, sizes)
+            check_unchanged(log._core, log.path, sources, sizes)
 
 
 def test_a_truncated_log_gets_a_new_cleanable_range(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_truncated_log_gets_a_new_cleanable_range(tmp_path: Path) -> None:
         range_ = Dirt(0, 135, 0, log.size)
         log.truncate_to(100)
         with pytest.raises(Overtaken, match="135"):
-            clean_round(log, range_, KeyMap(24 * 100), 0)
+            clean_round(log._core, range_, KeyMap(24 * 100), 0)
 
 
 def test_a_truncation_during_a_round_restarts_it(tmp_path: Path) -> None:

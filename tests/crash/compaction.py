@@ -17,6 +17,7 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
+from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
 
 TOPIC = "t"
@@ -82,7 +83,7 @@ class Way:
             opened.close()
         except BaseException:
             if abandoned:
-                opened._abandon()
+                abandon(opened)
             raise
         finally:
             if not abandoned:

@@ -19,6 +19,8 @@ from klog.disk import LogFile
 from klog.errors import KlogError
 from klog.log.directory import checkpoint
 from klog.log.log import Log
+from klog.log.opening import OpenLog
+from klog.log.state._log_core import LogCore
 from klog.log.state.producers import Producers
 from klog.log.write import flush
 from klog.manager.directories import LogDirectory
@@ -80,10 +82,11 @@ def unsynced(plain: Callable[..., None]) -> Callable[..., None]:
     return lambda self, *, sync: plain(self, sync=False)
 
 
-def point_before_the_flush(plain: Callable[[Log, int | None], None]) -> Callable[[Log, int | None], None]:
-    def planted(log: Log, offset: int | None) -> None:
-        log._flush_state.synced_up_to(log.log_end_offset)
-        log._on_flush(log)
+def point_before_the_flush(plain: Callable[[LogCore, int | None], None]) -> Callable[[LogCore, int | None], None]:
+    def planted(log: LogCore, offset: int | None) -> None:
+        log.flush_state.synced_up_to(log.log_end_offset)
+        assert log.directory.on_flush is not None
+        log.directory.on_flush(log)
         plain(log, offset)
 
     return planted
@@ -155,8 +158,8 @@ class TurnThatWaits:
     """The lock of a log's syncs; after a sync it waits until another thread waits for it."""
 
     def __init__(self, log: Log, thread: threading.Thread) -> None:
-        self._sync_lock, self._thread = log._sync_lock, thread
-        self.begin, self.wait = log._sync_lock.begin, log._sync_lock.wait
+        self._sync_lock, self._thread = log._core.sync_lock, thread
+        self.begin, self.wait = log._core.sync_lock.begin, log._core.sync_lock.wait
 
     def end(self, owner: object) -> None:
         self._sync_lock.end(owner)
@@ -183,7 +186,7 @@ def cut_beside_a_truncation(place: Path) -> Tally:
 
             with (
                 mock.patch.object(files, "fdatasync", fdatasync),
-                mock.patch.object(log, "_sync_lock", TurnThatWaits(log, truncation)),
+                mock.patch.object(OpenLog, "sync_lock", TurnThatWaits(log, truncation), create=True),
             ):
                 log.flush()
             assert not truncation.is_alive()
@@ -205,7 +208,7 @@ def test_no_recovery_point_passes_a_truncation(tmp_path: Path) -> None:
 
 
 def test_a_power_cut_finds_an_ignored_generation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Log, "_generation", property(lambda _: 0, lambda _, __: None), raising=False)
+    monkeypatch.setattr(OpenLog, "generation", 0, raising=False)
     with pytest.raises(AssertionError, match="recovery point") as caught:
         cut_beside_a_truncation(tmp_path)
     assert "stop_at=" in caught.value.__notes__[-1]

@@ -60,7 +60,7 @@ def test_tasks_share_an_fdatasync(tmp_path: Path) -> None:
         leads = asyncio.create_task(log.append_async([(None, b"leads")]))
         await until(files.entered.is_set)
         group = [asyncio.create_task(log.append_async([(None, b"%d" % number)])) for number in range(10)]
-        await until(lambda: len(log._commits) == 10)
+        await until(lambda: len(log._core.commits) == 10)
         assert log.log_end_offset == 1 and not any(task.done() for task in (leads, *group))
         files.gate.set()
         assert (await leads).first_offset == 1
@@ -92,7 +92,7 @@ def test_tasks_and_threads_share_one_queue(tmp_path: Path) -> None:
         thread.join(PATIENCE)
         for key in (b"thread", b"task0", b"task1", b"task2", b"task3"):
             assert [record.value for record in log.read(1) if record.key == key] == [b"%d" % n for n in range(30)]
-        assert log._commits.appends == 151 and len(log._commits) == 0
+        assert log._core.commits.appends == 151 and len(log._core.commits) == 0
 
 
 def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
         await until(files.entered.is_set)
         waiting = asyncio.create_task(log.append_async([(None, b"never")]))
         later = asyncio.create_task(log.append_async([(None, b"later")]))
-        await until(lambda: len(log._commits) == 2)
+        await until(lambda: len(log._core.commits) == 2)
         waiting.cancel()
         under_way.cancel()
         for task in (waiting, under_way):
@@ -147,7 +147,7 @@ def test_a_loop_closed_with_waiting_tasks_blocks_no_other_appender(tmp_path: Pat
 
         async def main() -> None:
             asyncio.create_task(log.append_async([(None, b"cancelled by run()")]))  # noqa: RUF006
-            await until(lambda: len(log._commits) == 1)
+            await until(lambda: len(log._core.commits) == 1)
 
         asyncio.run(main())
         files.gate.set()

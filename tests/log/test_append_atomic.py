@@ -17,6 +17,7 @@ import pytest
 from klog import Log
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
+from tests.support.abandon import abandon
 from tests.support.batches import batch, marker, transactional
 
 T = 1_700_000_000_000
@@ -139,7 +140,7 @@ def test_an_interrupt_at_any_line_of_a_marker(tmp_path: Path, fast: RealFiles) -
         now = state(log)
         assert now in (before, after), step
         outcomes.add(str(now))
-        log._abandon()
+        abandon(log)
         with open_log(place, files=fast, clean_shutdown=False) as again:
             assert state(again) == now, step
             if now == before:

@@ -249,13 +249,13 @@ def test_a_batch_is_a_duplicate_even_if_a_waiter_was_interrupted(
         raise KeyboardInterrupt
 
     waiter = os.eventfd(0)
-    log._bell.listen(waiter)
+    log._core.bell.listen(waiter)
     monkeypatch.setattr(Bell, "ring", interrupt)
     end = log.log_end_offset
     with pytest.raises(KeyboardInterrupt):
         log.append_batches(produced(5, 0, 1))
     monkeypatch.undo()
-    log._bell.leave(waiter)
+    log._core.bell.leave(waiter)
     os.close(waiter)
     assert log.log_end_offset == end + 1
     assert log.append_batches(produced(5, 0, 1)).is_duplicate

@@ -33,12 +33,12 @@ def test_appends_that_fill_the_executor_do_not_wait_for_its_workers(tmp_path: Pa
             jobs.append(loop.run_in_executor(None, put(log, b"thread")))
             begun.wait()
             jobs.append(asyncio.create_task(log.append_async([(None, b"task")])))
-            while len(log._commits) == 0:
+            while len(log._core.commits) == 0:
                 await asyncio.sleep(0.001)
             free.set()
             _, waiting = await asyncio.wait(jobs, timeout=PATIENCE)
             if waiting:
-                log._commits.renew()  # or the executor would never end
+                log._core.commits.renew()  # or the executor would never end
             assert not waiting
 
     with opened(tmp_path, Gated()) as log:
@@ -53,7 +53,7 @@ def test_a_thread_leads_while_a_requested_worker_has_not_started(tmp_path: Path)
             loop.set_default_executor(executor)
             busy = loop.run_in_executor(None, free.wait, PATIENCE)
             task = asyncio.create_task(log.append_async([(None, b"task")]))
-            while len(log._commits) == 0:
+            while len(log._core.commits) == 0:
                 await asyncio.sleep(0.001)
             thread = Appender(put(log, b"thread"))
             try:
@@ -84,7 +84,7 @@ def test_a_cancelled_worker_leaves_no_task_waiting(tmp_path: Path) -> None:
         busy = loop.run_in_executor(None, keep_busy)
         assert begun.wait(PATIENCE)  # or it would be cancelled, too
         task = asyncio.create_task(log.append_async([(None, b"task")]))
-        while len(log._commits) == 0:
+        while len(log._core.commits) == 0:
             await asyncio.sleep(0.001)
         executor.shutdown(wait=False, cancel_futures=True)
         try:
@@ -127,7 +127,7 @@ def test_a_stopped_loop_does_not_block_the_tasks_of_other_loops(tmp_path: Path) 
 
         async def main() -> None:
             task = asyncio.create_task(log.append_async([(None, b"runs")]))
-            while len(log._commits) < 2:
+            while len(log._core.commits) < 2:
                 await asyncio.sleep(0.001)
             files.gate.set()
             await asyncio.wait_for(task, PATIENCE)
@@ -159,7 +159,7 @@ def test_ctrl_c_while_leading_passes_the_lead_to_a_loop(tmp_path: Path) -> None:
         leads = Appender(put(log, b"leads"))
         assert files.entered.acquire(timeout=PATIENCE)
         second = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"second")]), loop)
-        until(lambda: len(log._commits) == 1)
+        until(lambda: len(log._core.commits) == 1)
         files.gate.set()
         with pytest.raises(KeyboardInterrupt):
             leads.outcome()
@@ -194,4 +194,4 @@ def test_appends_of_many_threads_and_tasks_all_complete(tmp_path: Path) -> None:
         assert [each.outcome() for each in loops] == [80, 80]
         for each in threads:
             each.outcome()
-        assert log.log_end_offset == 160 + 10 + 40 and len(log._commits) == 0
+        assert log.log_end_offset == 160 + 10 + 40 and len(log._core.commits) == 0

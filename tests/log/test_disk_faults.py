@@ -23,6 +23,8 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles, is_final, os_error
 from klog.errors import StorageOffline
+from klog.segment import Segment
+from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch
 from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import ALWAYS, FaultyIo
@@ -254,7 +256,7 @@ def test_a_failed_open_releases_its_locks_and_the_next_one_finds_everything(
     for number in range(6):
         log.append([(b"k", b"%d" % number * 400)])
     acknowledged = values(log)
-    log._abandon()
+    abandon(log)
     with open(max(path.glob("*.log")), "ab") as torn:
         torn.write(b"torn")
     cold(kernel)
@@ -357,3 +359,21 @@ def test_a_directory_that_vanishes_under_a_live_log(tmp_path: Path, left: str) -
     aside.rename(path)
     with opened(path) as again:
         assert values(again) == acknowledged
+
+
+def test_an_exception_of_a_signal_handler_is_not_an_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TimeoutError is an OSError. A handler that raises one ends the append, and the log stays online."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.set_offsets_listener(lambda offset: None)  # for the full path
+        with monkeypatch.context() as patch:
+
+            def ended(*_: object) -> None:
+                raise TimeoutError
+
+            patch.setattr(Segment, "append", ended)
+            with pytest.raises(TimeoutError):
+                log.append([(None, b"no")])
+        assert log.offline is None
+        assert log.append([(None, b"yes")]).first_offset == 0

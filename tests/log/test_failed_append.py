@@ -154,7 +154,7 @@ ACTIONS: dict[str, Callable[[klog.Log], object]] = {
 
 
 def known(log: klog.Log) -> dict[str, Any]:
-    producers = log._producers
+    producers = log._core.producers
     return {
         "end": (log.log_end_offset, producers.end_offset),
         "stable": (log.high_watermark, log.last_stable_offset),

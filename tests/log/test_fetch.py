@@ -374,7 +374,7 @@ def test_a_view_keeps_its_bytes_when_the_file_is_cut_under_it(tmp_path: Path, cu
         view, part = data.memory(), data.memory()[90_000:]
         before = bytes(view)
         segment = log.segments[0]
-        files = log._options.files
+        files = log._core.options.files
         files.truncate(segment.file, cut)
         assert bytes(view) == before and bytes(part) == before[90_000:]
         files.truncate(segment.file, cut)  # no change
@@ -415,7 +415,7 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             for _ in range(200):
-                log._options.files.truncate(file, 4000)
+                log._core.options.files.truncate(file, 4000)
                 os.pwrite(file.fileno(), before[4000:], 4000)
         finally:
             done.set()

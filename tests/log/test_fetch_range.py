@@ -186,7 +186,7 @@ def test_a_segment_that_is_compacted_before_it_is_sent(tmp_path: Path, read_only
             log.roll()
         reader = klog.Log.open(log.path, read_only=True) if read_only else log
         data = reader.fetch_range(0)
-        reader._home.handles.renew()
+        reader._core.directory.home.handles.renew()
         log.compact()
         for gone in Path(log.path).glob("*.deleted"):  # as after file.delete.delay.ms
             gone.unlink()
@@ -198,7 +198,7 @@ def test_a_segment_that_is_compacted_before_it_is_sent(tmp_path: Path, read_only
 
 def test_a_missing_file_is_named(log: klog.Log) -> None:
     data = log.fetch_range(0)
-    log._home.handles.renew()
+    log._core.directory.home.handles.renew()
     Path(log.segments[0].path).unlink()
     with pytest.raises(FileNotFoundError):
         list(data)
@@ -208,7 +208,7 @@ def test_a_slice_that_cannot_be_opened_can_be_retried(log: klog.Log) -> None:
     data = log.fetch_range(0)
     expected = b"head" + b"".join(bytes(part.memory()) for part in data) + b"tail"
     out = klog.Outgoing([b"head", data, b"tail"])
-    log._home.handles.renew()
+    log._core.directory.home.handles.renew()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pair("unix") as (ours, theirs):
         reader = Reader(theirs)

@@ -80,7 +80,7 @@ class Machine:
         """Compare both paths. Returns the offset after the slice."""
         log = self.log
         try:
-            expected = fetch(log, offset, max_bytes, isolation, min_one)
+            expected = fetch(log._core, offset, max_bytes, isolation, min_one)
         except OffsetOutOfRange as error:
             with pytest.raises(OffsetOutOfRange, match=str(error.offset)):
                 log.fetch(offset, max_bytes, isolation=isolation, min_one_message=min_one)

@@ -49,7 +49,7 @@ def test_a_flush_that_ends_after_a_deletion_records_nothing(tmp_path: Path) -> N
         logs.create_topic("t")
         log = logs.log("t", 0)
         log.append([(None, b"0")])
-        on_flush = log._on_flush
+        on_flush = log._core.directory.on_flush
 
         def late(log: klog.Log) -> None:
             other = threading.Thread(target=logs.delete_topic, args=("t",))
@@ -57,7 +57,7 @@ def test_a_flush_that_ends_after_a_deletion_records_nothing(tmp_path: Path) -> N
             other.join()
             on_flush(log)
 
-        log._on_flush = late
+        log._core.directory.on_flush = late
         log.flush()
         points = tmp_path / checkpoint.RECOVERY_POINT
         assert not points.exists() or ("t", 0) not in checkpoint.read_offsets(str(points))
@@ -70,7 +70,7 @@ def test_a_forked_child_closes_its_log_though_a_lock_was_held_at_the_fork(tmp_pa
         held, go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with log._owner._mutex:
+            with log._core.directory.owner._mutex:
                 held.set()
                 go.wait(PATIENCE)
 

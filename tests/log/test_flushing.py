@@ -157,7 +157,7 @@ def test_a_truncation_during_a_flush_bounds_the_recovery_point(log: klog.Log, fi
     """F1: what is appended in its place is not on disk."""
     flush = under_way(log, files)
     waits = threading.Event()
-    append, log._check_writable = log._check_writable, lambda: (waits.set(), append())[1]  # type: ignore[method-assign]
+    append, log._core.check_writable = log._core.check_writable, lambda: (waits.set(), append())[1]  # type: ignore[method-assign]
     cut = Call(lambda: (log.truncate_to(1), log.append([(None, b"a"), (None, b"b")])))
     assert waits.wait(PATIENCE)
     files.gate.set()

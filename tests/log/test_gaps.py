@@ -9,6 +9,7 @@ import pytest
 import klog
 from klog.errors import CorruptLog
 from klog.record import encode
+from tests.support.abandon import abandon
 from tests.support.logs import NOW
 
 ROWS = [(b"k", b"v", NOW)] * 3
@@ -20,8 +21,8 @@ def with_gap(path: Path) -> Path:
     log.append_batches(encode(ROWS), origin="replication")
     log.append_batches(encode(ROWS, base_offset=10), origin="replication")
     assert [segment.base_offset for segment in log.segments] == [0, 10]
-    owner, log._owner = log._owner, None
-    log._abandon()
+    owner, log._core.directory.owner = log._core.directory.owner, None
+    abandon(log)
     owner._unlock()
     return path / "t-0"
 
@@ -44,8 +45,8 @@ def test_a_gap_that_a_truncation_inside_a_batch_left_survives_a_crash(tmp_path: 
     log.truncate_to(5)
     log.roll()
     log.append(ROWS)
-    owner, log._owner = log._owner, None
-    log._abandon()
+    owner, log._core.directory.owner = log._core.directory.owner, None
+    abandon(log)
     owner._unlock()
     assert reopen(tmp_path / "t-0") == [0, 1, 2, 5, 6, 7]
 

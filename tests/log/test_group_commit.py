@@ -18,8 +18,10 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import KlogError, OutOfOrderSequence, StorageOffline
+from klog.log.write._append import encoded_whole
 from klog.log.write._commit import Ticket
 from klog.log.write.commit import commit_locked
+from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, produced, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.faulty_io import FaultyIo
@@ -106,7 +108,7 @@ def together(log: klog.Log, files: Gated, *calls: Callable[[], Any]) -> list[App
     started = []
     for number, call in enumerate(calls):
         started.append(Appender(call))
-        until(lambda number=number: len(log._commits) == number + 1)
+        until(lambda number=number: len(log._core.commits) == number + 1)
     files.gate.set()
     leader.outcome()
     for one in started:
@@ -124,7 +126,7 @@ def test_no_append_returns_and_no_record_is_readable_before_the_fdatasync(log: k
     first = Appender(put(log, b"a"))
     assert files.entered.acquire(timeout=PATIENCE)
     others = [Appender(put(log, b"b")), Appender(lambda: log.append_batches(batch([b"c"])))]
-    until(lambda: len(log._commits) == 2)
+    until(lambda: len(log._core.commits) == 2)
     assert log.log_end_offset == log.high_watermark == log.last_stable_offset == 1
     assert values(log) == [b"first"] and bytes(log.fetch(0, isolation="log_end").memory()).find(b"a") < 0
     assert all(each.is_alive() for each in (first, *others))
@@ -168,7 +170,7 @@ def test_appends_that_wait_share_one_write_and_one_fdatasync(tmp_path: Path) -> 
             assert [one.outcome().first_offset for one in group] == [2, 3, 4, 5, 6]
             assert files.syncs == 2 and io.calls("pwrite") - writes == 2
             assert values(log) == [b"first", b"leads", b"0", b"1", b"2", b"3", b"4"]
-            assert log._commits.largest == 5
+            assert log._core.commits.largest == 5
             assert not log.verify().problems
 
 
@@ -224,7 +226,7 @@ def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) ->
             group = []
             for number in range(3):
                 group.append(Appender(put(log, b"%d" % number)))
-                until(lambda number=number: len(log._commits) == number + 1)
+                until(lambda number=number: len(log._core.commits) == number + 1)
             io.rule("pwrite", error=errno.ENOSPC, nth=1, times=1)  # the joined one
             io.rule("pwrite", error=errno.ENOSPC, nth=3, times=1)  # the second of three alone
             files.gate.set()
@@ -290,8 +292,8 @@ def test_a_failed_group_leaves_producers_and_transactions_as_they_were(
             Ticket(action=lambda: log_append(log, transactional(9, 0, 1), epochs[1])),
             Ticket(action=lambda: log_append(log, produced(7, 0, 2), epochs[2])),
         ]
-        with log._lock:
-            commit_locked(log, tickets)
+        with log._core.lock:
+            commit_locked(log._core, tickets)
         assert [type(ticket.error) for ticket in tickets] == [OSError] * 3
         assert log.producers == before and log.last_stable_offset == stable and log.leader_epochs == known
         assert log.log_end_offset == 2 and log.metrics()["MessagesInPerSec"] == 2
@@ -299,7 +301,7 @@ def test_a_failed_group_leaves_producers_and_transactions_as_they_were(
 
 
 def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
-    from klog.log._core import lead_alone
+    from klog.log.write._append import lead_alone
 
     return lead_alone(log, sent, "client", epoch)
 
@@ -330,13 +332,13 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
             mine = [record.value for record in log.read(1) if record.key == b"%d" % worker]
             assert mine == [b"%d" % number for number in range(each)]
         assert syncs < threads * each / 2  # far from 0.6 of the threads, but a loaded machine must not fail this
-        assert log._commits.appends == 1 + threads * each
+        assert log._core.commits.appends == 1 + threads * each
 
 
 def test_a_lone_append_never_waits_for_others(log: klog.Log, files: Gated) -> None:
     for number in range(5):
         log.append([(None, b"%d" % number)])
-    assert log._commits.groups == log._commits.appends == 6 and log._commits.largest == 1
+    assert log._core.commits.groups == log._core.commits.appends == 6 and log._core.commits.largest == 1
 
 
 @pytest.fixture
@@ -354,10 +356,10 @@ def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Ga
     files.close()
     leader = Appender(put(log, b"leads"))
     assert files.entered.acquire(timeout=PATIENCE)
-    Appender(lambda: (until(lambda: len(log._commits) == 1), os.kill(os.getpid(), signal.SIGINT)))
+    Appender(lambda: (until(lambda: len(log._core.commits) == 1), os.kill(os.getpid(), signal.SIGINT)))
     with pytest.raises(KeyboardInterrupt):
         log.append([(None, b"never")])
-    assert len(log._commits) == 0
+    assert len(log._core.commits) == 0
     files.gate.set()
     leader.outcome()
     log.append([(None, b"last")])
@@ -382,10 +384,10 @@ def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_pa
         assert files.entered.acquire(timeout=PATIENCE)
 
         def open_while_the_main_thread_waits() -> None:
-            until(lambda: len(log._commits) == 1)  # it waits, and so leads the next group
+            until(lambda: len(log._core.commits) == 1)  # it waits, and so leads the next group
             for number in range(3):
                 others.append(Appender(put(log, b"%d" % number)))
-                until(lambda number=number: len(log._commits) == number + 2)
+                until(lambda number=number: len(log._core.commits) == number + 2)
             files.gate.set()
 
         helper = Appender(open_while_the_main_thread_waits)
@@ -464,7 +466,7 @@ def rng_count(value: bytes) -> int:
 
 
 def ticket_of(log: klog.Log, records: list[Any]) -> Ticket:
-    group, now = log._encode_whole(records, None)
+    group, now = encoded_whole(log._core, records, None)
     return Ticket(group, now)
 
 
@@ -526,7 +528,7 @@ def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, see
             thread.join(PATIENCE)
             assert not thread.is_alive()
         assert log.log_end_offset == 1 + len(acked) or log.offline is not None
-        log._abandon()
+        abandon(log)
         files.stop_at = None
         for name, state in files.states(path, tmp_path / f"states-{turn}", seed + turn, 2):
             with klog.Log.open(state / "t-0", clock=ManualClock(NOW)) as found:

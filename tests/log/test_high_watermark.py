@@ -12,6 +12,7 @@ import klog
 from klog.errors import OffsetOutOfRange
 from klog.log.state import high_watermark_rules
 from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.write.roll import roll_locked
 from klog.record import encode
 from tests.support.batches import transactional
 from tests.support.failing_files import FailingFiles
@@ -152,7 +153,7 @@ def test_the_same_offset_on_a_newer_segment_is_an_increment(tmp_path: Path) -> N
         log.append(THREE)
         old = log.maybe_convert_to_offset_metadata(3)
         assert log.maybe_increment_high_watermark(old) == 0
-        log._roll_locked(3)
+        roll_locked(log._core, 3)
         assert log.maybe_increment_high_watermark(3) == 3
         assert log.high_watermark_metadata == OffsetMetadata(3, 3, 0)
         assert log.maybe_increment_high_watermark(3) is None
@@ -238,7 +239,7 @@ def test_reads_are_bounded_by_the_high_watermarks_offset_alone(tmp_path: Path) -
             log.append(THREE[:1])
             log.roll()
         for mark in (OffsetMetadata(4), OffsetMetadata(4, 4, 0)):
-            log._high_watermark = mark
+            log._core.watermark.set(mark)
             assert [record.offset for record in log.read(3)] == [3]
             assert log.fetch(3, isolation="high_watermark").size
             for offset in (4, 5):
@@ -272,7 +273,7 @@ def test_a_high_watermark_in_a_gap_has_no_position(tmp_path: Path) -> None:
     """In a gap at the end of the log there is no position: the offset alone is used."""
     with managed(tmp_path) as log:
         log.append(THREE)
-        log._log_end_offset = 9
+        log._core.end_at(9)
         assert log.update_high_watermark(7) == 7
         assert log.high_watermark_metadata == OffsetMetadata(7)
         assert log.maybe_increment_high_watermark(7) is None

@@ -13,6 +13,7 @@ import klog
 from klog.disk import LogFile, RealFiles
 from klog.errors import KlogError, StorageOffline
 from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, until
+from tests.support.abandon import abandon
 from tests.support.logs import values
 
 
@@ -43,9 +44,9 @@ def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> Non
         assert files.entered.acquire(timeout=PATIENCE)
 
         def append_while_the_main_thread_waits() -> None:
-            until(lambda: len(log._commits) == 1)
+            until(lambda: len(log._core.commits) == 1)
             others.append(Appender(put(log, b"other")))
-            until(lambda: len(log._commits) == 2)
+            until(lambda: len(log._core.commits) == 2)
             files.armed = 2
             files.gate.set()
 
@@ -119,7 +120,7 @@ def test_a_commit_rolls_nothing_back_in_a_closed_log(tmp_path: Path) -> None:
             super().fdatasync(file)
             if self.armed:
                 self.armed = False
-                log._abandon()
+                abandon(log)
                 raise SystemExit
 
     files = Closing()
@@ -128,6 +129,6 @@ def test_a_commit_rolls_nothing_back_in_a_closed_log(tmp_path: Path) -> None:
     files.armed = True
     with pytest.raises(SystemExit):
         log.append([(None, b"second")])
-    assert not log._segments[-1].active
+    assert not log._core.segments[-1].active
     with opened(tmp_path, RealFiles()) as log:
         assert values(log)[0] == b"first"

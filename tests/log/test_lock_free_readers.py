@@ -94,7 +94,7 @@ def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -
     files = Watched()
     with open_log(tmp_path / "t-0", files=files) as log:
         fill(log)
-        old, handles = log.segments[0], log._options.handles
+        old, handles = log.segments[0], log._core.options.handles
         files.on_unlink = lambda path: old.locate(1) if path == old.path else None
         log.delete()
         assert [handles.files.find(old), handles.indexes.find(old)] == [None, None]

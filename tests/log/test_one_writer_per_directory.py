@@ -15,8 +15,11 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, KlogError, LogClosed
-from klog.log.directory import checkpoint
+from klog.log import opening
+from klog.log.directory import checkpoint, closing
 from klog.log.log import Log
+from klog.log.state._log_core import LogCore
+from tests.support.abandon import abandon
 from tests.support.logs import values
 
 
@@ -143,7 +146,7 @@ def closed(log: Log) -> None:
 
 
 def abandoned(log: Log) -> None:
-    log._abandon()
+    abandon(log)
 
 
 def without_handlers(log: Log) -> None:
@@ -169,7 +172,7 @@ def test_a_failed_open_holds_no_directory(tmp_path: Path, monkeypatch: pytest.Mo
         with topic(tmp_path / place) as logs:
             logs.log("t").close()
             with monkeypatch.context() as patch:
-                patch.setattr(Log, place, lambda self: 1 / 0)
+                patch.setattr(opening, place, lambda log: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
                     logs.log("t")
             assert logs.log("t").log_end_offset == 1
@@ -223,7 +226,7 @@ def test_a_forked_child_opens_only_directories_that_its_parent_has_closed(tmp_pa
 
     def is_refused() -> bool:
         try:
-            Log.open(tmp_path / "t-0")._abandon()
+            abandon(Log.open(tmp_path / "t-0"))
         except AlreadyLocked:
             return True
         return False
@@ -237,7 +240,7 @@ def test_a_forked_child_opens_only_directories_that_its_parent_has_closed(tmp_pa
             os.write(has_tried, b"x")
             os.read(closed, 1)  # its end: the parent has closed
             with Log.open(tmp_path / "t-0") as mine:
-                log._abandon()  # the copy of the parent's log
+                abandon(log)  # the copy of the parent's log
                 if not is_refused():
                     os._exit(2)
                 mine.append([(None, b"second")])
@@ -261,14 +264,14 @@ def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkey
     with topic(tmp_path) as logs:
         log = logs.log("t")
         finishing, finish = threading.Event(), threading.Event()
-        real = Log._finish_locked
+        real = closing._finish_locked
 
-        def slow(self: Log) -> None:
+        def slow(log: LogCore) -> None:
             finishing.set()
             finish.wait(60)
-            real(self)
+            real(log)
 
-        monkeypatch.setattr(Log, "_finish_locked", slow)
+        monkeypatch.setattr(closing, "_finish_locked", slow)
         closer = threading.Thread(target=log.close)
         closer.start()
         finishing.wait(60)

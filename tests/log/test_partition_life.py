@@ -67,7 +67,7 @@ def test_a_flush_touches_only_the_segments_it_needs(tmp_path: Path, monkeypatch:
         for _ in range(7):
             log.append(X)
         assert bases(log) == [0, 2, 4, 6]
-        log._flush_state.lower(1)
+        log._core.flush_state.lower(1)
         synced: list[int] = []
         monkeypatch.setattr(klog.segment.Segment, "sync", lambda segment: synced.append(segment.base_offset))
         log.flush(4)
@@ -108,14 +108,14 @@ def test_renaming_moves_all_files(tmp_path: Path) -> None:
         log.append(X * 2)
         log.roll()
         log.append(X)
-        log._epochs.assign(3, 8)
-        log._epochs.flush()
+        log._core.epochs.assign(3, 8)
+        log._core.epochs.flush()
         assert (tmp_path / "t-1" / "leader-epoch-checkpoint").read_text().endswith("3 8\n")
         assert isinstance(log.clock, ManualClock)
         log.clock.advance(1000)
         assert names_in(log.path, ".deleted") == []
         assert [problem.kind for problem in log.verify().problems] == []
-        log._epochs.truncate_from_end(8)
+        log._core.epochs.truncate_from_end(8)
         log.flush()
     with klog.Log.open(tmp_path / "t-1", read_only=True) as log:
         assert values(log) == [None] * 8
@@ -196,11 +196,11 @@ def test_segments_are_deleted_before_their_directory(tmp_path: Path) -> None:
         log.roll()
         segments, maps = log.segments, [segment.index for segment in log.segments]
         with pytest.raises(ValueError, match="still has 2 segments"):
-            lifecycle.delete_empty_dir_locked(log)
-        assert lifecycle.delete_all_segments_locked(log) == list(segments)
+            lifecycle.delete_empty_dir_locked(log._core)
+        assert lifecycle.delete_all_segments_locked(log._core) == list(segments)
         assert names_in(log.path, ".log") == names_in(log.path, ".index") == []
         assert maps[1].entries_max == 0
-        lifecycle.delete_empty_dir_locked(log)
+        lifecycle.delete_empty_dir_locked(log._core)
         assert not os.path.exists(log.path)
         log.delete_handled = True  # type: ignore[attr-defined]
         log.close_handlers()
@@ -240,7 +240,7 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
         segment = log.segments[0]
         for path in segment.paths[1:]:
             Path(path).unlink(missing_ok=True)
-        segment.move_to(log._home_of_deleted())
+        segment.move_to(log._core.directory.home_of_deleted(log._core.options))
         assert segment.path.endswith(".log.deleted")
         assert names_in(log.path, ".deleted") == [f"{0:020d}.log.deleted"]
         assert segment.index.entries == 1
@@ -278,9 +278,10 @@ def test_the_reason_of_a_deletion_is_logged_once(tmp_path: Path, caplog: pytest.
     with one_log(tmp_path, segment_bytes=BATCH, file_delete_delay_ms=0) as log, caplog.at_level(logging.INFO):
         for _ in range(4):
             log.append(X)
-        gone, log._segments = log._segments[:2], log._segments[2:]
+        gone = log.segments[:2]
+        log._core.segment_list.drop_oldest(2)
         caplog.clear()
-        remove_locked(log, gone, "a whim")
+        remove_locked(log._core, gone, "a whim")
         assert [line.message for line in caplog.records if "a whim" in line.message] == [
             f"event=segments_deleted log={log.name} reason=a whim bases=0,1"
         ]
@@ -321,7 +322,7 @@ def test_an_idle_producer_expires_on_schedule(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     config = {"producer.id.expiration.ms": 200, "producer.id.expiration.check.interval.ms": 100}
     log = klog.Log.open(tmp_path / "t-0", config=config, clock=clock)
-    producers = log._producers
+    producers = log._core.producers
     producers.update_data(7, 0, 0, 0, 0, NOW, False)
     assert set(log.producers) == {7}
     clock.advance(100)
@@ -336,10 +337,10 @@ def test_a_closed_or_deleted_log_expires_no_producers(tmp_path: Path, end: str) 
     """UL58: its task is cancelled."""
     clock = ManualClock(NOW)
     log = klog.Log.open(tmp_path / "t-0", config={"producer.id.expiration.check.interval.ms": 100}, clock=clock)
-    assert log._expiry is not None
-    assert not log._expiry.cancelled
+    assert log._core.expiry is not None
+    assert not log._core.expiry.cancelled
     getattr(log, end)()
-    assert log._expiry.cancelled
+    assert log._core.expiry.cancelled
     if end == "close_handlers":
         with pytest.raises(StorageOffline):
             log.close()
@@ -363,10 +364,10 @@ def test_a_directory_marked_for_deletion_loads_with_a_segment(tmp_path: Path) ->
     """UL95: even where a deletion has already removed all of them."""
     log = open_log(tmp_path)
     log.append(X)
-    options = log._options
+    options = log._core.options
     log.rename_dir("t-0.0123456789abcdef0123456789abcdef-delete", reinitialise=False)
     path = log.path
-    lifecycle.delete_all_segments_locked(log)
+    lifecycle.delete_all_segments_locked(log._core)
     log.close_handlers()
     with pytest.raises(StorageOffline):
         log.close()

@@ -10,6 +10,7 @@ import pytest
 import klog
 import klog.inspect
 from klog.log.directory import checkpoint
+from tests.support.abandon import abandon
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_the_renamed_marker_of_a_killed_log_is_recognized_and_removed(data: Path
     """Log.open renames the clean-shutdown marker while it writes. After a kill, the next manager removes that file."""
     log = klog.Log.open(data / "t-0")
     log.append([(b"k", b"v")])
-    log._abandon()
+    abandon(log)
     aside = data / checkpoint.CLEAN_SHUTDOWN_RENAMED
     assert aside.exists() and klog.verify(data).ok
     assert {file.kind for file in klog.inspect.dump(aside)} == {"clean_shutdown"}

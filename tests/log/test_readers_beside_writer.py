@@ -14,6 +14,8 @@ import pytest
 from klog import Log
 from klog.clock import ManualClock
 from klog.disk import RealFiles
+from klog.log.state._log_core import LogCore
+from klog.log.write import append_batches
 from klog.segment import IndexPair
 from tests.support.faulty_io import FaultyIo
 from tests.support.patience import PATIENCE
@@ -155,13 +157,13 @@ def test_a_lookup_by_time_does_not_see_an_unfinished_append(tmp_path: Path, monk
     found = []
     with open_log(tmp_path) as log:
         fill(log, 3)
-        roll = log._roll_locked
+        roll = append_batches.roll_locked
 
-        def watched(base_offset: int) -> None:
+        def watched(core: LogCore, base_offset: int) -> None:
             found.append((log.segments[-1].next_offset, log.offset_for_timestamp(T + 10)))
-            roll(base_offset)
+            roll(core, base_offset)
 
-        monkeypatch.setattr(log, "_roll_locked", watched)
+        monkeypatch.setattr(append_batches, "roll_locked", watched)
         log.append([(b"k", b"v" * 900, T + 10)] * 4)
         assert max(found)[0] > 3 and {seen for _, seen in found} == {None}
         assert log.offset_for_timestamp(T + 10) == (T + 10, 3)

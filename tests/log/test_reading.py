@@ -19,8 +19,11 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.disk.read_cache import ReadCache
 from klog.errors import CorruptBatch, ReadFailed, StorageOffline
-from klog.log.view import _READS_FAILED_MAX as READ_FAILURES_MAX
+from klog.log.state._log_core import LogCore
+from klog.log.write import log_end
 from tests.support.faulty_io import FaultyIo
+
+READ_FAILURES_MAX = 3
 
 DIRECT = {"klog.io.read": "direct", "klog.io.read.cache.bytes": 1 << 22}
 
@@ -81,7 +84,7 @@ def test_the_cache_counts_the_memory_that_it_holds(tmp_path: Path) -> None:
         for _ in range(2):
             for chunk in log.chunks(0, log.log_end_offset, max_bytes=8192):
                 kept.append(len(chunk.buffer))
-        cache = log._reading.cache(log)
+        cache = log._core.reading.cache(log)
         assert cache is not None
         held = sum(value[0][0].held_bytes for value in cache._held.values())
         assert len(cache._held) > 100 and held == cache.counts().bytes <= limit
@@ -147,15 +150,15 @@ def test_a_rolled_back_append_is_not_cached(tmp_path: Path) -> None:
     """R1: a read during a failing append has its bytes in its chunk, beyond the log end."""
     with klog.Log.open(tmp_path / "t-0", config=DIRECT) as log:
         fill(log, 2)
-        advance = log._advance_end_locked
+        advance = log_end.advance_end_locked
 
-        def fail(end: int) -> None:
+        def fail(core: LogCore, end: int) -> None:
             (chunk,) = log.chunks(0, log.log_end_offset)
             assert b"gone" in bytes(chunk.buffer)
-            log._advance_end_locked = advance  # type: ignore[method-assign]
+            log_end.advance_end_locked = advance
             raise OSError(errno.ENOSPC, "no space")
 
-        log._advance_end_locked = fail  # type: ignore[method-assign]
+        log_end.advance_end_locked = fail
         log.set_offsets_listener(lambda offset: None)  # for the full path: the fast one does not fail after the write
         with pytest.raises(OSError, match="no space"):
             log.append([(b"gone", bytes(50))] * 10)
@@ -234,14 +237,14 @@ class Cached(RuleBasedStateMachine):
 
     def fail_append(self, log: klog.Log, records: list[tuple[bytes, bytes]]) -> None:
         """Written, read beyond the log end, and rolled back: other records take its place."""
-        advance = log._advance_end_locked
+        advance = log_end.advance_end_locked
 
-        def fail(end: int) -> None:
+        def fail(core: LogCore, end: int) -> None:
             list(log.chunks(log.log_start_offset, log.log_end_offset))
-            log._advance_end_locked = advance
+            log_end.advance_end_locked = advance
             raise OSError(errno.ENOSPC, "no space")
 
-        log._advance_end_locked = fail  # type: ignore[method-assign]
+        log_end.advance_end_locked = fail
         log.set_offsets_listener(lambda offset: None)  # for the full path: the fast one does not fail after the write
         with pytest.raises(OSError, match="no space"):
             log.append([(b"gone", value) for _, value in records])

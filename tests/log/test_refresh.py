@@ -246,8 +246,8 @@ def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.append([(None, b"a")])
         with reader(tmp_path) as follower:
-            log._epochs.assign(7, 1)
-            log._epochs.flush()
+            log._core.epochs.assign(7, 1)
+            log._core.epochs.flush()
             follower.refresh()
             assert follower.leader_epochs == [(0, 0), (7, 1)]
 

@@ -79,9 +79,9 @@ def test_when_all_has_expired_an_empty_segment_keeps_the_end(tmp_path: Path, cou
 def test_epochs_begin_where_the_log_does(tmp_path: Path) -> None:
     """UL62: and a deleted log has none."""
     with open_log(tmp_path, **{"retention.ms": 999}) as log:
-        log._epochs.assign(0, 0)
+        log._core.epochs.assign(0, 0)
         fill(log, 40)
-        log._epochs.assign(1, 40)
+        log._core.epochs.assign(1, 40)
         fill(log, 60)
         assert log.apply_retention() == 20
         assert log.leader_epochs == [(1, 100)]
@@ -99,7 +99,7 @@ def test_the_epoch_at_the_new_start_stays(
         for offset in range(15):
             for epoch, start in entries:
                 if start == offset:
-                    log._epochs.assign(epoch, start)
+                    log._core.epochs.assign(epoch, start)
             fill(log, 1)
         assert log.apply_retention() == 1
         assert log.leader_epochs == left

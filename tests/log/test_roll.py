@@ -402,7 +402,7 @@ def test_a_roll_with_a_failed_snapshot_does_not_move_the_recovery_point(
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(X * 2)
         with monkeypatch.context() as patch:
-            patch.setattr(log._producers, "take_snapshot", _fails)
+            patch.setattr(log._core.producers, "take_snapshot", _fails)
             with pytest.raises(OSError, match="full"):
                 log.roll()
         assert (log.recovery_point, bases(log), log.offline) == (0, [0], None)

@@ -73,7 +73,7 @@ def test_a_log_whose_close_failed_leaves_no_marker(tmp_path: Path) -> None:
         log = logs.log("t", 1)
         log.append([(None, b"1")])
         logs.log("t", 0)
-        log._go_offline("interrupted in the middle", disk=False)
+        log._core.go_offline("interrupted in the middle", disk=False)
     assert not Path(checkpoint.clean_shutdown_path(str(tmp_path))).exists()
     with klog.open(tmp_path) as logs:
         logs.load_all()

@@ -53,7 +53,7 @@ def test_an_append_that_rolls_takes_a_snapshot(tmp_path: Path) -> None:
         log.append_batches(produced(7, 0, 1))
         assert (bases(log), snapshots(log)) == ([0, 1], [1])
         assert log.truncate_to(1)
-        assert (log.segments[-1].size, log._producers.end_offset) == (0, 1)
+        assert (log.segments[-1].size, log._core.producers.end_offset) == (0, 1)
         assert (log.producers[7].last_sequence, log.producers[7].last_offset) == (0, 0)
         log.append_batches(produced(7, 0, 1))
         assert log.producers[7].last_sequence == 1
@@ -68,7 +68,7 @@ def test_a_truncation_deletes_snapshots_of_later_records(tmp_path: Path) -> None
         for offset in (2, 1, 0):
             log.truncate_to(offset)
             assert snapshots(log) == list(range(1, offset + 1))
-            assert log._producers.end_offset == offset
+            assert log._core.producers.end_offset == offset
         assert log.producers == {}
 
 
@@ -91,7 +91,7 @@ def test_without_snapshots_the_state_comes_from_the_batches(tmp_path: Path) -> N
         for path in Path(log.path).glob("*.snapshot"):
             path.unlink()
         log.truncate_to(1)
-        assert (log.producers[7].last_sequence, log._producers.end_offset) == (0, 1)
+        assert (log.producers[7].last_sequence, log._core.producers.end_offset) == (0, 1)
 
 
 def test_truncating_fully_leaves_no_snapshots(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_truncating_fully_leaves_no_snapshots(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         one_each(log, 2)
         log.truncate_fully_and_start_at(29)
-        assert (bases(log), snapshots(log), log._producers.end_offset) == ([29], [], 29)
+        assert (bases(log), snapshots(log), log._core.producers.end_offset) == ([29], [], 29)
         assert log.producers == {}
 
 
@@ -162,7 +162,7 @@ def test_an_open_transaction_is_removed_with_its_records(tmp_path: Path, how: st
             end = 2
         assert (log.log_start_offset, log.log_end_offset) == (0 if how == "cut" else 1, end)
         assert (log.last_stable_offset, log.producers) == (end, {})
-        assert log._producers.first_unstable_offset is None
+        assert log._core.producers.first_unstable_offset is None
     with opened(tmp_path) as log:
         assert log.last_stable_offset == log.log_end_offset == end
 

@@ -162,7 +162,7 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
             tail.close()  # type: ignore[attr-defined]
             del tail
             assert descriptors() == before
-    assert log._bell._fds == ()
+    assert log._core.bell._fds == ()
 
 
 def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

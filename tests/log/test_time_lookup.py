@@ -135,7 +135,7 @@ def test_lookups_return_the_epoch(tmp_path: Path) -> None:
         assert log.list_offset(NOW + 6) is None
         assert log.list_offset("earliest") == log.list_offset("earliest_local") == (-1, 0, 0)
         assert log.list_offset("latest") == (-1, 2, 1)
-        log._epochs.assign(2, 2)
+        log._core.epochs.assign(2, 2)
         latest = log.list_offset("latest")
         assert latest == (-1, 2, 2) and latest is not None and latest.leader_epoch == 2
 

@@ -22,8 +22,11 @@ from klog.errors import (
     StorageOffline,
     TransactionCoordinatorFenced,
 )
+from klog.log.read import aborted_transactions
+from klog.log.state._log_core import LogCore
 from klog.log.state.snapshots import format_snapshot
 from klog.segment import Segment
+from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.logs import bases
 
@@ -61,7 +64,7 @@ class Producer:
 
 
 def first_unstable(log: klog.Log) -> int | None:
-    found = log._producers.first_unstable_offset
+    found = log._core.producers.first_unstable_offset
     return None if found is None else found.offset
 
 
@@ -332,7 +335,7 @@ def test_a_finished_transaction_is_stable_after_a_reload(tmp_path: Path, clean: 
     if clean:
         log.close()
     else:
-        log._abandon()
+        abandon(log)
     with opened(tmp_path, clean=clean) as log:
         assert first_unstable(log) is None and log.last_stable_offset == 11
         assert log.aborted_transactions() == [(1, 0, 10, 11)]
@@ -380,7 +383,7 @@ def test_a_coordinator_epoch_that_decreases_in_the_log(tmp_path: Path) -> None:
             marker(1, 0, "commit", coordinator=4, base_offset=2, at=NOW + 2),
         ]
         log.append_batches(b"".join(sent), origin="replication")
-        log._abandon()
+        abandon(log)
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         path.unlink()
     with opened(tmp_path, clean=False) as log:
@@ -402,7 +405,7 @@ def test_producers_of_deleted_records(tmp_path: Path, start: int, left: list[int
         assert log.apply_retention() == 1
     assert sorted(log.producers) == [1, 2]
     start_offset = log.log_start_offset
-    log._abandon()
+    abandon(log)
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         path.unlink()
     with klog.Log.open(
@@ -421,7 +424,7 @@ def test_recovery_drops_the_producers_of_segments_below_the_log_start(
     for pid in (1, 2, 3):
         log.append_batches(transactional(pid, 0, 0, 2))
         log.roll()
-    log._abandon()
+    abandon(log)
     with klog.Log.open(
         tmp_path / "t-0", clock=ManualClock(NOW), clean_shutdown=False, log_start_offset=start, recovery_point=0
     ) as log:
@@ -470,7 +473,7 @@ def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | No
         marker(1, 0, "commit", base_offset=107),
     ]
     log.append_batches(b"".join(sent), origin="replication")
-    log._abandon()
+    abandon(log)
     (path / f"{100:020}.txnindex").unlink()
     if begun is not None:
         known = klog.ProducerState(0, 14, 80, 0, NOW, 0, begun)
@@ -479,7 +482,7 @@ def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | No
         path, clock=ManualClock(NOW), clean_shutdown=False, recovery_point=100, log_start_offset=70
     ) as log:
         assert log.aborted_transactions() == [(2, 102 if begun is None else begun, 106, 100)]
-        assert log._producers.end_offset == log.log_end_offset == 108
+        assert log._core.producers.end_offset == log.log_end_offset == 108
         assert first_unstable(log) is None
 
 
@@ -525,13 +528,13 @@ def test_segments_without_aborted_transactions_are_read_once(
     log.append_batches(batch(1))
     looking = klog.Log.open(tmp_path / "t-0", read_only=True) if read_only else log
     searched: list[int] = []
-    ask = looking._aborted_in
+    ask = aborted_transactions.aborted_in
 
-    def counted(segment: Segment, *args: Any) -> Any:
+    def counted(log: LogCore, segment: Segment, *args: Any) -> Any:
         searched.append(segment.base_offset)
-        return ask(segment, *args)
+        return ask(log, segment, *args)
 
-    monkeypatch.setattr(looking, "_aborted_in", counted)
+    monkeypatch.setattr(aborted_transactions, "aborted_in", counted)
     looking.fetch(0, isolation="read_committed")
     assert searched == list(range(31))
     for offset in (0, 0, 7, 30):

@@ -38,9 +38,9 @@ def test_truncating_at_or_beyond_the_end_changes_nothing(tmp_path: Path) -> None
     """UL73: except to an epoch that begins at the log end."""
     with one_log(tmp_path) as log:
         fill(log, 5)
-        log._epochs.assign(1, 3)
+        log._core.epochs.assign(1, 3)
         for offset in (5, 6, 2**62):
-            log._epochs.assign(2, 5)
+            log._core.epochs.assign(2, 5)
             assert log.leader_epochs == [(0, 0), (1, 3), (2, 5)]
             assert not log.truncate_to(offset)
             assert log.leader_epochs == [(0, 0), (1, 3)]
@@ -202,7 +202,7 @@ def test_an_empty_segment_stays_in_use_after_a_cut_and_a_restart(tmp_path: Path)
         log.append([(b"k", b"v", -1)])
         assert bases(log) == [0]
         log.truncate_to(0)
-        log._log_end_offset = 2**31
+        log._core.end_at(2**31)
         log.append([(b"k", b"v", -1)])
         assert bases(log) == [0, 2**31]
 
@@ -213,7 +213,7 @@ def test_epochs_above_the_cut_are_dropped(tmp_path: Path) -> None:
         for offset in range(17):
             for epoch, start in ((1, 10), (2, 16)):
                 if offset == start:
-                    log._epochs.assign(epoch, start)
+                    log._core.epochs.assign(epoch, start)
             log.append(X)
         for offset, expected in ((20, 3), (11, 2), (10, 1), (0, 0)):
             log.truncate_to(offset)
@@ -227,8 +227,8 @@ def test_a_truncated_epoch_does_not_return_with_new_records(tmp_path: Path) -> N
     logs.create_topic("t")
     log = logs.log("t")
     fill(log, 10)
-    log._epochs.assign(1, 10)
-    log._epochs.flush()
+    log._core.epochs.assign(1, 10)
+    log._core.epochs.flush()
     fill(log, 5)
     log.truncate_to(5)
     fill(log, 20)
@@ -263,7 +263,7 @@ def test_a_listener_gets_the_first_high_watermark(tmp_path: Path) -> None:
     notified: list[int] = []
     with one_log(tmp_path, topic="t") as log:
         log.append(X)
-        options = log._options
+        options = log._core.options
     options.offsets_listener, options.clean_shutdown = notified.append, True
     with klog.Log(log.path, options) as log:
         assert notified == [1]
@@ -282,7 +282,7 @@ def test_truncating_fully_leaves_one_empty_segment(tmp_path: Path) -> None:
             log.truncate_fully_and_start_at(offset)
             assert (bases(log), log.size, log.recovery_point) == ([offset], 0, min(offset, 8))
             assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
-            assert (log.leader_epochs, log._producers.end_offset) == ([], offset)
+            assert (log.leader_epochs, log._core.producers.end_offset) == ([], offset)
             assert names_in(log, ".snapshot") == names_in(log, ".deleted") == []
             assert names_in(log, ".log") == [f"{offset:020d}.log"]
             assert log.append(X).first_offset == offset
@@ -356,8 +356,8 @@ def standalone(path: Path, **options: Any) -> klog.Log:
 
 def forget(log: klog.Log) -> None:
     """As if the process had died."""
-    owner, log._owner = log._owner, None
-    log._abandon()
+    owner, log._core.directory.owner = log._core.directory.owner, None
+    abandon(log)
     owner._unlock()
 
 
@@ -460,7 +460,7 @@ def test_no_batch_stays_at_or_above_the_log_start(
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (left, target, left)
         assert (bases(log), log.size, log.offline, log.fetch(target).size) == ([left], 0, None, 0)
         if not clean:
-            log._abandon()
+            abandon(log)
     with klog.Log.open(tmp_path / "t-0", config=config) as log:
         assert (log.log_start_offset, log.log_end_offset, rows(log)) == (left, left, [])
         assert log.verify().problems == []
@@ -525,3 +525,19 @@ def test_a_truncation_into_a_range_removed_by_a_cleaning(tmp_path: Path, rolled:
     with klog.Log.open(tmp_path / "t-0", clean_shutdown=False) as log:
         assert log.log_end_offset == (2 if rolled else 0)
         assert log.verify().problems == []
+
+
+def test_records_that_a_truncation_leaves_have_a_leader_epoch(tmp_path: Path) -> None:
+    """A crash loses a raised log start. leader-epoch-checkpoint then begins above records that are there again."""
+    log = klog.Log.open(tmp_path / "t-0", config={})
+    log.append([(b"k", b"1"), (b"k", b"2")])
+    log.append([(b"k", b"3")])
+    assert log.delete_records(2) == 2
+    abandon(log)
+    with klog.Log.open(tmp_path / "t-0", config={}) as log:
+        assert (log.log_start_offset, log.leader_epochs) == (0, [(0, 2)])
+        assert log.truncate_to(2)
+        assert log.leader_epochs == [(0, 0)]
+        assert log.verify().ok
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert log.leader_epochs == [(0, 0)]

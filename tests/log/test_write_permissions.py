@@ -17,7 +17,8 @@ import klog
 from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
-from klog.log.directory import checkpoint
+from klog.log.directory import checkpoint, closing
+from klog.log.state._log_core import LogCore
 from tests.support.logs import tree
 from tests.support.patience import PATIENCE
 from tests.support.powerless import powerless
@@ -151,21 +152,21 @@ def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None
     log = logs.log("t")
     log.append([(b"k", b"v")])
     rolling, closing = threading.Event(), threading.Event()
-    noted = log._on_flush
+    noted = log._core.directory.on_flush
 
     def note(log: Log) -> None:
         rolling.set()
         closing.wait(PATIENCE)
         noted(log)
 
-    log._on_flush = note
+    log._core.directory.on_flush = note
     roller = threading.Thread(target=log.roll, daemon=True)
     roller.start()
     assert rolling.wait(PATIENCE)
     closer = threading.Thread(target=logs.close, daemon=True)
     closer.start()
     time.sleep(0.2)
-    log._on_flush = noted
+    log._core.directory.on_flush = noted
     closing.set()
     for thread in (closer, roller):
         thread.join(PATIENCE)
@@ -181,11 +182,11 @@ def test_an_interrupt_while_a_manager_closes_leaves_no_log_open(
     opened = [logs.log("a"), logs.log("b")]
     with monkeypatch.context() as patch:
 
-        def interrupt(self: Log) -> None:
+        def interrupt(log: LogCore) -> None:
             patch.undo()
             raise KeyboardInterrupt
 
-        patch.setattr(Log, "_finish_locked", interrupt)
+        patch.setattr(closing, "_finish_locked", interrupt)
         with pytest.raises(KeyboardInterrupt):
             logs.close()
     assert all(log.closed for log in opened)

@@ -92,7 +92,7 @@ def test_an_append_to_a_topic_runs_due_tasks(tmp_path: Path) -> None:
     clock, ran = ByHand(), []
     with klog.open(tmp_path, create=True, clock=clock) as logs:
         logs.create_topic("t")
-        logs.log("t")._options.scheduler.schedule("mine", lambda: ran.append(1), 500)
+        logs.log("t")._core.options.scheduler.schedule("mine", lambda: ran.append(1), 500)
         logs.append("t", [(b"k", b"v")])
         assert not ran
         clock.ms = 500
@@ -264,7 +264,7 @@ def test_with_a_thread_flushes_share_one_write_of_the_recovery_points(tmp_path: 
     clock, path = ManualClock(NOW), tmp_path / checkpoint.RECOVERY_POINT
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=3)
-        scheduler = logs.log("t")._options.scheduler
+        scheduler = logs.log("t")._core.options.scheduler
         scheduler._thread = threading.current_thread()  # as if this were the scheduler's thread
         for round in (1, 2):
             for number in (0, 2):

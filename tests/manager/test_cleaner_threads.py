@@ -146,7 +146,7 @@ def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
             for log in several:
                 dirty(log)
             until(lambda: logs.metrics()["DeadThreadCount"] == {"": 2})
-        assert [log._cleaning.state for log in several] == ["none", "none"]
+        assert [log._core.cleaning.state for log in several] == ["none", "none"]
         logs.alter_config({"log.cleaner.dedupe.buffer.size": 1 << 21})
         assert logs.metrics()["DeadThreadCount"] == {"": 0}
         until(lambda: all(map(is_clean, several)))
@@ -175,7 +175,7 @@ def test_a_new_rate_wakes_threads_that_wait_for_the_old_one(tmp_path: Path, monk
         with monkeypatch.context() as slow:
             slow.setattr(Throttle, "count", lambda _throttle, _size: 1e6)
             logs.start()
-            until(lambda: log._cleaning.state == "in progress")
+            until(lambda: log._core.cleaning.state == "in progress")
             assert not is_clean(log)
         logs.alter_config({"log.cleaner.io.max.bytes.per.second": 1e9})
         until(lambda: is_clean(log))
@@ -216,7 +216,7 @@ def held_log(logs: klog.LogManager) -> klog.Log:
     log = topic(logs, "t", **{"min.cleanable.dirty.ratio": 0.0})
     dirty(log)
     logs.start()
-    until(lambda: log._cleaning.state == "in progress")
+    until(lambda: log._core.cleaning.state == "in progress")
     return log
 
 
@@ -245,14 +245,14 @@ def test_calls_that_end_a_cleaning(tmp_path: Path, name: str) -> None:
             log = logs.log("t")
             dirty(log)
             logs.start()
-            until(lambda: log._cleaning.state == "in progress")
+            until(lambda: log._core.cleaning.state == "in progress")
         else:
             log = held_log(logs)
         ENDS[name](logs, log)
         if name == "reconfigure":
-            until(lambda: log._cleaning.state == "in progress")  # by a new thread
+            until(lambda: log._core.cleaning.state == "in progress")  # by a new thread
         else:
-            assert log._cleaning.state == "none"
+            assert log._core.cleaning.state == "none"
     assert checkpoints(tmp_path) == {}
     assert not [path for path in tmp_path.rglob("*.cleaned") if "-delete" not in str(path)]
 
@@ -266,9 +266,9 @@ def test_a_move_ends_a_cleaning(tmp_path: Path) -> None:
         dirty(log)
         before = values(log)
         logs.start()
-        until(lambda: log._cleaning.state == "in progress")
+        until(lambda: log._core.cleaning.state == "in progress")
         logs.move("t", 0, b)
-        assert log._cleaning.state == "none"
+        assert log._core.cleaning.state == "none"
         assert values(log) == before
 
 
@@ -410,7 +410,7 @@ def live(directory: Path, seed: int, steps: int) -> None:
         assert logs.metrics()["cleaner-recopy-percent"][""] > 0  # the background cleaned too
         for life in lives:
             life.check()
-            assert logs.log(life.name)._cleaning.pauses == 0
+            assert logs.log(life.name)._core.cleaning.pauses == 0
 
 
 def test_all_operations_concurrently(tmp_path: Path) -> None:

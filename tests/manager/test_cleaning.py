@@ -14,6 +14,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantCall
 from klog.log.directory import cleaner_offsets
+from klog.log.retain.cleaning_state import cleaning_by_hand, without_cleaning
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
     BACKOFF_MS,
@@ -178,11 +179,11 @@ def test_uncleanable_and_paused_logs_are_skipped(tmp_path: Path, monkeypatch: py
     with opened(tmp_path, clock) as logs:
         made = shares(logs, {"a": 20, "c": 30, "b": 25})
         logs.start()
-        made["c"]._cleaning.uncleanable = "for a test"
-        made["b"]._cleaning.pause()
+        made["c"]._core.cleaning.uncleanable = "for a test"
+        made["b"]._core.cleaning.pause()
         assert order(logs, clock, monkeypatch) == ["a"]
         assert order(logs, clock, monkeypatch) == []
-        made["b"]._cleaning.resume()
+        made["b"]._core.cleaning.resume()
         assert order(logs, clock, monkeypatch) == ["b"]
 
 
@@ -417,8 +418,8 @@ def test_the_cleaner_deletes_segments_of_compacted_logs(tmp_path: Path) -> None:
             made[name] = topic(logs, name, **{"cleanup.policy": policy, "retention.ms": 60_000}, **NEVER)
             dirty(made[name])
         made["compact"].maybe_increment_log_start_offset(20)
-        made["given-up"]._cleaning.uncleanable = "for a test"
-        made["taken"]._cleaning.pause()
+        made["given-up"]._core.cleaning.uncleanable = "for a test"
+        made["taken"]._core.cleaning.pause()
         logs.start()
         clock.advance(90_000)
         begins = {name: log.segments[0].base_offset for name, log in made.items()}
@@ -470,14 +471,14 @@ def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: 
 
         def meanwhile(self: klog.Log) -> int:
             logs.alter_topic("t", {"cleanup.policy": "compact"})
-            seen.append((self._cleaning.state, self._cleaning.try_begin()))
+            seen.append((self._core.cleaning.state, self._core.cleaning.try_begin()))
             return 0
 
         monkeypatch.setattr(klog.Log, "apply_retention", meanwhile)
         retention_round(logs)
         assert seen == [("paused", False)]
         logs.alter_topic("t", {"cleanup.policy": "delete"})
-        with log._cleaning_session():
+        with cleaning_by_hand(log._core):
             retention_round(logs)
         assert len(seen) == 1
         retention_round(logs)
@@ -588,7 +589,7 @@ def test_a_new_policy_ends_compact(tmp_path: Path, whole: bool) -> None:
             if not threads:
                 threads.append(threading.Thread(target=alter, daemon=True))
                 threads[0].start()
-                while log._cleaning.state != "aborted":
+                while log._core.cleaning.state != "aborted":
                     threads[0].join(0.01)
 
         with pytest.raises(PolicyViolation):
@@ -613,7 +614,7 @@ def test_compact_raises_while_the_same_thread_has_paused_cleaning(tmp_path: Path
         log = topic(logs, "t")
         dirty(log)
         segments = len(log.segments)
-        with log._no_cleaning():
+        with without_cleaning(log._core):
             with pytest.raises(ReentrantCall):
                 log.compact(roll=True)
             with pytest.raises(ReentrantCall):
@@ -664,7 +665,7 @@ def test_a_repaired_log_is_cleanable_again(tmp_path: Path, whole: bool) -> None:
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
-        log._cleaning.uncleanable = "damage"
+        log._core.cleaning.uncleanable = "damage"
         if whole:
             log.truncate_fully_and_start_at(7)
         else:

@@ -582,7 +582,7 @@ def test_a_crash_after_log_open_leaves_the_directory_unclean(tmp_path: Path) -> 
             logs.log(topic).append([(None, b"x")])
     log = klog.Log.open(tmp_path / "a-0")
     log.append([(None, b"y")])
-    log._abandon()
+    abandon(log)
     assert not (tmp_path / MARKER).exists()
 
 
@@ -613,7 +613,7 @@ def test_a_crashed_log_keeps_the_directory_unclean(tmp_path: Path) -> None:
     first = klog.Log.open(tmp_path / "a-0")
     second = klog.Log.open(tmp_path / "b-0")
     second.append([(None, b"y")])
-    second._abandon()
+    abandon(second)
     first.close()
     assert not (tmp_path / MARKER).exists()
 

@@ -135,7 +135,7 @@ def test_metrics_and_listeners_survive_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
         notified: list[int] = []
-        log._offsets_listener = notified.append
+        log._core.watermark.listen(notified.append)
         before = log.metrics()["MessagesInPerSec"]
         logs.move("t", 0, tmp_path / "b")
         log.append([(b"k", b"60")])

@@ -142,7 +142,7 @@ def out_of_reach(logs: klog.LogManager, missing: Any) -> klog.manager.positions.
     reader = logs.reader("events", "r")
     next(iter(reader))
     reader.commit()
-    logs.log("events", 0)._log_start_offset = 3
+    logs.log("events", 0)._core.start_at(3)
     return logs.reader("events", "r", missing=missing)
 
 

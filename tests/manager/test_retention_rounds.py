@@ -162,13 +162,13 @@ class Lives:
         for log in self.all:
             assert log.size == sum(segment.size for segment in log.segments)
             left[log.name] = expected = walk(log, now)
-            assert retention.is_due(log, now) is (expected != bases(log))
+            assert retention.is_due(log._core, now) is (expected != bases(log))
         retention_round(self.logs)
         for log in self.all:
             if log.config.compacts:  # the cleaner calls the same function
-                retention.apply(log)
+                retention.apply(log._core)
             assert bases(log) == left[log.name]
-            assert not retention.is_due(log, now)
+            assert not retention.is_due(log._core, now)
             assert log.size == sum(segment.size for segment in log.segments)
             assert log.log_start_offset >= log.segments[0].base_offset
 
@@ -270,7 +270,7 @@ def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.M
     """Of ten segments three at a time; their directory is synced once, as for the epochs, and one task unlinks the
     files."""
     with filled(tmp_path / "t-0", 10, Counted()) as log:
-        files = log._options.files
+        files = log._core.options.files
         assert isinstance(files, Counted)
         files.synced.clear()
         ends = []
@@ -284,7 +284,7 @@ def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.M
         assert log.apply_retention() == 10
         assert ends == [(11, 8, 10), (12, 5, 10), (13, 2, 10)]
         assert files.synced == [log.path] * 2
-        assert [task.name for _, _, task in log._options.scheduler._heap].count("delete-file") == 1
+        assert [task.name for _, _, task in log._core.options.scheduler._heap].count("delete-file") == 1
         assert len(list(Path(log.path).glob("*.log.deleted"))) == 10
         assert log.count() == 4
 
@@ -343,7 +343,7 @@ def test_large_files_are_unlinked_in_small_groups(tmp_path: Path) -> None:
         for _ in range(6):
             left.append(len(list(Path(log.path).glob("*.deleted"))))
             log.clock.sleep(1)
-            log._options.scheduler.run_due()
+            log._core.options.scheduler.run_due()
     assert left[0] == 11
     assert all(0 < before - after <= 3 for before, after in itertools.pairwise(left))
     assert left[-1] == 0

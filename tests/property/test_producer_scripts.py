@@ -19,6 +19,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
 from klog.record import Record
+from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 
 REFUSALS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced)
@@ -144,7 +145,7 @@ class Script:
         else:
             before = known(self.log)
             if what == "crash":
-                self.log._abandon()
+                abandon(self.log)
             else:
                 self.log.close()
             self.log = self.open(clean=what == "reopen")

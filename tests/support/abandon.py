@@ -4,7 +4,11 @@ released."""
 from __future__ import annotations
 
 import klog
+from klog.log.directory import closing
 
 
 def abandon(opened: klog.LogManager | klog.Log) -> None:
-    opened._abandon()
+    if isinstance(opened, klog.Log):
+        closing.abandon(opened._core)
+    else:
+        opened._abandon()

@@ -10,6 +10,7 @@ from typing import Literal
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
+from klog.log.state._log_core import LogCore
 from klog.segment import Home, Segment
 
 _log = logging.getLogger("klog.log")
@@ -71,3 +72,24 @@ def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     if home is None or home.writable != writable:
         home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
     return Segment(home, base_offset, inputs.clock.wall_ms())
+
+
+def inputs_of(log: LogCore) -> Inputs:
+    """The inputs to load an open log again, or a part of it."""
+    options = log.options
+    return Inputs(
+        directory=log.directory.path,
+        config=options.config,
+        files=options.files,
+        handles=options.handles,
+        clock=options.clock,
+        policy=options.recovery,
+        clean_shutdown=options.clean_shutdown,
+        recovery_point=options.recovery_point,
+        log_start_offset=options.log_start_offset,
+        producer_expiration_ms=options.producer_expiration_ms,
+        check_gaps=options.config_known and not options.config.compacts,
+        cleaned_to=options.cleaned_to,
+        segments_left=options.segments_left,
+        home=log.directory.home,
+    )

@@ -3,9 +3,8 @@ from typing import Any, TypeVar
 from typing_extensions import disjoint_base
 
 from klog.disk import LogFile
-from klog.log.state._log_state import LogState
+from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
-from klog.log.view import LogView
 from klog.segment import AbortedTransaction
 
 _Kind = TypeVar("_Kind", bound=FetchState)
@@ -17,7 +16,7 @@ class FetchState:
     aborted_transactions: tuple[AbortedTransaction, ...]
     _last_stable_offset: int | None
     _file: LogFile | None
-    _log: LogView | None
+    _log: LogCore | None
     def __init__(
         self,
         offset: int,
@@ -30,7 +29,7 @@ class FetchState:
         first_entry_incomplete: bool = False,
         aborted_transactions: tuple[AbortedTransaction, ...] = (),
         file: LogFile | None = None,
-        log: LogView | None = None,
+        log: LogCore | None = None,
     ) -> None: ...
     @property
     def _byte(self) -> int: ...
@@ -46,8 +45,9 @@ class FetchState:
     def position(self) -> OffsetMetadata: ...
     @position.setter
     def position(self, place: OffsetMetadata) -> None: ...
+    def keep(self, file: LogFile | None) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 def fetch_shortly(
-    kind: type[_Kind], log: LogState, offset: Any, max_bytes: Any, isolation: Any, min_one_message: Any
+    kind: type[_Kind], log: LogCore, offset: Any, max_bytes: Any, isolation: Any, min_one_message: Any
 ) -> _Kind | None: ...

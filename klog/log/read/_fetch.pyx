@@ -12,13 +12,15 @@ from libc.stdint cimport INT64_MAX, int64_t
 from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
-from klog.log.state._log_state cimport LogState
+from klog.log.state._log_core cimport LogCore
 from klog.segment._index cimport IndexPair, place_t
 from klog.segment._scan cimport header_at, locate_shortly
 from klog.segment._span cimport NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
 
 from klog.errors import CorruptData
+from klog.log.read.aborted_transactions import aborted_in_slice
+from klog.log.read.steady import check_there
 from klog.log.state.high_watermark_rules import OffsetMetadata
 
 
@@ -53,6 +55,10 @@ cdef class FetchState:
         self._file = file
         self._log = log
 
+    def keep(self, LogFile file):
+        """Keep the file of the slice open, None for an empty slice."""
+        self._file = file
+
     @property
     def position(self):
         return OffsetMetadata(self.offset, self.base_offset, self._byte)
@@ -86,10 +92,10 @@ cdef tuple what(FetchState it):
     )
 
 
-def fetch_shortly(type kind, LogState log, offset, max_bytes, isolation, min_one_message):
+def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_message):
     """Return the FetchData (kind) of Log.fetch(). None: the full path is needed, also to raise any error of the
     arguments or of the bytes. Raises OSError."""
-    if log._closed or log._forked or log._unreadable is not None or log._home is None:
+    if not log.health.takes_reads() or log.directory.home is None:
         return None
     if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool or \
             type(isolation) is not str or not 0 <= offset <= INT64_MAX or not 0 <= max_bytes <= INT64_MAX:
@@ -99,20 +105,20 @@ def fetch_shortly(type kind, LogState log, offset, max_bytes, isolation, min_one
     except CorruptData:
         return None
     except FileNotFoundError as error:
-        log._check_there(error)
+        check_there(log, error)
         return None
     except OSError as error:
-        log._read_failed(error)
+        log.read_failed(error)
         raise
 
 
-cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
+cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
     # F1: these first.
-    cdef int64_t generation = log._generation, rewritten = log._rewritten, taken_back = log._taken_back
-    cdef int64_t end = log._log_end_offset, start = log._log_start_offset, high_watermark, bound
-    cdef tuple segments = log._segments
+    cdef int64_t generation = log.segment_list.generation, rewritten = log.segment_list.rewritten, taken_back = log.segment_list.taken_back
+    cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, bound
+    cdef tuple segments = log.segment_list.segments
     cdef FetchState found
-    home, mark, stable = log._home, log._high_watermark, None
+    home, mark, stable = log.directory.home, log.watermark.mark, None
     writes = home.writable
     if mark is not None:
         high_watermark = mark.offset
@@ -120,7 +126,7 @@ cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t m
         high_watermark = end if writes else log.high_watermark
     high_watermark = min(high_watermark, end)
     if writes:
-        first = log._producers._transactions.first_unstable
+        first = log.producers._transactions.first_unstable
         stable = high_watermark if first is None else min(max(<int64_t>first.offset, start), high_watermark)
     if isolation == "log_end":
         bound = end
@@ -137,19 +143,20 @@ cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t m
     found.log_start_offset, found.log_end_offset = start, end
     found.aborted_transactions = ()
     found._log = log
-    log._fetch_positions.follow(segments, generation, rewritten, taken_back)
+    log.fetch_positions.follow(segments, generation, rewritten, taken_back)
     if not slice_shortly(found, log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:
         (<ReadSampler>home.sampler).probe(found._file, found._byte, found.size)
         if isolation == "read_committed":
-            found.aborted_transactions = log._aborted_of(segments, found)
-    if log._generation != generation or log._rewritten != rewritten or log._taken_back != taken_back:
+            found.aborted_transactions = tuple(
+                aborted_in_slice(log, segments, found.offset, found.position, found.size))
+    if log.segment_list.generation != generation or log.segment_list.rewritten != rewritten or log.segment_list.taken_back != taken_back:
         return None
     return found
 
 
-cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
+cdef bint slice_shortly(FetchState found, LogCore log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
                         bint writes) except -1:
     """Set the slice, below bound. False: the full path is needed."""
     cdef Py_ssize_t number = number_of(segments, found.offset), count = len(segments)
@@ -180,7 +187,7 @@ cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t 
     if active is not None:
         file, index = active.file, active.index
     else:
-        handles = (<object>log._home).handles
+        handles = (<object>log.directory.home).handles
         file, index = handles.files.find(segment) or segment.file, handles.indexes.find(segment) or segment.index
     if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
         limit, next_offset = position_of(file, index, segment, bound), bound
@@ -189,7 +196,7 @@ cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t 
     if index.find_newest(offset, &place) and place.base_offset <= offset:
         position, first, second = place.position, place.size, place.last_offset + 1
     elif writes:
-        position = log._fetch_positions.find(offset, segment.base_offset, &certain)
+        position = log.fetch_positions.find(offset, segment.base_offset, &certain)
     if position < 0:
         if not locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) or not trusted(&b, offset):
             return False
@@ -224,7 +231,7 @@ cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t 
     if found.size:
         found._file = file
         if next_offset >= 0 and writes:
-            log._fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
+            log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
     return True
 
 

@@ -9,8 +9,13 @@ UnifiedLog.collectAbortedTransactions, which reads the index of each segment.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
+from klog.log.load.inputs import inputs_of
+from klog.log.load.loader import has_producers, rebuild_txn_index
+from klog.log.state._log_core import LogCore
+from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import AbortedTransaction, Segment, collect_aborted
 
@@ -61,3 +66,54 @@ class AbortedFinder:
                 break
             number += 1
         return found
+
+
+def finder_of_producers(log: LogCore) -> Callable[[], bool]:
+    """A function: do producers write here? Scans the directory at its first call."""
+    return functools.cache(lambda: has_producers(log.path))
+
+
+def aborted_in_range(
+    log: LogCore, segments: Sequence[Segment], low: int, high: int, producers: Callable[[], bool]
+) -> list[AbortedTransaction]:
+    """The aborted transactions with records or marker in [low, high), in the order of their markers.
+
+    segments: those from which the data is read. A cleaner may have replaced them meanwhile by segments without the
+    transactions that it has removed.
+    """
+    finder: AbortedFinder = log.aborted_finder
+    return finder.find(segments, low, high, lambda segment: aborted_in(log, segment, producers))
+
+
+def aborted_in(log: LogCore, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
+    """The aborted transactions of a segment. In a log with producers the index is checked once against the markers: a
+    missing or invalid index must not make aborted records visible."""
+    index = segment.txn_index
+    if index.settled:
+        return index.entries
+    with log.lock:
+        log.lock.check(log, "a first look at aborted transactions")
+        index = segment.txn_index  # a new object if the directory was renamed meanwhile
+        if not index.checked and producers():
+            rebuild_txn_index(inputs_of(log), log.segments, segment)
+        entries = index.entries
+        try:
+            segment.check_place()
+        except FileNotFoundError:
+            segment.forget_paths()
+            raise
+        index.checked = True
+        return entries
+
+
+def aborted_in_slice(
+    log: LogCore, segments: Sequence[Segment], offset: int, position: OffsetMetadata, size: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions that may have records in a slice of `size` bytes at a position, from an offset on. The
+    offset index gives its upper bound. Kafka: LocalLog.addAbortedTransactions.
+    """
+    number = number_of(segments, position.segment_base_offset)
+    upper = segments[number].index.upper_bound(position.position + size)
+    if upper is None:
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
+    return aborted_in_range(log, segments, offset, upper, finder_of_producers(log))

@@ -14,23 +14,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
 
-from klog.arguments import LONG_MAX, chosen, whole
+from klog.arguments import LONG_MAX, whole
 from klog.disk import YIELD_BYTES, HasFileno, check_target, send_slice, send_yielding, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.read._fetch import FetchState
+from klog.log.read.aborted_transactions import aborted_in_slice
+from klog.log.read.isolation import Isolation, last_stable_offset, unknown_isolation
+from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
-from klog.segment import AbortedTransaction, Segment, span
-
-if TYPE_CHECKING:
-    from klog.log.view import LogView
+from klog.segment import Segment, span
 
 _HAD_BEEN_SENT = " bytes had been sent"
-
-Isolation = Literal["log_end", "high_watermark", "read_committed"]
-ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 
 class FetchData(FetchState):
@@ -51,7 +47,7 @@ class FetchData(FetchState):
         may need a replay of all batches: other isolation levels do not wait for it."""
         if self._last_stable_offset is None:
             assert self._log is not None
-            self._last_stable_offset = min(self._log.last_stable_offset, self.high_watermark)
+            self._last_stable_offset = min(last_stable_offset(self._log), self.high_watermark)
         return self._last_stable_offset
 
     def memory(self) -> memoryview:
@@ -61,7 +57,7 @@ class FetchData(FetchState):
         cannot read raises a signal (SIGBUS), not an error. Log.close(), or a fork, copies the pages of the views that
         exist then. For a read-only log the bytes are copied at once.
         """
-        file, home = self._file, None if self._log is None else self._log._home
+        file, home = self._file, None if self._log is None else self._log.directory.home
         if file is not None and home is not None and home.mappable:
             view = view_of(file, self._byte, self.size)
             if view is not None and home.mappable:  # check again: close() clears `mappable`, then releases the maps
@@ -79,7 +75,7 @@ class FetchData(FetchState):
             self._failed(error)
             raise
         if self._log is not None:
-            self._log._reads_failed = 0
+            self._log.health.read_worked()
         if len(data) < size:
             raise CorruptBatch(
                 f"{len(data)} of {size} bytes are left: the log was truncated after the fetch",
@@ -139,7 +135,7 @@ class FetchData(FetchState):
             check_target(target)
             return 0
         try:
-            sent = send_slice(target, file, self._byte + start, size, None if log is None else log._sends)
+            sent = send_slice(target, file, self._byte + start, size, None if log is None else log.sends)
         except EOFError as error:
             cut = CorruptBatch(
                 f"the file ends inside the slice of {self.size} bytes: the log was truncated after the fetch",
@@ -154,7 +150,7 @@ class FetchData(FetchState):
                 self._failed(error)
             raise
         if sent and log is not None:
-            log._reads_failed = 0
+            log.health.read_worked()
         return sent
 
     def _check_part(self, start: int, size: int) -> None:
@@ -165,7 +161,7 @@ class FetchData(FetchState):
     def _failed(self, error: OSError) -> None:
         """F20: the disk failed to read. Several failures in a row take the log offline."""
         if self._log is not None:
-            self._log._read_failed(error)
+            self._log.read_failed(error)
 
 
 def note_sent(error: BaseException, sent: int) -> None:
@@ -180,37 +176,29 @@ def note_sent(error: BaseException, sent: int) -> None:
             error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
 
 
-def unknown_isolation(given: object) -> TypeError | ValueError:
-    """The exception for an invalid isolation."""
-    try:
-        chosen("isolation", given, ISOLATIONS)
-    except (TypeError, ValueError) as error:
-        return error
-    raise AssertionError(given)
-
-
-def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
     """Fetch batches from an offset on, at most max_bytes; with min_one at least one whole batch."""
     if not 0 <= max_bytes <= LONG_MAX:
         raise ValueError(f"max_bytes={max_bytes}: must be from 0 to 2^63-1")
     # F1. The log end is read first: later appends are beyond it.
     start, end = log.log_start_offset, log.log_end_offset
     high_watermark = min(log.high_watermark, end)
-    stable = min(log.last_stable_offset, high_watermark) if isolation == "read_committed" or not log.read_only else None
+    stable = (
+        min(last_stable_offset(log), high_watermark) if isolation == "read_committed" or not log.read_only else None
+    )
     bounds = {"log_end": end, "high_watermark": high_watermark, "read_committed": stable}
     bound = bounds.get(isolation) if isinstance(isolation, str) else None
     if bound is None:
         raise unknown_isolation(isolation)
     if not start <= offset <= end:
         raise OffsetOutOfRange(offset, start, end, log.name)
-    found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
-    segments = log._segments
+    found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset), log=log)
+    segments = log.segments
     read_up_to(found, segments, place_of(segments, bound, end), max_bytes, min_one)
-    found._log = log
-    if found._file is not None and log._home is not None:
-        log._home.sampler.probe(found._file, found.position.position, found.size)
+    if found._file is not None and log.directory.home is not None:
+        log.directory.home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
-        found.aborted_transactions = aborted_of(log, segments, found)
+        found.aborted_transactions = tuple(aborted_in_slice(log, segments, found.offset, found.position, found.size))
     return found
 
 
@@ -243,7 +231,7 @@ def read_up_to(
             if found.size == 0 and first:
                 found.first_entry_incomplete = not min_one
                 found.size = first if min_one else 0
-            found._file = file if found.size else None
+            found.keep(file if found.size else None)
         return
     found.position = place_of(segments, offset, found.log_end_offset)
 
@@ -259,15 +247,3 @@ def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetada
         if segment is segments[-1] and offset <= end:
             return OffsetMetadata(offset, segment.base_offset, size)
     return OffsetMetadata(offset)
-
-
-def aborted_of(log: LogView, segments: Sequence[Segment], found: FetchState) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions that may have records in the slice. The offset index gives its upper bound.
-
-    Kafka: LocalLog.addAbortedTransactions.
-    """
-    number = number_of(segments, found.position.segment_base_offset)
-    upper = segments[number].index.upper_bound(found.position.position + found.size)
-    if upper is None:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else found.log_end_offset
-    return tuple(log._aborted(segments, found.offset, upper, log._has_producers()))

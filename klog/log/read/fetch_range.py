@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 
 from klog.arguments import whole
 from klog.errors import CorruptBatch
-from klog.log.read import refresh
-from klog.log.read.fetch import FetchData, Isolation, place_of
+from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.fetch import FetchData, place_of
+from klog.log.read.isolation import Isolation, bound, last_stable_offset
+from klog.log.read.send import Outgoing, Slices, check_waits
+from klog.log.read.steady import check_there, overtaken
+from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from klog.disk import HasFileno
-    from klog.log.view import LogView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class _Piece:
     size: int
 
 
-class FetchRange:
+class FetchRange(Slices):
     """Raw batches of [start, stop): `size` bytes in any number of segments.
 
     Iterating gives a FetchData per segment; send_to() sends all. Any thread; each iteration starts at the beginning.
@@ -47,7 +50,7 @@ class FetchRange:
 
     def __init__(
         self,
-        log: LogView,
+        log: LogCore,
         segments: Sequence[Segment],
         start: int,
         stop: int,
@@ -81,15 +84,11 @@ class FetchRange:
 
         ValueError for a non-blocking target: use an Outgoing, which remembers how far it came.
         """
-        from klog.log.read.send import Outgoing, check_waits
-
         check_waits(target)
         return Outgoing([self]).send_to(target)
 
     async def send_to_async(self, target: HasFileno) -> int:
         """Send all of it to a non-blocking target. Returns the number of bytes."""
-        from klog.log.read.send import Outgoing
-
         return await Outgoing([self]).send_to_async(target)
 
     def _slice(self, piece: _Piece) -> FetchData:
@@ -98,20 +97,22 @@ class FetchRange:
         try:
             file = segment.file
             if self._isolation == "read_committed":
-                aborted = tuple(log._aborted(self._segments, piece.offset, piece.stop, log._has_producers()))
+                aborted = tuple(
+                    aborted_in_range(log, self._segments, piece.offset, piece.stop, finder_of_producers(log))
+                )
         except FileNotFoundError as error:
-            log._check_there(error)
+            check_there(log, error)
             log.check_held(piece.offset)
-            refresh.overtaken(log, log._moment())
+            overtaken(log, log.moment)
             self._check_same(piece)
-            if any(known is segment for known in log._segments):
+            if any(known is segment for known in log.segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
         self._check_same(piece)  # after opening the file: a truncation is counted before it removes the first byte
         return FetchData(
             piece.offset,
             log.high_watermark,
-            None if log.read_only else log.last_stable_offset,
+            None if log.read_only else last_stable_offset(log),
             log.log_start_offset,
             log.log_end_offset,
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
@@ -124,10 +125,10 @@ class FetchRange:
     def _check_same(self, piece: _Piece) -> None:
         """R3. A read-only log looks for truncations by the writer. Compaction it notices at the next open (S4)."""
         log = self._log
-        if log.read_only and not log.closed:
-            with log._lock:
-                refresh.refresh_locked(log)
-        if log._rewritten != self._rewritten:
+        if log.follower is not None and not log.closed:
+            with log.lock:
+                log.follower.refresh_locked(log)
+        if log.rewritten != self._rewritten:
             log.check_held(piece.offset)
             raise self._overtaken(piece, "truncated or rewritten")
 
@@ -140,14 +141,14 @@ class FetchRange:
         )
 
 
-def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation) -> FetchRange:
+def fetch_range(log: LogCore, start: int, stop: int | None, isolation: Isolation) -> FetchRange:
     """Make the range of [start, stop). stop None: up to the isolation's bound."""
-    rewritten = log._rewritten
+    rewritten = log.rewritten
     log.check_held(start)
     end = log.log_end_offset
-    bound = min(log.bound(isolation), end)
-    stop = bound if stop is None else min(stop, bound)
-    segments, pieces = log._segments, []
+    limit = min(bound(log, isolation), end)
+    stop = limit if stop is None else min(stop, limit)
+    segments, pieces = log.segments, []
     last = place_of(segments, stop, end)
     for segment in segments[number_of(segments, start) :] if start < stop else ():
         if segment.base_offset >= stop or last.is_message_only:
@@ -161,9 +162,9 @@ def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation
         size = segment.size
         if segment.base_offset == last.segment_base_offset:
             size = last.position
-            if stop < bound:
+            if stop < limit:
                 header = segment.locate(stop)
-                if header is not None and header.base_offset < stop and header.last_offset < bound:  # R1
+                if header is not None and header.base_offset < stop and header.last_offset < limit:  # R1
                     size = header.position + header.size
         if size > first:
             offset, beyond = max(start, segment.base_offset), min(stop, segment.next_offset)

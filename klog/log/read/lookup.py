@@ -13,18 +13,17 @@ import bisect
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from klog.arguments import LONG_MAX
+from klog.arguments import LONG_MAX, LONG_MIN, whole
 from klog.errors import CorruptBatch
-from klog.log.read.fetch import Isolation
-from klog.log.read.positions import Position, resolve, whole_number
+from klog.log.read.isolation import Isolation, bound
+from klog.log.read.positions import Position, checked_position, timestamp_ms, whole_number
+from klog.log.read.steady import steadily
+from klog.log.state._log_core import LogCore
 from klog.log.state.segments import number_of
 from klog.record import iter_records
 from klog.segment import FoundByTime, Segment, count_records
-
-if TYPE_CHECKING:
-    from klog.log.view import LogView
 
 NONE = -1
 _NUMBERS = {
@@ -52,34 +51,6 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class NewestBefore:
-    """Finds the first segment of a log that reaches a time, by a binary search. Any thread.
-
-    Remembers, for one tuple of segments, the newest timestamp of each closed segment and those before it, as far as
-    lookups have needed them.
-    """
-
-    def __init__(self) -> None:
-        self._known: tuple[Sequence[Segment], int, list[int]] = ((), 0, [])
-
-    def reaching(self, segments: Sequence[Segment], first: int, ms: int) -> int:
-        """Number of the first closed segment from `first` on with a timestamp of at least ms, else that of the newest.
-
-        If the log start has moved since, it may be too low.
-        """
-        of, origin, newest = self._known
-        if of is not segments or first < origin:
-            origin, newest = first, []
-        if not newest or newest[-1] < ms:
-            newest = newest.copy()  # other threads may be reading the old list
-            for segment in segments[origin + len(newest) : -1]:
-                newest.append(max(segment.max_timestamp if segment.size else NONE, newest[-1] if newest else NONE))
-                if newest[-1] >= ms:
-                    break
-            self._known = segments, origin, newest
-        return max(first, origin + bisect.bisect_left(newest, ms))
-
-
 class Readable(NamedTuple):
     """What can be read of a log at one moment: offsets [start, end) in these segments, visible below `bound`."""
 
@@ -89,28 +60,28 @@ class Readable(NamedTuple):
     bound: int
 
 
-def _readable(log: LogView, isolation: Isolation = "log_end") -> Readable:
+def _readable(log: LogCore, isolation: Isolation = "log_end") -> Readable:
     while True:
         start, end = log.log_start_offset, log.log_end_offset
-        found = Readable(log._segments, start, end, log.bound(isolation))
+        found = Readable(log.segments, start, end, bound(log, isolation))
         if (start, end) == (log.log_start_offset, log.log_end_offset):
             return found
 
 
-def _with_epochs(log: LogView, offset: Callable[[], int]) -> tuple[int, list[tuple[int, int]]]:
+def _with_epochs(log: LogCore, offset: Callable[[], int]) -> tuple[int, list[tuple[int, int]]]:
     """An offset, and the leader epochs of the same moment."""
     while True:
-        epochs, found = log.leader_epochs, offset()
-        if epochs == log.leader_epochs:
+        epochs, found = log.epochs.entries, offset()
+        if epochs == log.epochs.entries:
             return found, epochs
 
 
-def _first_reaching(log: LogView, readable: Readable, ms: int) -> FoundByTime | None:
+def _first_reaching(log: LogCore, readable: Readable, ms: int) -> FoundByTime | None:
     """The first record with a timestamp of at least ms."""
     segments, start, end, _ = readable
     first = number_of(segments, start)
     if ms > 0:
-        first = log._newest.reaching(segments, first, ms)
+        first = log.newest_before.reaching(segments, first, ms)
     for segment in segments[first:]:
         if segment.size:
             if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
@@ -121,13 +92,36 @@ def _first_reaching(log: LogView, readable: Readable, ms: int) -> FoundByTime | 
     return None
 
 
-def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
+def offset_for_timestamp(log: LogCore, ms: int) -> TimestampOffset | None:
     """The first record with a timestamp of at least ms, None if there is none."""
     found = _first_reaching(log, _readable(log), ms)
     return None if found is None else TimestampOffset(found.timestamp, found.offset)
 
 
-def count(log: LogView, start: Position | None, stop: Position | None) -> int:
+def resolve(log: LogCore, value: Position | None, default: int, now_ms: int, name: str = "start") -> int:
+    """The offset of a position in a log. A time after the last record gives the log end."""
+    if value is None:
+        return default
+    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
+        return value
+    value = checked_position(name, value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word == "earliest":
+            return log.log_start_offset
+        if word == "latest":
+            return log.log_end_offset
+        if word.isascii() and word.isdigit():
+            return whole(name, int(word))
+    end = log.log_end_offset  # read first: a record appended meanwhile comes after it
+    at = timestamp_ms(value, now_ms, name)
+    found = steadily(log, lambda: offset_for_timestamp(log, at))
+    return end if found is None else found.offset
+
+
+def count(log: LogCore, start: Position | None, stop: Position | None) -> int:
     """The number of records in [start, stop)."""
     now = log.clock.wall_ms()
     low, high = resolve(log, start, 0, now), resolve(log, stop, LONG_MAX, now, "stop")
@@ -156,7 +150,7 @@ def count(log: LogView, start: Position | None, stop: Position | None) -> int:
     return total
 
 
-def list_offset(log: LogView, target: str | int, isolation: Isolation) -> ListedOffset | None:
+def list_offset(log: LogCore, target: str | int, isolation: Isolation) -> ListedOffset | None:
     """The offset of a time in ms, of a name, or of a number of ListOffsetsRequest. None if no record is found."""
     word = target
     if not isinstance(target, str):
@@ -165,8 +159,8 @@ def list_offset(log: LogView, target: str | int, isolation: Isolation) -> Listed
             return _at_time(log, number, isolation)
         word = _NUMBERS.get(number, number)
     if word == "latest":
-        bound, epochs = _with_epochs(log, lambda: log.bound(isolation))
-        return ListedOffset(NONE, bound, epochs[-1][0] if epochs else NONE)
+        end, epochs = _with_epochs(log, lambda: bound(log, isolation))
+        return ListedOffset(NONE, end, epochs[-1][0] if epochs else NONE)
     if word in ("earliest", "earliest_local"):
         start, epochs = _with_epochs(log, lambda: log.log_start_offset)
         number = bisect.bisect_right(epochs, start, key=lambda entry: entry[1])
@@ -178,7 +172,7 @@ def list_offset(log: LogView, target: str | int, isolation: Isolation) -> Listed
     raise ValueError(f"target={target!r}: a time in ms, or one of {', '.join(map(repr, _NUMBERS.values()))}")
 
 
-def offsets_before(log: LogView, ms: int, count: int) -> list[int]:
+def offsets_before(log: LogCore, ms: int, count: int) -> list[int]:
     """Up to `count` base offsets of segments last modified at or before ms, newest first. -1: latest, -2: earliest."""
     found: list[tuple[int, int]] = []
     for segment in log.segments:
@@ -202,12 +196,12 @@ def _listed(found: FoundByTime | None, readable: Readable) -> ListedOffset | Non
     return ListedOffset(*found)
 
 
-def _at_time(log: LogView, ms: int, isolation: Isolation) -> ListedOffset | None:
+def _at_time(log: LogCore, ms: int, isolation: Isolation) -> ListedOffset | None:
     readable = _readable(log, isolation)
     return _listed(_first_reaching(log, readable, ms), readable)
 
 
-def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
+def _youngest(log: LogCore, isolation: Isolation) -> ListedOffset | None:
     """The first record with the greatest timestamp of all."""
     readable = _readable(log, isolation)
     segments, start, end, _ = readable

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.arguments import LONG_MAX, LONG_MIN, whole, wrong_type
-
-if TYPE_CHECKING:
-    from klog.log.view import LogView
 
 Position = int | str | datetime.datetime
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -46,28 +43,6 @@ def checked_position(name: str, value: Any, hint: str = "") -> Position:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise wrong_type(name, value, "an offset, text or datetime", hint)
     return whole(name, value)
-
-
-def resolve(log: LogView, value: Position | None, default: int, now_ms: int, name: str = "start") -> int:
-    """The offset of a position in a log. A time after the last record gives the log end."""
-    if value is None:
-        return default
-    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
-        return value
-    value = checked_position(name, value)
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word == "earliest":
-            return log.log_start_offset
-        if word == "latest":
-            return log.log_end_offset
-        if word.isascii() and word.isdigit():
-            return whole(name, int(word))
-    end = log.log_end_offset  # read first: a record appended meanwhile comes after it
-    found = log.offset_for_timestamp(timestamp_ms(value, now_ms, name))
-    return end if found is None else found.offset
 
 
 def whole_number(name: str, value: int) -> int:

@@ -12,16 +12,14 @@ R4  a scan caches nothing and drops its pages from the page cache after use: it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from klog.disk import AlignedBuffer
 from klog.disk.drop_behind import DropBehind
 from klog.disk.read_ahead import ReadAhead
 from klog.disk.read_cache import CacheCounts, ReadCache
+from klog.log.state._log_core import LogCore
 from klog.segment import Segment
-
-if TYPE_CHECKING:
-    from klog.log.view import LogView
 
 _NO_COUNTS = CacheCounts(0, 0, 0, 0, 0, 0)
 
@@ -52,18 +50,18 @@ class Reading:
         self._limits = (0, 0)  # bytes and ms of the cache
         self._of: tuple[int, object] = (0, ())  # the generation and segments of the cached values
 
-    def drop_behind(self, log: LogView, segment: Segment) -> DropBehind | None:
+    def drop_behind(self, log: LogCore, segment: Segment) -> DropBehind | None:
         """A DropBehind for a scan, made before it searches its position in a segment: the search brings pages in."""
         io = log.config.io
         if not io.scan_drop_behind or io.read == "direct":
             return None
         return DropBehind(segment.file, 0, segment.size)
 
-    def way(self, log: LogView, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> Way:
+    def way(self, log: LogCore, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> Way:
         """The Way of one reader through a segment. drop_behind: the result of drop_behind() for it."""
         return Way(log, segment, None if scan else self.cache(log), drop_behind)
 
-    def cache(self, log: LogView) -> ReadCache | None:
+    def cache(self, log: LogCore) -> ReadCache | None:
         """The read cache, without data of removed segments; None if the policy has no cache."""
         io = log.config.io
         limits = io.read_cache_bytes, io.read_cache_ms
@@ -71,14 +69,14 @@ class Reading:
             self._cache = ReadCache(*limits, log.clock) if limits[0] else None
             self._limits = limits
         cache = self._cache
-        if cache is not None and self._of != (of := (log._generation, log._segments)):
+        if cache is not None and self._of != (of := (log.generation, log.segments)):
             if of[0] != self._of[0]:
                 cache.clear()
-            cache.retain(set(log._segments))
+            cache.retain(set(log.segments))
             self._of = of
         return cache
 
-    def counts(self, log: LogView) -> CacheCounts:
+    def counts(self, log: LogCore) -> CacheCounts:
         """The counters of the cache."""
         cache = self.cache(log)
         return _NO_COUNTS if cache is None else cache.counts()
@@ -87,11 +85,11 @@ class Reading:
 class Way:
     """One reader in one segment: reads chunks in order. A context manager; one thread."""
 
-    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
+    def __init__(self, log: LogCore, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
         io = log.config.io
         self._log = log
         self._segment = segment
-        self._generation = log._generation
+        self._generation = log.generation
         self._cache = cache
         self._read: Callable[[int, int], AlignedBuffer] | None = None
         self._ahead: ReadAhead | None = None
@@ -127,7 +125,7 @@ class Way:
         if found is None or 2 * len(found[0]) < min(max_bytes, self._segment.size - position):
             # Not cached, or a short chunk: it was the end of the segment, which has grown since.
             found = self._segment.read_chunk(position, max_bytes, self._read)
-            if found[1] <= self._log.log_end_offset and self._log._generation == self._generation:
+            if found[1] <= self._log.log_end_offset and self._log.generation == self._generation:
                 kept = found[0].to_keep()
                 self._cache.keep(self._segment, key, (kept, found[1]), kept.held_bytes)
         return found

@@ -5,75 +5,22 @@ A reader copies chunks of about 1 MiB of whole batches into its own memory. So a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
-from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
-from klog.log.read.fetch import Isolation
-from klog.log.read.read_policy import Payloads
+from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, Pair, chunks
+from klog.log.read.isolation import Isolation
+from klog.log.read.steady import note_next_offset
+from klog.log.state._log_core import LogCore
 from klog.record import Record, RecordBatch
-from klog.segment import AbortedTransaction
 
 if TYPE_CHECKING:
     import pyarrow
-
-    from klog.log.view import LogView
-
-CHUNK_BYTES = 1 << 20
-Pair = tuple[bytes | None, bytes | None]
-OnDamage = Callable[[CorruptBatch, int], object] | None
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedChunk:
-    """Whole batches as stored, and the requested part of them: records with start <= offset < stop.
-
-    path, file_position: where the bytes are stored. aborted: transactions whose records do not count.
-    """
-
-    buffer: AlignedBuffer
-    path: str
-    file_position: int
-    start: int
-    stop: int
-    aborted: tuple[tuple[int, int, int], ...] = ()
-    payloads: Payloads | None = None  # cache of decompressed records
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """The requested part, as the functions of klog.record take it."""
-        return {
-            "start": self.start,
-            "stop": self.stop,
-            "aborted": self.aborted,
-            "path": self.path,
-            "file_position": self.file_position,
-            "payloads": self.payloads,
-        }
-
-    def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
-        """The requested part as lazy records."""
-        return record_package.iter_records(
-            self.buffer,
-            include_control=include_control,
-            on_damage=on_damage,
-            lazy=True,
-            **self.request,
-        )
-
-    def pairs(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Pair]:
-        """The same records as (key, value)."""
-        return record_package.pairs(
-            self.buffer,
-            include_control=include_control,
-            on_damage=on_damage,
-            **self.request,
-        )
 
 
 class LogReader:
@@ -85,7 +32,7 @@ class LogReader:
 
     def __init__(
         self,
-        parts: Sequence[tuple[LogView, int, int]],
+        parts: Sequence[tuple[LogCore, int, int]],
         isolation: Isolation,
         include_control: bool,
         scan: bool = False,
@@ -102,7 +49,7 @@ class LogReader:
     def __iter__(self) -> Iterator[Record]:
         # No Python frame for each record: chain goes from the iterator of one chunk to that of the next in C.
         return chain.from_iterable(
-            chunk.records(include_control=self._include_control, on_damage=log._note_next_offset)
+            chunk.records(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
 
@@ -112,12 +59,12 @@ class LogReader:
         Raises what iterating records raises.
         """
         return chain.from_iterable(
-            chunk.pairs(include_control=self._include_control, on_damage=log._note_next_offset)
+            chunk.pairs(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
 
     @property
-    def parts(self) -> tuple[tuple[LogView, int, int], ...]:
+    def parts(self) -> tuple[tuple[LogCore, int, int], ...]:
         """(log, start, stop) of each range, in reading order."""
         return self._parts
 
@@ -128,9 +75,9 @@ class LogReader:
         for _, chunk in self._chunks(max_bytes):
             yield chunk
 
-    def _chunks(self, max_bytes: int) -> Iterator[tuple[LogView, FetchedChunk]]:
+    def _chunks(self, max_bytes: int) -> Iterator[tuple[LogCore, FetchedChunk]]:
         for log, start, stop in self._parts:
-            for chunk in log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan):
+            for chunk in chunks(log, start, stop, self._isolation, max_bytes, self._scan):
                 yield log, chunk
 
     def batches(self) -> Iterator[RecordBatch]:
@@ -149,7 +96,7 @@ class LogReader:
                         offset = batch.next_offset
                         yield batch
             except CorruptBatch as error:
-                log._note_next_offset(error, offset)
+                note_next_offset(log, error, offset)
                 raise
 
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_package.Columns]:
@@ -170,7 +117,7 @@ class LogReader:
                 columns = self._columns_of(chunk, whole, fields, views)
             except CorruptBatch as error:
                 damage = error
-                log._note_next_offset(error, chunk.start)
+                note_next_offset(log, error, chunk.start)
                 if error.position is None or error.next_offset is None:
                     raise
                 columns = self._columns_of(chunk, whole[: error.position - chunk.file_position], fields, views)
@@ -200,8 +147,3 @@ class LogReader:
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
         return pyarrow.table(self)
-
-
-def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
-    """(producer id, first offset, last offset) of each, as klog.record takes them."""
-    return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)

@@ -10,13 +10,13 @@ One thread. Example: a Fetch response is header, slice, header, slice. Kafka: Mu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.arguments import wrong_type
 from klog.disk import YIELD_BYTES, HasFileno, Target, check_target, cork, send_bytes, send_yielding
 from klog.log.read.fetch import FetchData, note_sent
-from klog.log.read.fetch_range import FetchRange
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -24,19 +24,34 @@ if TYPE_CHECKING:
 _MORE_THAN_EVER = 1 << 62
 
 
+class Slices(ABC):
+    """Slices to be opened one after the other, when they are sent. size: their bytes in all."""
+
+    __slots__ = ()
+    size: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of slices."""
+
+    @abstractmethod
+    def slice(self, number: int) -> FetchData:
+        """Open the slice of this number."""
+
+
 class Outgoing:
     """Parts to send to a peer: `size` bytes in all, `sent` of them sent."""
 
     __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
 
-    def __init__(self, parts: Iterable[Buffer | FetchData | FetchRange]) -> None:
+    def __init__(self, parts: Iterable[Buffer | FetchData | Slices]) -> None:
         if isinstance(parts, str | bytes) or not hasattr(parts, "__iter__"):
             raise wrong_type("parts", parts, "an iterable of buffers, FetchData and FetchRange")
-        pieces = [part if isinstance(part, (FetchData, FetchRange)) else _bytes_of(part) for part in parts]
+        pieces = [part if isinstance(part, (FetchData, Slices)) else _bytes_of(part) for part in parts]
         self.size = sum(part.nbytes if isinstance(part, memoryview) else part.size for part in pieces)
         self.sent = 0
         # Corking does not pay for bytes before one slice: they are sent with MSG_MORE.
-        self._many = len(pieces) > 2 or any(isinstance(part, FetchRange) for part in pieces)
+        self._many = len(pieces) > 2 or any(isinstance(part, Slices) for part in pieces)
         self._corked = False
         self._pieces = pieces
         self._number = self._of_range = 0  # the next piece, and the next slice of it
@@ -111,7 +126,7 @@ class Outgoing:
         """The next part (O2). If it cannot be opened, the next call tries it again."""
         while True:
             piece = self._pieces[self._number]
-            if not isinstance(piece, FetchRange):
+            if not isinstance(piece, Slices):
                 self._number += 1
                 return piece
             if self._of_range < len(piece):

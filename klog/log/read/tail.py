@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from os import path
-from typing import TYPE_CHECKING
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
 from klog.errors import CorruptBatch
-from klog.log.read.fetch import Isolation
+from klog.log.read.chunks import chunks
+from klog.log.read.isolation import Isolation, bound
+from klog.log.read.refresh import refresh
+from klog.log.read.steady import note_next_offset
+from klog.log.state._log_core import LogCore
 from klog.record import Record
-
-if TYPE_CHECKING:
-    from klog.log.view import LogView
 
 _CHUNK_BYTES = 1 << 20
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
 
-def waiter_for(logs: Iterable[LogView]) -> Waiter:
+def waiter_for(logs: Iterable[LogCore]) -> Waiter:
     """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""
     bells, directories, named = [], set(), set()
     for log in logs:
@@ -32,7 +32,7 @@ def waiter_for(logs: Iterable[LogView]) -> Waiter:
             directories.add(log.path)
             named.add(path.dirname(log.path))
         else:
-            bells.append(log._bell)
+            bells.append(log.bell)
     return Waiter(bells, directories, named)
 
 
@@ -43,7 +43,7 @@ class LogTail:
     truncated below it; LogClosed once the log is closed.
     """
 
-    def __init__(self, log: LogView, start: int, timeout: float | None, isolation: Isolation) -> None:
+    def __init__(self, log: LogCore, start: int, timeout: float | None, isolation: Isolation) -> None:
         self._log = log
         self._offset = start
         self._timeout = timeout
@@ -53,9 +53,9 @@ class LogTail:
     def _ready(self) -> list[Record]:
         """The records that have arrived since the last call, at most one chunk."""
         log = self._log
-        log.refresh()
+        refresh(log)
         log.check_held(self._offset)
-        for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, _CHUNK_BYTES):
+        for chunk in chunks(log, self._offset, bound(log, self._isolation), self._isolation, _CHUNK_BYTES, False):
             records = []
             try:
                 for record in chunk.records():
@@ -63,7 +63,7 @@ class LogTail:
                 self._offset = chunk.stop
             except CorruptBatch as error:  # raised by the next call, after the records before it are returned
                 if not records:
-                    log._note_next_offset(error, self._offset)
+                    note_next_offset(log, error, self._offset)
                     raise
                 self._offset = records[-1].offset + 1
             if records:

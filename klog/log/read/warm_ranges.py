@@ -19,10 +19,10 @@ from klog.arguments import function, having, optional_whole, seconds
 from klog.disk import RealFiles
 from klog.disk.warm_up import FileRange, WarmedUp, warm_up
 from klog.errors import CorruptData
+from klog.log.state._log_core import LogCore
 from klog.segment import Segment
 
 if TYPE_CHECKING:
-    from klog.log.view import LogView
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -37,9 +37,9 @@ def check(bytes_max: object, timeout: object, progress: object, cancel: object) 
         having("cancel", cancel, ("is_set", "wait"), "a threading.Event, or None,")
 
 
-def ranges_of(log: LogView, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:
+def ranges_of(log: LogCore, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:
     """The file ranges that hold [start, stop), newest first, with at most bytes_max bytes of `.log` files."""
-    return list(_ranges(log._segments, start, stop, bytes_max))
+    return list(_ranges(log.segments, start, stop, bytes_max))
 
 
 def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int | None) -> Iterator[FileRange]:
@@ -68,7 +68,7 @@ def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int |
         yield FileRange(segment.path, first, end)
 
 
-def at_open(logs: Sequence[LogView], progress: Progress | None = None) -> None:
+def at_open(logs: Sequence[LogCore], progress: Progress | None = None) -> None:
     """Warm up the logs with klog.io.warm.up.bytes. Never raises."""
     wanted = [(log, log.config.io.warm_up_bytes) for log in logs if log.config.io.warm_up_bytes]
     if wanted:
@@ -78,7 +78,7 @@ def at_open(logs: Sequence[LogView], progress: Progress | None = None) -> None:
 
 
 def newest_of(
-    logs: Sequence[tuple[LogView, int | None]],
+    logs: Sequence[tuple[LogCore, int | None]],
     timeout: float | None,
     progress: Progress | None,
     cancel: threading.Event | None,
@@ -90,5 +90,5 @@ def newest_of(
             ranges += ranges_of(log, log.log_start_offset, log.log_end_offset, bytes_max)
         except (OSError, CorruptData) as error:
             _log.warning("event=warm_up_failed log=%s reason=%s", log.name, error)
-    files = logs[0][0]._options.files if logs else RealFiles()
+    files = logs[0][0].options.files if logs else RealFiles()
     return warm_up(files, ranges, timeout=timeout, progress=progress, cancel=cancel)

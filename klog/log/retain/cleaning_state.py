@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from klog.errors import KlogError, ReentrantCall
+from klog.log.state._log_core import LogCore
 
 State = Literal["none", "in progress", "aborted", "paused"]
 
@@ -196,3 +197,17 @@ class CleaningState:
             yield
         finally:
             self.resume()
+
+
+def without_cleaning(log: LogCore) -> contextlib.AbstractContextManager[None]:
+    """A context for removing records that a cleaning may be using: aborts the cleaning first, and lets none begin. A
+    thread that holds the log's lock, or cleans, does not wait for it (G3)."""
+    owned = log.lock._is_owned()
+    return contextlib.nullcontext() if owned or log.cleaning.mine else log.cleaning.paused()
+
+
+def cleaning_by_hand(log: LogCore) -> contextlib.AbstractContextManager[None]:
+    """A context for rewriting closed segments by hand, without any other cleaning of this log, also by its manager. The
+    caller holds no lock."""
+    log.check_writable()
+    return log.cleaning.by_hand()

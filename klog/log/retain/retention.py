@@ -24,16 +24,15 @@ import collections
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
 from klog.log.retain.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
+from klog.log.state._log_core import LogCore
+from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.log.write.flush import flush_locked, sync_directory
+from klog.log.write.roll import roll_or_undo_locked
 from klog.segment import Segment
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
 _log = logging.getLogger("klog.log")
 BATCH = 128  # segments deleted while the lock is held: about ten milliseconds of renames
@@ -99,27 +98,27 @@ def expired(retention_ms: int, now_ms: int, segment_ms: int) -> Predicate:
 # ---- retention of a log --------------------------------------------------------------------------------------------
 
 
-def is_due(log: Log, now_ms: int) -> bool:
+def is_due(log: LogCore, now_ms: int) -> bool:
     """R1: would apply() delete anything? Without `delete` in cleanup.policy only segments below the log start count.
 
     Any thread, no lock. True if a segment cannot be read, by damage or a truncation in progress: apply() then decides.
     """
-    segments = log._segments
-    if not segments or not log._options.config_known:
+    segments = log.segments
+    if not segments or not log.options.config_known:
         return False
     first = segments[0]
     if len(segments) > 1:
         following = segments[1]
         bound = following.base_offset
     elif first.size:
-        following, bound = None, log._log_end_offset
+        following, bound = None, log.log_end_offset
     else:
         return False
     if bound > log.high_watermark:
         return False
-    if following is not None and bound <= log._log_start_offset:
+    if following is not None and bound <= log.log_start_offset:
         return True
-    config = log._config
+    config = log.config
     if "delete" not in config.cleanup_policy:
         return False
     if 0 <= config.retention_bytes <= log.size - first.size:
@@ -135,28 +134,29 @@ def is_due(log: Log, now_ms: int) -> bool:
         return True
 
 
-def apply(log: Log) -> int:
+def apply(log: LogCore) -> int:
     """Delete the segments that retention selects. Returns their number. The caller holds no lock of the log."""
-    log._check_writable()
+    log.check_writable()
     _check_known(log)
     with contextlib.suppress(OSError, KlogError):
         outgoing(log)  # the first call reads the youngest timestamp of each segment: do that without the lock
     to_unlink: list[str] = []
     try:
         count = _remove_all(log, to_unlink)
-        directory = log._directory
-        log._guard_sync(lambda: sync_directory(log, directory))
+        directory = log.directory.path
+        guard_sync(log, lambda: sync_directory(log, directory))
     finally:  # also after Ctrl-C or a lack of descriptors: these segments are removed from the log
         if to_unlink:
-            with log._lock:
+            with log.lock:
                 unlink_later_locked(log, to_unlink)
+    log.options.scheduler.run_due()
     return count
 
 
-def _remove_all(log: Log, to_unlink: list[str]) -> int:
+def _remove_all(log: LogCore, to_unlink: list[str]) -> int:
     """Mark the selected segments for deletion. Returns their number. to_unlink: gets the file names by batch."""
-    with log._lock:
-        log._check_idle("retention")
+    with log.lock:
+        log.check_idle("retention")
         waiting = collections.deque(outgoing(log))
         if not waiting:
             return 0
@@ -164,37 +164,37 @@ def _remove_all(log: Log, to_unlink: list[str]) -> int:
         count = _remove_batch_locked(log, waiting, to_unlink)
     while waiting:
         let_others_in()
-        with log._lock:
-            log._check_idle("retention")
+        with log.lock:
+            log.check_idle("retention")
             count += _remove_batch_locked(log, waiting, to_unlink)
     return count
 
 
-def _check_known(log: Log) -> None:
-    if not log._options.config_known:
+def _check_known(log: LogCore) -> None:
+    if not log.options.config_known:
         raise ConfigUnknown(
             f"the retention of {log.name} is unknown: a broker's directory does not store it. Set a configuration "
             f"first, by logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
         )
 
 
-def outgoing(log: Log) -> list[tuple[Segment, str]]:
+def outgoing(log: LogCore) -> list[tuple[Segment, str]]:
     """The segments that retention deletes now, each with the reason: first by log start, then by size, then by time.
 
     Under the log's lock. Without it the result is approximate.
     """
-    config, left = log._config, log._segments
+    config, left = log.config, log.segments
     size = log.size
     gone: list[tuple[Segment, str]] = []
 
     def give(predicate: Predicate, reason: str) -> None:
         nonlocal left, size
-        given = deletable(left, log.high_watermark, log._log_end_offset, predicate)
+        given = deletable(left, log.high_watermark, log.log_end_offset, predicate)
         left = left[len(given) :]
         size -= sum(segment.size for segment in given)
         gone.extend((segment, reason) for segment in given)
 
-    give(below(log._log_start_offset), "log start")
+    give(below(log.log_start_offset), "log start")
     if "delete" not in config.cleanup_policy:
         return gone
     if config.retention_bytes >= 0:
@@ -204,51 +204,71 @@ def outgoing(log: Log) -> list[tuple[Segment, str]]:
     return gone
 
 
-def _start_after_locked(log: Log, count: int) -> None:
+def _start_after_locked(log: LogCore, count: int) -> None:
     """Move the log start after the first `count` segments; rolls if no segment would remain.
 
     From here on these segments are not read. If the deletion is interrupted, the next round does the rest.
     """
-    if count == len(log._segments):
-        log._roll_or_undo_locked(log._log_end_offset)
-    increment_log_start_locked(log, log._segments[count].base_offset, "segment_deletion")
+    if count == len(log.segments):
+        roll_or_undo_locked(log, log.log_end_offset)
+    increment_log_start_locked(log, log.segments[count].base_offset, "segment_deletion")
 
 
-def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str]], to_unlink: list[str]) -> int:
+def _remove_batch_locked(log: LogCore, waiting: collections.deque[tuple[Segment, str]], to_unlink: list[str]) -> int:
     """Mark at most BATCH of the waiting segments for deletion, all for one reason. Returns their number.
 
     Empties `waiting` if another thread has changed the start of the log meanwhile.
     """
     gone, reason = [], waiting[0][1]
-    for segment, following in zip(log._segments[:BATCH], log._segments[1:], strict=False):
-        if not waiting or waiting[0] != (segment, reason) or following.base_offset > log._log_start_offset:
+    for segment, following in zip(log.segments[:BATCH], log.segments[1:], strict=False):
+        if not waiting or waiting[0] != (segment, reason) or following.base_offset > log.log_start_offset:
             break
         gone.append(waiting.popleft()[0])
     if not gone:
         waiting.clear()
         return 0
     load_aborted(gone)
-    log._replace_segments_locked(log._segments[len(gone) :], rewritten=False)
-    log._finally(lambda: to_unlink.extend(mark_for_deletion_locked(log, gone, reason, durably=False)))
+    log.segment_list.drop_oldest(len(gone))
+    uninterrupted(log, lambda: to_unlink.extend(mark_for_deletion_locked(log, gone, reason, durably=False)))
     return len(gone)
 
 
-def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
+def increment_log_start(log: LogCore, offset: int, reason: str) -> bool:
+    """Raise the log start. See Log.maybe_increment_log_start_offset."""
+    with log.lock:
+        log.check_idle("a move of the log start")
+        moved = increment_log_start_locked(log, offset, reason)
+    log.options.scheduler.run_due()
+    return moved
+
+
+def delete_records(log: LogCore, before: int) -> int:
+    """Raise the log start by request of a user. See Log.delete_records."""
+    with log.lock:
+        log.check_idle("a deletion")
+        start = _delete_records_locked(log, before)
+    log.options.scheduler.run_due()
+    return start
+
+
+def increment_log_start_locked(log: LogCore, offset: int, reason: str) -> bool:
     """Raise the log start to offset. Returns False if it is there already or above."""
     if offset > log.high_watermark:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.high_watermark, f"{log.name} below its high watermark")
-    if offset <= log._log_start_offset:
+    if offset <= log.log_start_offset:
         return False
-    if offset > log._flush_state.recovery_point:
-        log._guard(lambda: flush_locked(log))  # S9: after a crash the log start must not be beyond the log end
-    if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a roll stores that end
-        log._roll_or_undo_locked(log._log_end_offset)
+    if offset > log.flush_state.recovery_point:
+        guard(log, lambda: flush_locked(log))  # S9: after a crash the log start must not be beyond the log end
+    if offset > log.segments[-1].next_offset:  # a truncation left the end above the batches: a roll stores that end
+        roll_or_undo_locked(log, log.log_end_offset)
     _log.info("event=log_start log=%s offset=%d reason=%s", log.name, offset, reason)
-    log._start_at_locked(offset)
+    log.start_at(offset)
+    log.epochs.truncate_from_start(offset)
+    log.producers.on_log_start_offset_incremented(offset)
     return True
 
 
-def delete_records_locked(log: Log, before: int) -> int:
+def _delete_records_locked(log: LogCore, before: int) -> int:
     """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start."""
     if "delete" not in log.config.cleanup_policy:
         raise PolicyViolation(f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete")

@@ -1,6 +1,6 @@
 """The high watermark of one log: set it, move it, find its position. Under the log's lock unless stated otherwise.
 
-  W3  `_high_watermark` is the high watermark of a managed log. None: the log is a single copy, and its high watermark
+  W3  HighWatermark.mark is the high watermark of a managed log. None: the log is a single copy, and its high watermark
       is the log end
   W4  the producer state and the listener are notified of every move, and of each move once
 
@@ -11,28 +11,24 @@ the log end does, and up after it. Kafka: UnifiedLog.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from klog.errors import CorruptBatch
 from klog.log.state import high_watermark_rules
-from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
+from klog.log.state._log_core import LogCore
+from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import locate
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-    from klog.log.view import LogView
 
 _log = logging.getLogger("klog.log")
 
 
-def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
+def metadata_of(log: LogCore, offset: int) -> OffsetMetadata:
     """The position of an offset: that of the batch that holds it, or of the first batch after it.
 
     Returns only the offset if the log does not hold it or cannot be read. Never raises. Any thread.
     """
     end = log.log_end_offset
     if log.log_start_offset <= offset <= end:
-        segments = log._segments
+        segments = log.segments
         if offset < end:
             try:
                 found = locate(segments, offset)
@@ -45,80 +41,72 @@ def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
     return OffsetMetadata(offset)
 
 
-def end_of(log: LogView) -> OffsetMetadata:
+def end_of(log: LogCore) -> OffsetMetadata:
     """The log end offset and its position."""
-    end, segments = log.log_end_offset, log._segments
+    end, segments = log.log_end_offset, log.segments
     return OffsetMetadata(end, segments[-1].base_offset, segments[-1].size) if segments else OffsetMetadata(end)
 
 
-def snapshot_locked(log: LogView) -> OffsetSnapshot:
-    """The log's offsets at this moment."""
-    return OffsetSnapshot(
-        log.log_start_offset,
-        end_of(log),
-        positioned_locked(log),
-        metadata_of(log, log.last_stable_offset),
-    )
-
-
-def positioned_locked(log: LogView) -> OffsetMetadata:
+def positioned_locked(log: LogCore) -> OffsetMetadata:
     """The high watermark with its position. The position is looked up once and kept."""
-    known = log._high_watermark
+    known = log.watermark.mark
     if known is None:
         offset = log.high_watermark
         return end_of(log) if offset == log.log_end_offset else metadata_of(log, offset)
     if known.is_message_only:
-        known = log._high_watermark = metadata_of(log, known.offset)
+        known = metadata_of(log, known.offset)
+        log.watermark.set(known)
     return known
 
 
-def set_locked(log: Log, new: OffsetMetadata) -> None:
+def set_locked(log: LogCore, new: OffsetMetadata) -> None:
     """Set the high watermark. From here on the log is managed."""
     before = log.high_watermark
-    log._high_watermark = new
+    log.watermark.set(new)
     moved_locked(log, before)
 
 
-def moved_locked(log: Log, before: int) -> None:
+def moved_locked(log: LogCore, before: int) -> None:
     """Notify the producer state, the readers and the listener if the high watermark is no longer `before`."""
     now = log.high_watermark
     if now == before:
         return
-    log._producers.on_high_watermark_updated(now)
-    log._bell.ring()
+    log.producers.on_high_watermark_updated(now)
+    log.bell.ring()
     notify_listener(log, now)
 
 
-def notify_listener(log: Log, offset: int) -> None:
+def notify_listener(log: LogCore, offset: int) -> None:
     """Call the listener with a new high watermark. The log has moved already, so an exception is only logged."""
-    if log._offsets_listener is not None:
-        call = log._lock.pause()  # a listener may append: the log already ends at the offset it is given
+    listener = log.watermark.listener
+    if listener is not None:
+        call = log.lock.pause()  # a listener may append: the log already ends at the offset it is given
         try:
-            log._offsets_listener(offset)
+            listener(offset)
         except Exception:
             _log.exception("event=listener_failed log=%s offset=%d", log.name, offset)
         finally:
-            log._lock.resume(call)
+            log.lock.resume(call)
 
 
-def rolled_locked(log: Log) -> None:
+def rolled_locked(log: LogCore) -> None:
     """Move a high watermark at the log end onto the new segment that begins there.
 
     Otherwise a waiting reader would take it for a position on an older segment.
     """
-    if log._written_end > log._log_end_offset:
+    if log.written_end > log.log_end_offset:
         return  # inside a commit the new segment begins after the bytes that the commit has written
-    if log._high_watermark is not None and log._high_watermark.offset >= log._log_end_offset:
-        log._high_watermark = end_of(log)
+    if log.watermark.mark is not None and log.watermark.mark.offset >= log.log_end_offset:
+        log.watermark.set(end_of(log))
 
 
-def unrolled_locked(log: Log) -> None:
+def unrolled_locked(log: LogCore) -> None:
     """Forget the position of the high watermark if it was on a segment that the undo removed."""
-    if log._high_watermark is not None and log._high_watermark.segment_base_offset > log._segments[-1].base_offset:
-        log._high_watermark = OffsetMetadata(log._high_watermark.offset)
+    if log.watermark.mark is not None and log.watermark.mark.segment_base_offset > log.segments[-1].base_offset:
+        log.watermark.set(OffsetMetadata(log.watermark.mark.offset))
 
 
-def update_locked(log: Log, offset: int) -> int:
+def update_locked(log: LogCore, offset: int) -> int:
     """Set the high watermark to an offset within the log. Returns the offset that was set."""
     end = log.log_end_offset
     new = high_watermark_rules.updated(offset, log.log_start_offset, end)
@@ -126,7 +114,7 @@ def update_locked(log: Log, offset: int) -> int:
     return new
 
 
-def increment_locked(log: Log, new: OffsetMetadata) -> int | None:
+def increment_locked(log: LogCore, new: OffsetMetadata) -> int | None:
     """Raise the high watermark. Returns the old offset, None if it did not move."""
     old, end = positioned_locked(log), log.log_end_offset
     if new.is_message_only:
@@ -139,7 +127,7 @@ def increment_locked(log: Log, new: OffsetMetadata) -> int | None:
     return old.offset
 
 
-def follow_locked(log: Log, offset: int) -> int | None:
+def follow_locked(log: LogCore, offset: int) -> int | None:
     """Move the high watermark of a follower. Returns the new offset, None if it did not move."""
     new = high_watermark_rules.followed(log.high_watermark, offset, log.log_start_offset, log.log_end_offset)
     if new is not None:
@@ -147,7 +135,7 @@ def follow_locked(log: Log, offset: int) -> int | None:
     return new
 
 
-def clamp_locked(log: Log, end: int) -> None:
+def clamp_locked(log: LogCore, end: int) -> None:
     """Lower a managed high watermark to `end`. The caller then lowers the log end."""
-    if log._high_watermark is not None and log._high_watermark.offset >= end:
+    if log.watermark.mark is not None and log.watermark.mark.offset >= end:
         set_locked(log, OffsetMetadata(end))

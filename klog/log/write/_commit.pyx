@@ -23,6 +23,7 @@ from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from klog.locks cimport CallLock, OwnLock
+from klog.log.state._log_core cimport LogCore
 
 from _thread import allocate_lock, get_ident
 from functools import partial
@@ -38,8 +39,6 @@ cdef enum:
 cdef enum:
     PATIENCE_SHARE = 4              # of the last fdatasync's time: a quarter
     PATIENCE_MAX_NS = 2_000_000
-
-cdef object commit_locked = None    # of commit, which imports this module
 
 
 cdef int64_t now_ns() noexcept:
@@ -79,6 +78,7 @@ cdef class Ticket:
 cdef class CommitQueue:
     """The queued appends of one log. Any thread."""
 
+    cdef object commit          # commit_locked(log, tickets): does the work of a group
     cdef list queued
     cdef bint led
     cdef set ordered            # loops that have requested a worker that has not started
@@ -92,10 +92,8 @@ cdef class CommitQueue:
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
 
-    def __cinit__(self):
-        if commit_locked is None:
-            find_work()
-        self.queued = []
+    def __init__(self, commit):
+        self.commit = commit
         self.renew()
 
     def __len__(self):
@@ -114,12 +112,12 @@ cdef class CommitQueue:
 
     def through(self, log, Ticket ticket):
         """Queue a ticket and wait for its outcome. Returns its info or raises its error."""
-        cdef CallLock lock = log._lock
+        cdef CallLock lock = log.lock
         lock.check(log, "an append")
         if lock.is_mine():              # for example in a listener: no other leader could take the lock
             lock.take()
             try:
-                led(log, [ticket])
+                self.commit(log, [ticket])
             finally:
                 lock.give()
             return ticket.outcome()
@@ -173,7 +171,7 @@ cdef class CommitQueue:
     cdef int lead(self, log, Ticket mine) except -1:
         """Lead one group: gather, commit, deliver the outcomes. 1: the caller is to lead the next group, too."""
         cdef list taken = []
-        cdef CallLock lock = log._lock
+        cdef CallLock lock = log.lock
         cdef int goes_on
         interrupted = None
         try:
@@ -181,7 +179,7 @@ cdef class CommitQueue:
             lock.take()
             try:
                 taken = self.take()
-                self.patience_ns = min(led(log, taken) // PATIENCE_SHARE, PATIENCE_MAX_NS)
+                self.patience_ns = min(<int64_t>self.commit(log, taken) // PATIENCE_SHARE, PATIENCE_MAX_NS)
             finally:
                 lock.give()
         except BaseException as error:
@@ -223,7 +221,7 @@ cdef class CommitQueue:
         for ticket in taken:
             if ticket.info is None and ticket.error is None and interrupted is not None and ticket is not mine:
                 ended = isinstance(interrupted, Exception) and not isinstance(interrupted, ReentrantCall)
-                if ended or log._offline is not None:
+                if ended or log.health.offline is not None:
                     ticket.error = StorageOffline(f"{log.name} could not finish the commit: {interrupted!r}")
                 else:
                     ticket.state = QUEUED
@@ -390,23 +388,10 @@ cdef class SyncLock:
         self.lock.give()
 
 
-cdef int64_t led(log, list taken) except -1:
-    """Commit a group. Returns the nanoseconds that its fdatasync took."""
-    return commit_locked(log, taken)
-
-
-cdef int find_work() except -1:
-    """Import commit.py before the first append: a signal handler could otherwise find it half imported."""
-    global commit_locked
-    from klog.log.write import commit
-    commit_locked = commit.commit_locked
-
-
-def publish(log, list tickets, list infos, int64_t end):
+def publish(LogCore log, list tickets, list infos, int64_t end):
     """Set the log end and the infos of all tickets in one step that Ctrl-C cannot interrupt."""
     cdef Ticket ticket
-    log._log_end_offset = end
-    log._written_end = -1
+    log.publish(end)
     for ticket, info in zip(tickets, infos):
         ticket.info = info
 

@@ -7,36 +7,33 @@ group with one call. One thread per appender would take the GIL twice for each a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from klog.config.table import LONG_MAX
-from klog.log._core import EncodedGroups
 from klog.log.options import Compression
+from klog.log.state._log_core import LogCore
+from klog.log.write._append import EncodedGroups, append, nothing
 from klog.log.write._append_info import AppendInfo
 from klog.log.write._commit import Ticket
 from klog.record import Records
 
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
-
-async def append_async(log: Log, records: Records, compression: Compression) -> AppendInfo:
+async def append_async(log: LogCore, records: Records, compression: Compression) -> AppendInfo:
     """Append records from a task of the running event loop."""
-    commits = log._commits
+    commits = log.commits
     if commits is None:
         if may_flush(log):
-            return await asyncio.to_thread(log.append, records, compression=compression)
-        return log.append(records, compression=compression)
+            return await asyncio.to_thread(append, log, records, compression)
+        return append(log, records, compression)
     loop = asyncio.get_running_loop()
     info: AppendInfo | None = None
     for group, now in EncodedGroups(log, records, compression):
         appended = await commits.submit(log, Ticket(group, now), loop)
         info = appended if info is None else info.joined(appended)
-    log._options.scheduler.run_due()
-    return log._nothing() if info is None else info
+    log.options.scheduler.run_due()
+    return nothing(log) if info is None else info
 
 
-def may_flush(log: Log) -> bool:
+def may_flush(log: LogCore) -> bool:
     """May an append have to flush?"""
     config = log.config
     return bool(config.flush_ms != LONG_MAX or config.flush_messages != LONG_MAX or config.klog_flush_bytes)

@@ -16,13 +16,13 @@ the batch stays, the log is offline and the last stable offset does not move. Th
 In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
 append begins at `_append_end`, where the last one ended, and no other thread sees that.
 
-A1 to A3 are in _core, with a fast path for batches that need only A7 to A10. This module is the full path.
+A1 to A3 are in _append, with a fast path for batches that need only A7 to A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from klog.errors import (
     InvalidRecord,
@@ -32,48 +32,98 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.log.load.overflow import RELATIVE_OFFSET_MAX
+from klog.log.state import high_watermark
+from klog.log.state._log_core import LogCore
 from klog.log.state._producer_entry import DataBatch, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
 from klog.log.state.segments import check_reached
 from klog.log.state.transactions import CompletedTransaction
-from klog.log.write._append_info import AppendInfo, followed, led
+from klog.log.write._append_info import AppendInfo, followed, grouped, led
+from klog.log.write.failures import guard, uninterrupted
 from klog.log.write.flush import flush_if_due_locked
-from klog.record import BatchTable, EncodedBatches, ValidatedBatch, decode
+from klog.log.write.log_end import appended_locked
+from klog.log.write.roll import roll_locked, roll_or_undo_locked
+from klog.log.write.undo import savepoint_locked, undo_locked
+from klog.record import BatchGroup, BatchTable, EncodedBatches, ValidatedBatch, decode
 from klog.record.control import marker_coordinator_epoch
 from klog.segment import AbortedTransaction, Header, Segment, producing
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
+from klog.segment import base_offset as group_base_offset
+from klog.segment import next_offset as group_next_offset
 
 Origin = Literal["client", "replication", "coordinator", "raft"]
 
 
-def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
+def lead_locked(log: LogCore, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
     """Append the validated batch of a leader, which begins at the log end: A4 to A11."""
     if batch is None:
         return _nothing(log)
-    end, last = log._append_end, batch.last_offset
-    if log._epochs.assign(epoch, end):
-        log._guard(log._epochs.flush)
+    end, last = log.append_end, batch.last_offset
+    if log.epochs.assign(epoch, end):
+        guard(log, log.epochs.flush)
     duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
     if duplicate is not None:
         return _duplicate(log, batch, duplicate, epoch)
-    log._metrics.messages_in += batch.count
-    log._metrics.bytes_in += batch.nbytes
+    log.counters.messages_in += batch.count
+    log.counters.bytes_in += batch.nbytes
     _flush_if_due(log, now)
-    return led(batch, epoch, log._log_start_offset)
+    return led(batch, epoch, log.log_start_offset)
 
 
-def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
+def group_locked(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
+    """Append a group of encoded records: assign offsets, and write all or nothing. Rolls if a segment is full."""
+    first = log.append_end
+    check_reached(log.name, log.segments[-1], first)
+    epoch = log.epochs.latest
+    if epoch is None:
+        epoch = log.epochs.default
+        log.epochs.assign(epoch, first)
+        guard(log, log.epochs.flush)
+    group.assign(first, epoch)
+    before, savepoint = log.segments, savepoint_locked(log)
+    try:
+        _write_locked(log, group, now)
+        appended_locked(log, log.segments[-1].next_offset)
+    except BaseException as error:  # also after Ctrl-C the group is appended or undone
+        if log.append_end == first:
+            undo_locked(log, before, savepoint, error)
+        raise
+    log.counters.messages_in += group.count
+    log.counters.bytes_in += group.nbytes
+    _flush_if_due(log, now)
+    return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
+
+
+def _write_locked(log: LogCore, group: BatchGroup, now: int) -> None:
+    done = 0
+    while done < group.n:
+        active = log.segments[-1]
+        fits = active.fit(group, done, now)
+        if fits == 0:
+            base_offset = group_base_offset(group, done)
+            if active.size == 0 and base_offset == active.base_offset and not active.index_full:
+                raise RecordBatchTooLarge(
+                    f"a batch does not fit into a segment of segment.bytes={log.config.segment_size}; raise it"
+                )
+            roll_locked(log, base_offset)
+            if done == 0:
+                high_watermark.rolled_locked(log)
+            continue
+        active.append(group, done, done + fits)
+        active.appended_ms = now
+        done += fits
+    log.producers.end_offset = group_next_offset(group, group.n - 1)
+
+
+def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
     """Append batches with the offsets that their leader has assigned: A3 to A11."""
     if batches.n == 0:
         return _nothing(log)
-    end, first, last = log._append_end, batches.first_offset, batches.last_offset
+    end, first, last = log.append_end, batches.first_offset, batches.last_offset
     begins = first if first >= 0 else batches.last_offset_of_first_batch
     if begins < end or (origin == "raft" and begins != end):
         raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
-    known = log._epochs._entries  # replaced at each change, never changed
+    known = log.epochs._entries  # replaced at each change, never changed
     base_offset = max(first if first >= 0 else last - RELATIVE_OFFSET_MAX, end)
     try:
         _assign_epochs(log, batches)
@@ -81,27 +131,27 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
             log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now
         )
     except BaseException:
-        if log._append_end == end:  # else the next append would fall into an epoch of these batches
+        if log.append_end == end:  # else the next append would fall into an epoch of these batches
             take_back_epochs(log, known)
         raise
-    log._metrics.replicated_bytes_in += batches.nbytes
+    log.counters.replicated_bytes_in += batches.nbytes
     _flush_if_due(log, now)
-    return followed(batches, log._log_start_offset)
+    return followed(batches, log.log_start_offset)
 
 
-def _flush_if_due(log: Log, now: int) -> None:
+def _flush_if_due(log: LogCore, now: int) -> None:
     """A11. A commit does it once, after all its appends."""
-    if log._written_end < 0:
+    if log.written_end < 0:
         flush_if_due_locked(log, now)
 
 
-def _nothing(log: Log) -> AppendInfo:
+def _nothing(log: LogCore) -> AppendInfo:
     """The result of an append without a whole batch."""
-    end = log._append_end
-    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log._log_start_offset)
+    end = log.append_end
+    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log.log_start_offset)
 
 
-def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
+def _duplicate(log: LogCore, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
     """The result of the first append of a duplicate."""
     return AppendInfo(
         found.first_offset,
@@ -110,7 +160,7 @@ def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) ->
         batch.max_timestamp,
         found.timestamp,
         shallow_offset_of_max_timestamp=batch.shallow_offset_of_max_timestamp,
-        log_start_offset=log._log_start_offset,
+        log_start_offset=log.log_start_offset,
         valid_bytes=batch.source_size,
         last_offset_of_first_batch=found.last_offset,
         last_leader_epoch=epoch,
@@ -119,9 +169,9 @@ def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) ->
     )
 
 
-def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
+def _assign_epochs(log: LogCore, batches: EncodedBatches) -> None:
     """A4 for a follower. Batches without an epoch leave the cache as it is. Messages of magic 0 and 1 clear it."""
-    epochs = log._epochs
+    epochs = log.epochs
     if batches.one_leader_epoch and not batches.has_legacy:
         news = batches.last_leader_epoch >= 0 and epochs.assign(batches.last_leader_epoch, batches.first_offset)
     else:
@@ -133,19 +183,19 @@ def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
             elif epoch >= 0:
                 news = epochs.assign(epoch, start) or news
     if news:
-        log._guard(epochs.flush)
+        guard(log, epochs.flush)
 
 
-def take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
+def take_back_epochs(log: LogCore, known: list[tuple[int, int]]) -> None:
     """Undo A4 of batches that were not appended."""
-    if log._epochs._entries is not known:
-        log._epochs.put_back(known)
-        if log._offline is None:
-            log._guard(log._epochs.flush)
+    if log.epochs._entries is not known:
+        log.epochs.put_back(known)
+        if log.health.offline is None:
+            guard(log, log.epochs.flush)
 
 
 def _append_locked(
-    log: Log,
+    log: LogCore,
     batches: BatchTable,
     base_offset: int,
     last_offset: int,
@@ -158,14 +208,14 @@ def _append_locked(
 
     base_offset: that of a new segment that begins with these batches.
     """
-    size, end = batches.nbytes, log._append_end
-    if size > log._config.segment_size:
+    size, end = batches.nbytes, log.append_end
+    if size > log.config.segment_size:
         raise RecordBatchTooLarge(
-            f"{size} bytes exceed segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
+            f"{size} bytes exceed segment.bytes={log.config.segment_size}: send smaller batches, or raise it"
         )
-    before = log._segments
+    before = log.segments
     active = before[-1]
-    savepoint = log._savepoint_locked()
+    savepoint = savepoint_locked(log)
     pending = None
     try:
         if active.must_roll(last_offset, max_timestamp, size, now):
@@ -176,12 +226,12 @@ def _append_locked(
             if duplicate is not None:
                 return duplicate
     except BaseException as error:
-        if log._segments is not before and log._segments[-1].base_offset > end:
-            log._undo_locked(before, savepoint, error)  # the new segment begins where only these batches could
+        if log.segments is not before and log.segments[-1].base_offset > end:
+            undo_locked(log, before, savepoint, error)  # the new segment begins where only these batches could
         raise
     check_reached(log.name, active, base_offset)
     if active is not before[-1]:
-        before, savepoint = log._segments, active.savepoint()
+        before, savepoint = log.segments, active.savepoint()
     next_offset = last_offset + 1
     try:
         active.append(batches, 0, batches.n)
@@ -189,24 +239,24 @@ def _append_locked(
         if pending is not None:
             pending.apply(next_offset)
         else:
-            log._producers.end_offset = next_offset
-        log._appended_locked(next_offset, pending)
+            log.producers.end_offset = next_offset
+        appended_locked(log, next_offset, pending)
     except BaseException as error:  # also after Ctrl-C the append is complete or undone
-        if log._append_end == end:
-            log._undo_locked(before, savepoint, error)
+        if log.append_end == end:
+            undo_locked(log, before, savepoint, error)
             if pending is not None:
                 pending.take_back()
         else:
-            log._producers.on_high_watermark_updated(log.high_watermark)  # the interruption may have prevented it
+            log.producers.on_high_watermark_updated(log.high_watermark)  # the interruption may have prevented it
         raise
     return None
 
 
-def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
+def _roll(log: LogCore, base_offset: int, last_offset: int) -> Segment:
     """A6."""
-    active = log._segments[-1]
+    active = log.segments[-1]
     if active.size or base_offset > active.base_offset or active.index_full:
-        active = log._roll_or_undo_locked(base_offset)
+        active = roll_or_undo_locked(log, base_offset)
     if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
         raise SegmentOffsetOverflow(
             f"{log.name}: offset {last_offset} is more than 2^31-1 above the segment's base offset {active.base_offset}"
@@ -217,7 +267,7 @@ def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
 class Pending:
     """The effects of one append on producers and transactions: first checked, then applied."""
 
-    def __init__(self, log: Log, segment: Segment, origin: str) -> None:
+    def __init__(self, log: LogCore, segment: Segment, origin: str) -> None:
         self._log = log
         self._segment = segment
         self._origin = origin
@@ -227,7 +277,7 @@ class Pending:
 
     def check(self, batches: BatchTable) -> DataBatch | None:
         """A7. Returns the remembered batch if one of these is a duplicate."""
-        producers, origin = self._log._producers, self._origin
+        producers, origin = self._log.producers, self._origin
         for header in producing(batches):
             producer_id, epoch = header.producer_id, header.producer_epoch
             last_sequence = last_sequence_of(header.base_sequence, header.last_offset_delta)
@@ -278,7 +328,7 @@ class Pending:
 
     def apply(self, next_offset: int) -> None:
         """A9, after the bytes are written."""
-        log, producers = self._log, self._log._producers
+        log, producers = self._log, self._log.producers
         for append in self._appends.values():
             producers.update(append)
         for completed in self._completed:
@@ -289,8 +339,8 @@ class Pending:
                 try:
                     self._segment.txn_index.append(entry)
                 except OSError as error:
-                    log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
-                    log._appended_locked(next_offset, self)
+                    log.go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
+                    appended_locked(log, next_offset, self)
                     raise StorageOffline(
                         f"{log.name} is offline, its transaction index cannot be written: {error}"
                     ) from error
@@ -300,7 +350,7 @@ class Pending:
     def take_back(self) -> None:
         """Undo apply(), even if it was only partly done, after the bytes were removed."""
         log = self._log
-        log._producers.take_back(self._appends.values(), self._completed)
-        if self._indexed and log._offline is None:
-            index, end = self._segment.txn_index, log._append_end
-            log._finally(lambda: index.write([entry for entry in index.entries if entry.last_offset < end]))
+        log.producers.take_back(self._appends.values(), self._completed)
+        if self._indexed and log.health.offline is None:
+            index, end = self._segment.txn_index, log.append_end
+            uninterrupted(log, lambda: index.write([entry for entry in index.entries if entry.last_offset < end]))

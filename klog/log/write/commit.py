@@ -14,83 +14,80 @@ of 16 KiB in a third of the time of sixteen. Under the log's lock. The queue and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, ReentrantCall, StorageOffline
-from klog.log._core import append_group_locked
+from klog.log.state._log_core import LogCore
+from klog.log.write._append import append_group_locked
 from klog.log.write._append_info import AppendInfo
 from klog.log.write._commit import Ticket, publish
 from klog.log.write.append_batches import take_back_epochs
+from klog.log.write.failures import guard
 from klog.log.write.flush import flush_if_due_locked
+from klog.log.write.log_end import end_moved_locked
+from klog.log.write.undo import savepoint_locked, undo_locked
 from klog.record import join_groups
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
 
 _JOIN_BYTES = 1 << 20  # limit of one joined write; copying more does not pay
 _JOIN_EACH = 128 << 10
 
 
-def commit_locked(log: Log, tickets: list[Ticket]) -> int:
+def commit_locked(log: LogCore, tickets: list[Ticket]) -> int:
     """Append all tickets and set the info or error of each. Returns the nanoseconds that the fdatasync took.
 
     If it raises, the tickets have neither, and the log is as before, or offline.
     """
-    log._lock.begins(log, "an append")
+    log.lock.begins(log, "an append")
     try:
         return _commit(log, tickets)
     finally:
-        log._written_end = -1
-        log._applied = []
+        log.end_commit()
 
 
-def _commit(log: Log, tickets: list[Ticket]) -> int:
+def _commit(log: LogCore, tickets: list[Ticket]) -> int:
     try:
-        log._check_writable()
-        before, end, known = log._segments, log._log_end_offset, log._epochs._entries
-        savepoint = log._savepoint_locked()
+        log.check_writable()
+        before, end, known = log.segments, log.log_end_offset, log.epochs._entries
+        savepoint = savepoint_locked(log)
     except ReentrantCall:  # raised in a signal handler: nothing has been done yet
         raise
     except (KlogError, OSError) as error:
         fail(log, tickets, error)
         return 0
-    metrics = log._metrics
+    metrics = log.counters
     counted = metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in
     took = 0.0
     infos: list[AppendInfo | None] = [None] * len(tickets)
-    log._applied = []
-    log._written_end = end
+    log.begin_commit()
     try:
         _write(log, tickets, infos)
-        written = log._written_end
-        if written > end and log._offline is None:
+        written = log.written_end
+        if written > end and log.health.offline is None:
             began = log.clock.monotonic()
-            log._guard(log._segments[-1].sync_data)
+            guard(log, log.segments[-1].sync_data)
             took = log.clock.monotonic() - began
             metrics.flush_times.note(took)
-        if log._offline is not None:
-            raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
+        log.health.check_online()
         publish(log, tickets, infos, written)
         if written > end:
-            log._end_moved_locked()
+            end_moved_locked(log)
         flush_if_due_locked(log, log.clock.wall_ms())
         return round(took * 1e9)
     except BaseException as error:
-        if back := log._written_end >= 0:
+        if back := log.written_end >= 0:
             done = False
             try:
-                log._written_end = -1
-                log._undo_locked(before, savepoint, error)
-                for pending in reversed(log._applied):
+                log.leave_commit()
+                undo_locked(log, before, savepoint, error)
+                for pending in reversed(log.applied):
                     pending.take_back()
                 take_back_epochs(log, known)
                 metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in = counted
                 done = True
             finally:
-                if not done and log._offline is None:
-                    log._offline = "a commit was interrupted, and so was its undo"
+                if not done and log.health.offline is None:
+                    log.health.go_offline("a commit was interrupted, and so was its undo")
         if not isinstance(error, KlogError | OSError) or isinstance(error, ReentrantCall):
-            if back and log._offline is None:
+            if back and log.health.offline is None:
                 for ticket in tickets:
                     ticket.error = None
             raise
@@ -98,7 +95,7 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
         return round(took * 1e9)
 
 
-def fail(log: Log, tickets: list[Ticket], error: KlogError | OSError) -> None:
+def fail(log: LogCore, tickets: list[Ticket], error: KlogError | OSError) -> None:
     """Fail every ticket that has no error yet. Each gets its own exception object, since each thread raises it."""
     for ticket in tickets:
         ticket.info = None
@@ -106,17 +103,17 @@ def fail(log: Log, tickets: list[Ticket], error: KlogError | OSError) -> None:
             ticket.error = _again(log, error)
 
 
-def _again(log: Log, error: KlogError | OSError) -> Exception:
+def _again(log: LogCore, error: KlogError | OSError) -> Exception:
     if isinstance(error, OSError):
         return OSError(error.errno, error.strerror, error.filename)
     try:
-        log._check_writable()
+        log.check_writable()
     except KlogError as mine:
         return mine
     return StorageOffline(str(error)) if isinstance(error, StorageOffline) else KlogError(str(error))
 
 
-def _write(log: Log, tickets: list[Ticket], infos: list[AppendInfo | None]) -> None:
+def _write(log: LogCore, tickets: list[Ticket], infos: list[AppendInfo | None]) -> None:
     at = 0
     for run in _runs(tickets):
         if len(run) > 1 and (joined := _write_joined(log, run)):
@@ -154,13 +151,13 @@ def _runs(tickets: list[Ticket]) -> Iterator[list[Ticket]]:
         yield run
 
 
-def _write_joined(log: Log, run: list[Ticket]) -> list[AppendInfo]:
+def _write_joined(log: LogCore, run: list[Ticket]) -> list[AppendInfo]:
     """Append a run with one write. Returns an empty list if that failed: then each ticket is to be appended alone."""
     joined = join_groups([ticket.group for ticket in run])
     try:
         whole = append_group_locked(log, joined, max(ticket.now for ticket in run))
     except OSError:
-        if log._offline is not None:
+        if log.health.offline is not None:
             raise
         return []
     except ReentrantCall:

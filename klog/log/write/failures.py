@@ -8,15 +8,12 @@ in its context. A sync that returned successfully before the interruption has no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from klog.disk import failed_sync_in
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
+from klog.disk import failed_sync_in, lacks_descriptors
+from klog.log.state._log_core import LogCore
 
 
-def guard(log: Log, action: Callable[[], object], passing: Callable[[OSError], bool] | None = None) -> None:
+def guard(log: LogCore, action: Callable[[], object], passing: Callable[[OSError], bool] | None = None) -> None:
     """Run an action whose failure is final, except the OSErrors for which passing(error) is true."""
     try:
         action()
@@ -29,11 +26,26 @@ def guard(log: Log, action: Callable[[], object], passing: Callable[[OSError], b
         raise
 
 
-def note_failure(log: Log, error: BaseException, passing: Callable[[OSError], bool] | None = None) -> None:
+def note_failure(log: LogCore, error: BaseException, passing: Callable[[OSError], bool] | None = None) -> None:
     """Go offline if the error is final, as in guard(), or has a failed sync in its context."""
     failed: OSError | None = failed_sync_in(error)
     if failed is None and isinstance(error, OSError) and not (passing is not None and passing(error)):
         failed = error
     if failed is not None:
-        log._go_offline(str(failed))
+        log.go_offline(str(failed))
         failed.noted = True  # type: ignore[attr-defined]
+
+
+def guard_sync(log: LogCore, action: Callable[[], object]) -> None:
+    """Run a sync, whose failure is final, except a lack of file descriptors."""
+    guard(log, action, lacks_descriptors)
+
+
+def uninterrupted(log: LogCore, action: Callable[[], object]) -> None:
+    """Run an action that must not be interrupted: any exception, also Ctrl-C, takes the log offline."""
+    try:
+        action()
+    except BaseException as error:
+        disk = isinstance(error, OSError) or failed_sync_in(error) is not None
+        log.go_offline(repr(error), disk=disk)
+        raise

@@ -18,104 +18,93 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, ReentrantCall, StorageOffline
+from klog.errors import KlogError, ReentrantCall
 from klog.log.options import NO_BOUND
 from klog.log.read.positions import whole_number
+from klog.log.state._log_core import LogCore
 from klog.log.state.segments import number_of
-
-if TYPE_CHECKING:
-    from klog.log.log import Log
-
+from klog.log.write.failures import guard_sync
+from klog.log.write.undo import wait_for_sync_locked
 
 _log = logging.getLogger("klog.log")
 
 
-def flush(log: Log, offset: int | None) -> None:
+def flush(log: LogCore, offset: int | None) -> None:
     """Flush up to an offset (None: all), beside appends where possible."""
-    log._lock.check(log, "a flush")
-    log._check_writable()
-    if log._commits is not None or log._lock._is_owned():
-        with log._lock:
-            log._check_idle("a flush")
-            log._guard_sync(lambda: flush_locked(log, offset))
+    log.lock.check(log, "a flush")
+    log.check_writable()
+    if log.commits is not None or log.lock._is_owned():
+        with log.lock:
+            log.check_idle("a flush")
+            guard_sync(log, lambda: flush_locked(log, offset))
         return
-    with log._lock.beside:  # one flush at a time; taken before the log's lock
+    with log.lock.beside:  # one flush at a time; taken before the log's lock
         _flush_beside(log, offset)
 
 
-def _flush_beside(log: Log, offset: int | None) -> None:
+def _flush_beside(log: LogCore, offset: int | None) -> None:
     me = object()
     try:
-        with log._lock:
-            log._check_writable()
-            end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
-            active = log._segments[-1]
-            if not active.active or end <= active.base_offset or log._flush_state.recovery_point < active.base_offset:
-                log._guard_sync(lambda: flush_locked(log, offset))  # nothing to do, or closed segments after a crash
+        with log.lock:
+            log.check_writable()
+            end = log.log_end_offset if offset is None else min(whole_number("offset", offset), log.log_end_offset)
+            active = log.segments[-1]
+            if not active.active or end <= active.base_offset or log.flush_state.recovery_point < active.base_offset:
+                guard_sync(log, lambda: flush_locked(log, offset))  # nothing to do, or closed segments after a crash
                 return
-            if end <= log._flush_state.recovery_point and offset is not None:
+            if end <= log.flush_state.recovery_point and offset is not None:
                 return
             file, point = active.file, min(end, active.next_offset)
-            generation, directory = log._generation, log._directory
-            now, size = log.clock.wall_ms(), log._metrics.appended_bytes
-            log._sync_lock.begin(me)
+            generation, directory = log.generation, log.directory.path
+            now, size = log.clock.wall_ms(), log.counters.appended_bytes
+            log.sync_lock.begin(me)
         began = log.clock.monotonic()
-        log._guard_sync(lambda: active.sync_beside(file))
-        log._guard_sync(lambda: sync_directory(log, directory))
+        guard_sync(log, lambda: active.sync_beside(file))
+        guard_sync(log, lambda: sync_directory(log, directory))
     finally:
-        log._sync_lock.end(me)
-    with log._lock:
-        if log._offline is not None:
-            raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
-        log._metrics.flush_times.note(log.clock.monotonic() - began)
-        if log._closed or log._generation != generation or log._directory != directory:
+        log.sync_lock.end(me)
+    with log.lock:
+        log.health.check_online()
+        log.counters.flush_times.note(log.clock.monotonic() - began)
+        if log.closed or log.generation != generation or log.directory.path != directory:
             return
-        log._flush_state.flushed_beside(point, now, size)
-        on_flush = log._on_flush
+        log.flush_state.flushed_beside(point, now, size)
+        on_flush = log.directory.on_flush
     if on_flush is not None:
-        log._guard_sync(lambda: on_flush(log))
+        guard_sync(log, lambda: on_flush(log))
 
 
-def sync_directory(log: Log, directory: str) -> None:
+def sync_directory(log: LogCore, directory: str) -> None:
     """Sync the entries of a log's directory. Needs no lock of the log."""
     with contextlib.suppress(FileNotFoundError):  # renamed or deleted meanwhile: the open files are on disk
-        log._options.files.fsync_dir(directory)
+        log.options.files.fsync_dir(directory)
 
 
-def flush_locked(log: Log, offset: int | None = None) -> None:
+def flush_locked(log: LogCore, offset: int | None = None) -> None:
     """Flush up to an offset (None: all) under the log's lock."""
-    end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
-    if end <= log._flush_state.recovery_point and (offset is not None or not log._segments[-1].active):
+    end = log.log_end_offset if offset is None else min(whole_number("offset", offset), log.log_end_offset)
+    if end <= log.flush_state.recovery_point and (offset is not None or not log.segments[-1].active):
         return  # everything is on disk since the last clean shutdown
-    wait_locked(log)
+    wait_for_sync_locked(log)
     began = log.clock.monotonic()
-    if end > log._segments[-1].base_offset or offset is None:
+    if end > log.segments[-1].base_offset or offset is None:
         sync_closed_locked(log)
-        log._segments[-1].sync()
+        log.segments[-1].sync()
     else:
         sync_closed_locked(log, end)
-    sync_directory(log, log._directory)
-    log._metrics.flush_times.note(log.clock.monotonic() - began)
+    sync_directory(log, log.directory.path)
+    log.counters.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch leaves the log end above the last batch: nothing between them is on disk.
-    point = min(end, log._segments[-1].next_offset)
-    log._flush_state.flushed(point, log.clock.wall_ms(), log._metrics.appended_bytes)
-    if log._on_flush is not None:
-        log._on_flush(log)
+    point = min(end, log.segments[-1].next_offset)
+    log.flush_state.flushed(point, log.clock.wall_ms(), log.counters.appended_bytes)
+    if log.directory.on_flush is not None:
+        log.directory.on_flush(log)
 
 
-def wait_locked(log: Log) -> None:
-    """F3: wait for the running sync; the log's lock, which the caller holds, prevents others. StorageOffline if one
-    failed."""
-    log._sync_lock.wait()
-    if log._offline is not None:
-        raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
-
-
-def sync_closed_locked(log: Log, below: int = NO_BOUND) -> None:
+def sync_closed_locked(log: LogCore, below: int = NO_BOUND) -> None:
     """Sync closed segments above the recovery point: another process wrote them before a crash."""
-    segments, point = log._segments, log._flush_state.recovery_point
+    segments, point = log.segments, log.flush_state.recovery_point
     for number in range(number_of(segments, point), len(segments) - 1):
         segment = segments[number]
         if segment.base_offset >= below:
@@ -124,24 +113,22 @@ def sync_closed_locked(log: Log, below: int = NO_BOUND) -> None:
             segment.sync()
 
 
-def flush_if_due_locked(log: Log, now: int) -> None:
+def flush_if_due_locked(log: LogCore, now: int) -> None:
     """Flush after an append if a flush is due."""
-    config, owner = log._config, log._owner
-    if log._log_end_offset - log._flush_state.recovery_point >= config.flush_messages or (
+    config, owner = log.config, log.directory.owner
+    if log.log_end_offset - log.flush_state.recovery_point >= config.flush_messages or (
         is_due(log, now) and not (owner is not None and owner.flush_soon(log))
     ):
         try:
-            log._guard_sync(lambda: flush_locked(log))
+            guard_sync(log, lambda: flush_locked(log))
         except (OSError, KlogError) as error:  # the records are in the log: a passing error must not fail the append
-            if log._offline is not None or isinstance(error, ReentrantCall):
+            if log.health.offline is not None or isinstance(error, ReentrantCall):
                 raise  # raised by a signal handler, which is meant to end this call
             _log.warning("event=flush_postponed log=%s reason=%s", log.name, error)
 
 
-def is_due(log: Log, now: int) -> bool:
+def is_due(log: LogCore, now: int) -> bool:
     """Have flush.ms passed, or klog.flush.bytes been written, since the last flush?"""
-    config = log._config
+    config = log.config
     bytes_max: int = config.klog_flush_bytes
-    return bool(
-        now - log._flush_state.flushed_ms >= config.flush_ms or (bytes_max and log.unflushed_bytes >= bytes_max)
-    )
+    return bool(now - log.flush_state.flushed_ms >= config.flush_ms or (bytes_max and log.unflushed_bytes >= bytes_max))

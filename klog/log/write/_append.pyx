@@ -4,7 +4,7 @@
 Most appends find an open segment with enough space, the epoch of the last append and no listener. They need only a
 write and some numbers, and the full path would cost more than both. The fast path, Tail, does exactly that, or nothing:
 then the full path continues with the checked batches. Tail lists all that needs the full path, which is Python code:
-lead_locked and follow_locked for encoded batches, Log._append_group_locked for records.
+append_batches.py.
 """
 
 cimport cython
@@ -16,8 +16,9 @@ from klog._c.batch cimport kl_batch_t
 from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
+from klog.log.state._counters cimport Counters
 from klog.log.state._flush_state cimport FlushState
-from klog.log.state._log_state cimport LogState
+from klog.log.state._log_core cimport LogCore
 from klog.log.state._producer_entry cimport ProducerEntry
 from klog.log.write._append_info cimport AppendInfo, followed, grouped, led
 from klog.record._arguments cimport check_buffer
@@ -34,9 +35,10 @@ from klog.arguments import whole
 from klog.clock import SystemClock
 from klog.errors import KlogError
 from klog.log.write._commit import Ticket
+from klog.log.write.append_batches import follow_locked, group_locked, lead_locked
+from klog.log.write.inputs import prepared
+from klog.log.write.undo import undo_locked
 
-cdef object lead_locked = None      # of append_batches, which imports this module
-cdef object follow_locked = None
 cdef enum:
     LOOK_MS = 10
     GROUP_BYTES = 8 << 20           # of records that are not all in memory
@@ -52,20 +54,9 @@ cdef int64_t wall_ms(clock) except? -1:
     return clock.wall_ms()
 
 
-cdef class Counters:
-    """The counters of appends."""
-
-    cdef public int64_t bytes_in
-    cdef public int64_t messages_in
-    cdef public int64_t replicated_bytes_in
-
-    cdef int64_t appended(self) noexcept:
-        return self.bytes_in + self.replicated_bytes_in
-
-
 # Records --------------------------------------------------------------------------------------------------------------
 
-def append(LogState log, records, compression):
+def append(LogCore log, records, compression):
     """Append records. See Log.append."""
     cdef AppendInfo info = None, appended
     cdef BatchGroup group
@@ -74,28 +65,28 @@ def append(LogState log, records, compression):
         appended = append_group(log, group, groups.now)
         info = appended if info is None else info.joined(appended)
     if is_time_to_look(log, groups.now):
-        log._options.scheduler.run_due()
-    return log._nothing() if info is None else info
+        log.options.scheduler.run_due()
+    return nothing(log) if info is None else info
 
 
 @cython.final
 cdef class EncodedGroups:
     """Encodes records. Iterates (group, time of the encoding): the arguments of append_group()."""
 
-    cdef LogState log
+    cdef LogCore log
     cdef Encoder encoder
     cdef int64_t now
     cdef bint whole         # all records are in memory, and make one group
     cdef bint begun
 
-    def __cinit__(self, LogState log not None, records, compression):
-        check_writable(log)
+    def __cinit__(self, LogCore log not None, records, compression):
+        log.check_writable()
         self.log = log
-        self.now = wall_ms(log._options.clock)
+        self.now = wall_ms(log.options.clock)
         self.whole = True
         if type(records) is not list and type(records) is not tuple:
-            records, self.whole = log._prepared(records)
-        self.encoder = log._append_policy.encoder(records, compression, self.now)
+            records, self.whole = prepared(records)
+        self.encoder = log.append_policy.encoder(records, compression, self.now)
 
     cdef BatchGroup next(self):
         """The next group, None at the end."""
@@ -103,10 +94,10 @@ cdef class EncodedGroups:
             if self.whole:
                 return None
             PyErr_CheckSignals()    # an iterator in C may be endless
-            self.now = wall_ms(self.log._options.clock)     # a generator may take hours
-            self.log._append_policy.use_time(self.encoder, self.now)
+            self.now = wall_ms(self.log.options.clock)     # a generator may take hours
+            self.log.append_policy.use_time(self.encoder, self.now)
         self.begun = True
-        return self.log._append_policy.next_group(self.encoder, NO_BOUND if self.whole else GROUP_BYTES)
+        return self.log.append_policy.next_group(self.encoder, NO_BOUND if self.whole else GROUP_BYTES)
 
     def __iter__(self):
         return self
@@ -118,12 +109,17 @@ cdef class EncodedGroups:
         return group, self.now
 
 
-cpdef AppendInfo append_group(LogState log, BatchGroup group, int64_t now):
+def encoded_whole(LogCore log, records, compression):
+    """Encode a non-empty list as one group. Returns the arguments of append_group()."""
+    return next(EncodedGroups(log, records, compression))
+
+
+cpdef AppendInfo append_group(LogCore log, BatchGroup group, int64_t now):
     """Append an encoded group atomically."""
-    cdef CallLock lock = log._lock
-    if log._commits is not None:
-        check_writable(log)
-        return log._commits.through(log, Ticket(group, now))
+    cdef CallLock lock = log.lock
+    if log.commits is not None:
+        log.check_writable()
+        return log.commits.through(log, Ticket(group, now))
     lock.take()
     try:
         lock.begin(log, "an append")
@@ -132,47 +128,37 @@ cpdef AppendInfo append_group(LogState log, BatchGroup group, int64_t now):
         lock.give()
 
 
-cpdef AppendInfo append_group_locked(LogState log, BatchGroup group, int64_t now):
+cpdef AppendInfo append_group_locked(LogCore log, BatchGroup group, int64_t now):
     """The same under the log's lock, for append_group and for commits."""
     cdef Counters counters
     cdef Tail tail = tail_of(log)
     if tail is None:
-        check_writable(log)
-        return log._append_group_locked(group, now)
-    group.number(log.append_end(), tail.epoch)
+        log.check_writable()
+        return group_locked(log, group, timed(log, group, now))
+    group.number(log.end_of_append(), tail.epoch)
     now = timed(log, group, now)
     if not tail.write_group(log, group, now):
-        return log._append_group_locked(group, now)
-    counters = log._metrics
+        return group_locked(log, group, now)
+    counters = log.counters
     counters.messages_in += group.count
     counters.bytes_in += group.nbytes
-    return grouped(group, now if log._append_policy.stamps else -1, log._log_start_offset)
+    return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
 
-cpdef int64_t timed(LogState log, BatchGroup group, int64_t now) except? -1:
+cpdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
     """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime sets."""
     cdef int64_t time
-    if not log._append_policy.stamps:
+    if not log.append_policy.stamps:
         return now
-    time = wall_ms(log._options.clock)
+    time = wall_ms(log.options.clock)
     if time != now:
         group.set_append_time(time)
     return time
 
 
-cdef int check_writable(LogState log) except -1:
-    """log._check_writable() without the Python call, unless it raises."""
-    if (
-        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
-        or log._options.read_only
-    ):
-        log._check_writable()
-    return 0
-
-
 # Encoded batches ------------------------------------------------------------------------------------------------------
 
-def append_batches(LogState log, buffer, str origin, leader_epoch):
+def append_batches(LogCore log, buffer, str origin, leader_epoch):
     """Append encoded batches by the fast path if possible, else by the full path. See Log.append_batches."""
     if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= INT32_MAX):
         leader_epoch = whole("leader_epoch", leader_epoch, 0, INT32_MAX)
@@ -183,27 +169,21 @@ def append_batches(LogState log, buffer, str origin, leader_epoch):
         if origin == "replication" or origin == "raft":
             return follow(log, buffer, origin, leader_epoch)
     except KlogError as error:
-        log._metrics.refused(error, memoryview(buffer).nbytes)
+        log.counters.refused(error, memoryview(buffer).nbytes)
         raise
     raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
 
 
-cdef int find_long_way() except -1:
-    global lead_locked, follow_locked
-    from klog.log.write import append_batches
-    lead_locked, follow_locked = append_batches.lead_locked, append_batches.follow_locked
-
-
-cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
-    if log._commits is None:
+cdef AppendInfo lead(LogCore log, buffer, str origin, leader_epoch):
+    if log.commits is None:
         return lead_alone(log, buffer, origin, leader_epoch)
-    log._check_writable()
-    info = log._commits.through(log, Ticket(action=partial(lead_alone, log, buffer, origin, leader_epoch)))
-    log._options.scheduler.run_due()
+    log.check_writable()
+    info = log.commits.through(log, Ticket(action=partial(lead_alone, log, buffer, origin, leader_epoch)))
+    log.options.scheduler.run_due()
     return info
 
 
-cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
+cpdef AppendInfo lead_alone(LogCore log, buffer, str origin, leader_epoch):
     """Append the batch of a client or coordinator. Takes the log's lock; a commit holds it already."""
     cdef ValidatedBatch batch
     cdef AppendInfo info
@@ -213,24 +193,24 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
     cdef int64_t end, last, now
     cdef int32_t epoch
     cdef bint look = False, simple
-    cdef CallLock lock = log._lock
+    cdef CallLock lock = log.lock
     lock.take()
     try:
-        if log._commits is None:        # else its commit has begun
+        if log.commits is None:        # else its commit has begun
             lock.begin(log, "an append")
         tail = tail_of(log)
         if tail is None:
-            log._check_writable()
-        config = log._config
-        now = wall_ms(log._options.clock)
-        end = log.append_end()
+            log.check_writable()
+        config = log.config
+        now = wall_ms(log.options.clock)
+        end = log.end_of_append()
         if leader_epoch is not None:
             epoch = leader_epoch
         elif tail is not None:
             epoch = tail.epoch
         else:
-            latest = log._epochs.latest
-            epoch = log._epochs.default if latest is None else latest
+            latest = log.epochs.latest
+            epoch = log.epochs.default if latest is None else latest
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
         simple = tail is not None and batch is not None and epoch == tail.epoch
         if simple and batch.header.producer_id >= 0:
@@ -239,41 +219,39 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
         if simple:
             last = batch.header.base_offset + batch.header.last_offset_delta
             if tail.write(log, batch, last, batch.max_timestamp, entries, now):
-                look = log._commits is None and is_time_to_look(log, now)
-                counters = log._metrics
+                look = log.commits is None and is_time_to_look(log, now)
+                counters = log.counters
                 counters.messages_in += batch.header.count
                 counters.bytes_in += batch.nbytes
-                return led(batch, epoch, log._log_start_offset)
-        if lead_locked is None:
-            find_long_way()
-        look = log._commits is None and is_time_to_look(log, now)
+                return led(batch, epoch, log.log_start_offset)
+        look = log.commits is None and is_time_to_look(log, now)
         info = lead_locked(log, batch, epoch, origin, now)
         return info
     finally:
         lock.give()
         if look:
-            log._options.scheduler.run_due()
+            log.options.scheduler.run_due()
 
 
-cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
+cdef AppendInfo follow(LogCore log, buffer, str origin, leader_epoch):
     cdef EncodedBatches batches = EncodedBatches.__new__(EncodedBatches)
     cdef bint raft = origin == "raft"
     try:
         if raft:
-            batches.look(buffer, log._config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
+            batches.look(buffer, log.config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
         else:
             batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
-        if log._commits is None:
+        if log.commits is None:
             return follow_alone(log, batches, origin)
-        log._check_writable()
-        info = log._commits.through(log, Ticket(action=partial(follow_alone, log, batches, origin)))
-        log._options.scheduler.run_due()
+        log.check_writable()
+        info = log.commits.through(log, Ticket(action=partial(follow_alone, log, batches, origin)))
+        log.options.scheduler.run_due()
         return info
     finally:
         batches.release()
 
 
-cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
+cpdef AppendInfo follow_alone(LogCore log, EncodedBatches batches, str origin):
     """Append the batches of a leader. Takes the log's lock; a commit holds it already."""
     cdef AppendInfo info
     cdef Counters counters
@@ -281,45 +259,45 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
     cdef dict entries = None
     cdef int64_t end, now
     cdef bint raft = origin == "raft", look = False, simple
-    cdef CallLock lock = log._lock
+    cdef CallLock lock = log.lock
     lock.take()
     try:
-        if log._commits is None:        # else its commit has begun
+        if log.commits is None:        # else its commit has begun
             lock.begin(log, "an append")
         tail = tail_of(log)
-        now = wall_ms(log._options.clock)
+        now = wall_ms(log.options.clock)
         if tail is None:
-            log._check_writable()
+            log.check_writable()
         elif batches.n != 0 and not batches.has_legacy and (
             batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
         ):
-            end = log.append_end()
+            end = log.end_of_append()
             simple = batches.first_offset == end or (batches.first_offset > end and not raft)
             if simple and batches.has_producers:
                 entries = tail.entries_after(batches, False)
                 simple = entries is not None
             if simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now):
-                look = log._commits is None and is_time_to_look(log, now)
-                counters = log._metrics
+                look = log.commits is None and is_time_to_look(log, now)
+                counters = log.counters
                 counters.replicated_bytes_in += batches.nbytes
-                return followed(batches, log._log_start_offset)
-        if lead_locked is None:
-            find_long_way()
-        look = log._commits is None and is_time_to_look(log, now)
+                return followed(batches, log.log_start_offset)
+        look = log.commits is None and is_time_to_look(log, now)
         info = follow_locked(log, batches, origin, now)
         return info
     finally:
         lock.give()
         if look:
-            log._options.scheduler.run_due()
+            log.options.scheduler.run_due()
 
 
-cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
+cpdef AppendInfo nothing(LogCore log):
+    """The result of an append without records."""
+    return AppendInfo(log.log_end_offset, log.log_end_offset - 1, 0, -1, -1)
+
+
+cdef bint is_time_to_look(LogCore log, int64_t now) noexcept:
     """Have LOOK_MS passed since an append checked for due tasks? The check takes half the time of a short append."""
-    if log._looked_ms <= now < log._looked_ms + LOOK_MS:
-        return False
-    log._looked_ms = now
-    return True
+    return log.takes_time(now, LOOK_MS)
 
 
 # The fast path --------------------------------------------------------------------------------------------------------
@@ -360,7 +338,7 @@ cdef class Tail:
     cdef int32_t epoch
     cdef bint plain             # the file is a LogFile and not a subclass
 
-    cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
+    cdef bint write(self, LogCore log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
                     dict entries, int64_t now) except -1:
         """A8 to A10, of batches that the segment takes whole or not at all. entries: those of their producers afterwards,
         None without producers. False: the full path is needed, and nothing has been done."""
@@ -377,7 +355,7 @@ cdef class Tail:
         self.add(log, batches, size, last_offset + 1, entries, now)
         return True
 
-    cdef bint write_group(self, LogState log, BatchGroup group, int64_t now) except -1:
+    cdef bint write_group(self, LogCore log, BatchGroup group, int64_t now) except -1:
         """The same for a group, whose batches may be in different segments: here they must be in one."""
         cdef int64_t size = self.segment.size, next_offset = group.first_offset + group.count
         cdef int32_t n = <int32_t>group.n
@@ -389,18 +367,18 @@ cdef class Tail:
         self.add(log, group, size, next_offset, None, now)
         return True
 
-    cdef bint takes(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
+    cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
         """Can the segment have all these batches, and is no flush due after them?"""
-        cdef FlushState flushes = log._flush_state
+        cdef FlushState flushes = log.flush_state
         cdef Counters counters
         if size + batches.nbytes > self.segment_bytes:
             return False
-        if log._written_end >= 0:       # a commit flushes after its appends
+        if log.written_end >= 0:       # a commit flushes after its appends
             return True
         if next_offset - flushes.recovery_point >= self.flush_messages or now - flushes.flushed_ms >= self.flush_ms:
             return False
         if self.flush_bytes:
-            counters = log._metrics
+            counters = log.counters
             return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
         return True
 
@@ -428,14 +406,14 @@ cdef class Tail:
         """The age of a segment whose records have no timestamps."""
         return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
 
-    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, dict entries,
+    cdef int add(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset, dict entries,
                  int64_t now) except -1:
         """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted: all
         objects are made before, and the producers have entries."""
         cdef object after = next_offset, time = now
         cdef dict known = self.producers.entries
-        if entries is not None and log._written_end >= 0:
-            log._applied.append(ReplacedEntries(known, entries))
+        if entries is not None and log.written_end >= 0:
+            log.applied.append(ReplacedEntries(known, entries))
         try:
             self.index.reserve(<int32_t>batches.n)
             if size + batches.nbytes > <int64_t>self.active.stop:
@@ -445,7 +423,7 @@ cdef class Tail:
             else:
                 self.file.write(batches, size)
         except BaseException as error:
-            log._undo_locked(self.segments, self.segment.savepoint(), error)
+            undo_locked(log, self.segments, self.segment.savepoint(), error)
             raise
         self.index.add(batches, 0, <int32_t>batches.n, size)
         self.segment.next_offset = next_offset
@@ -457,12 +435,12 @@ cdef class Tail:
             for producer_id, entry in entries.items():
                 known[producer_id] = entry
         self.producers.end_offset = after
-        if log._written_end >= 0:
-            log._written_end = next_offset
+        if log.written_end >= 0:
+            log.written_up_to(next_offset)
             return 0
-        log._log_end_offset = next_offset
-        if log._bell._fds:
-            log._bell.ring()
+        log.advance(next_offset)
+        if log.bell._fds:
+            log.bell.ring()
         return 0
 
 
@@ -482,43 +460,40 @@ cdef class ReplacedEntries:
         self.known.update(self.before)
 
 
-cdef Tail tail_of(LogState log):
+cdef Tail tail_of(LogCore log):
     """The log's Tail, None if the full path is needed."""
-    cdef Tail tail = log._tail
-    if (
-        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
-        or log._offsets_listener is not None
-    ):
+    cdef Tail tail = log.tail
+    if not log.health.takes_appends() or log.watermark.listener is not None:
         return None
     if (
         tail is None
-        or tail.segments is not log._segments
-        or tail.config is not log._config
-        or tail.entries is not log._epochs._entries
-        or tail.producers is not log._producers
+        or tail.segments is not log.segment_list.segments
+        or tail.config is not log.config
+        or tail.entries is not log.epochs._entries
+        or tail.producers is not log.producers
         or tail.active is not tail.segment._active
     ):
-        log._tail = tail = new_tail(log)
+        log.tail = tail = new_tail(log)
     if tail is None:
         return None
     transactions = tail.producers._transactions
-    if transactions.first_unstable is not None and log._high_watermark is None and transactions.has_unreplicated:
+    if transactions.first_unstable is not None and log.watermark.mark is None and transactions.has_unreplicated:
         return None
     return tail
 
 
-cdef Tail new_tail(LogState log):
+cdef Tail new_tail(LogCore log):
     cdef Tail tail
-    config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
+    config, entries, segment = log.config, log.epochs._entries, log.segment_list.segments[len(log.segment_list.segments) - 1]
     active = segment._active
     if (
-        log.read_only or active is None or not entries or active.config is not config
-        or log.append_end() < segment.base_offset
+        active is None or not entries or active.config is not config
+        or log.end_of_append() < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)
-    tail.segments, tail.config, tail.entries = log._segments, config, entries
-    tail.producers = log._producers
+    tail.segments, tail.config, tail.entries = log.segment_list.segments, config, entries
+    tail.producers = log.producers
     tail.segment, tail.active, tail.file, tail.index = segment, active, active.file, active.index
     tail.plain = type(active.file) is LogFile
     tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms

@@ -1,0 +1,32 @@
+"""Binds the methods of Log that packages above klog.log do. They are imported when they are first called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.log import Log
+from klog.log.core import LogCore
+from klog.log.works import Works
+
+
+def _compact(log: LogCore, **how: Any) -> Any:
+    from klog.cleaner import compact
+
+    return compact(log, **how)
+
+
+def _purge_key(log: LogCore, key: bytes, **how: Any) -> Any:
+    from klog.cleaner import purge_key
+
+    return purge_key(log, key, **how)
+
+
+def _verify(log: LogCore, progress: Any) -> Any:
+    from klog.inspect.verify import verify_log
+
+    return verify_log(log, progress)
+
+
+def bind() -> None:
+    """Bind them."""
+    Log._works = Works(_compact, _purge_key, _verify)

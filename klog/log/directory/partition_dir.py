@@ -1,0 +1,100 @@
+"""The directory of an open log: its path, what its segments share, and who answers for it.
+
+owner: writes the checkpoints of the log.dir and holds its locks. That is a log.dir of the manager, or the locks of one
+Log.open. A log that is opened to be read, or marked for deletion, has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from klog.disk import Claim
+from klog.log.directory import checkpoint
+from klog.log.options import Options
+from klog.segment import Home, names
+
+
+class Owner(Protocol):
+    """What a log calls about its checkpoints and locks. `log`: its LogCore."""
+
+    def lower(self, log: Any, recovery_point: int, log_start_offset: int) -> None:
+        """Lower the checkpoints of a log that is about to be truncated."""
+
+    def flush_soon(self, log: Any) -> bool:
+        """Flush the log soon by another thread. False: there is none, so the append flushes."""
+
+    def check(self, what: str) -> None:
+        """Raise ReentrantCall if this thread is inside a write of a checkpoint."""
+
+    def failed(self, log: Any, reason: str) -> None:
+        """The log's disk has failed."""
+
+    def release(self, log: Any, clean: bool) -> None:
+        """The log is closed. clean: its next load needs no recovery."""
+
+    def forget(self, log: Any) -> None:
+        """The log is deleted."""
+
+
+class PartitionDir:
+    """The sole writer of these fields. Changed under the log's lock.
+
+    home: shared by the segments, made by the load. keeps_metadata: False once the log is marked for deletion.
+    on_flush: called with the log when its recovery point has risen.
+    """
+
+    __slots__ = ("_deleted", "claim", "home", "keeps_metadata", "on_flush", "owner", "path")
+
+    def __init__(self, path: str, claim: Claim | None) -> None:
+        self.path = path
+        self.claim = claim
+        self.home: Home | None = None
+        self.keeps_metadata = True
+        self.owner: Any = None  # an Owner
+        self.on_flush: Callable[[Any], None] | None = None
+        self._deleted: Home | None = None
+
+    def loaded(self, home: Home | None) -> None:
+        """The load has made this home."""
+        self.home = home
+
+    def belong_to(self, owner: Owner | None, on_flush: Callable[[Any], None] | None = None) -> None:
+        """Set the owner, which writes the checkpoints from here on; None: nobody does."""
+        self.owner, self.on_flush = owner, on_flush
+
+    def home_of_deleted(self, options: Options) -> Home:
+        """The Home of segments that are marked for deletion."""
+        if self._deleted is None:
+            self._deleted = Home(
+                self.path, options.config, options.files, options.handles, writable=True, beside=self.home
+            )
+            self._deleted.suffix = names.DELETED
+        return self._deleted
+
+    def topic_id(self, options: Options) -> uuid.UUID | None:
+        """The topic's id from partition.metadata, None if there is none."""
+        if not self.keeps_metadata:
+            return None
+        return checkpoint.read_topic_id(self.path) or options.topic_id
+
+    def rename(self, target: str, options: Options) -> None:
+        """Rename the directory. A reader that opens one of its files meanwhile waits."""
+        home = self.home
+        with home.opening if home is not None else contextlib.nullcontext():
+            options.files.rename(self.path, target)
+            self.path = target
+            self.home_of_deleted(options).directory = target
+            if home is not None:
+                home.directory = target
+
+    def keep_no_metadata(self) -> None:
+        """The log is marked for deletion: it keeps no topic id."""
+        self.keeps_metadata = False
+
+    def release_claim(self) -> None:
+        """Let another Log of this process write the directory."""
+        if self.claim is not None:
+            self.claim.release()

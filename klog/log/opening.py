@@ -1,0 +1,146 @@
+"""Opening a log: take the claim on its directory, load it, and prepare it for appends.
+
+Kafka: UnifiedLog.apply, LogLoader.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from klog.disk import Bell, Claim, SendCounts
+from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory.closing import abandon
+from klog.log.directory.partition_dir import Owner, PartitionDir
+from klog.log.load.inputs import inputs_of
+from klog.log.load.loader import load_read_only, load_writable
+from klog.log.options import Options
+from klog.log.read.aborted_transactions import AbortedFinder
+from klog.log.read.newest_before import NewestBefore
+from klog.log.read.read_policy import Reading
+from klog.log.read.refresh import Follower
+from klog.log.retain.cleaning_state import CleaningState
+from klog.log.retain.removal import unlink_later_locked
+from klog.log.state import forks, high_watermark, high_watermark_rules
+from klog.log.state._log_core import LogCore
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.metrics import LogMetrics
+from klog.log.write._commit import CommitQueue, SyncLock
+from klog.log.write.commit import commit_locked
+from klog.segment import names
+
+
+class OpenLog(LogCore):
+    """A log that warns if it is garbage-collected before it is closed. Its readers keep it."""
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        health = getattr(self, "health", None)
+        if health is not None and not health.closed and os.getpid() == health.pid:
+            _warn(f"{self!r} was never closed: use `with`, or call close()", ResourceWarning, source=self)
+            try:
+                abandon(self)
+            except Exception:
+                return  # there is no caller to raise to
+
+
+def open_log(directory: str, options: Options) -> LogCore:
+    """Open the log of a partition directory.
+
+    Raises AlreadyLocked if another log of this process writes there, CorruptLog, OSError.
+    """
+    claim = None if options.read_only else Claim(directory, options.identity)
+    try:
+        if claim is not None:
+            claim.take()
+        log = OpenLog(
+            options,
+            PartitionDir(directory, claim),
+            counters=LogMetrics(),
+            bell=Bell(),  # rung when a reader can read more
+            sends=SendCounts(),
+            commits=CommitQueue(commit_locked) if options.durability == "sync" and not options.read_only else None,
+            sync_lock=SyncLock(),
+            cleaning=CleaningState(options.cleanings),
+            reading=Reading(),
+            newest_before=NewestBefore(),
+            aborted_finder=AbortedFinder(),
+            follower=Follower() if options.read_only else None,
+        )
+        _load(log)
+        forks.register(log)
+        if not options.read_only:
+            _prepare_to_write(log)
+            if log.leftovers:
+                unlink_later_locked(log, log.leftovers)
+        log.health.opened()
+        high_watermark.notify_listener(log, log.high_watermark)
+    except BaseException:
+        if claim is not None:
+            claim.release()
+        raise
+    return log
+
+
+def _load(log: LogCore) -> None:
+    inputs = inputs_of(log)
+    loaded = load_read_only(inputs) if log.read_only else load_writable(inputs)
+    log.directory.loaded(inputs.home)
+    log.load(loaded)
+    if log.follower is not None:
+        log.follower.loaded(loaded)
+
+
+def _prepare_to_write(log: LogCore) -> None:
+    options, active = log.options, log.segments[-1]
+    if options.cleaned_to > log.log_end_offset:
+        # Records appended at these offsets will be dirty. After a crash before this, the next load does it.
+        key, log_dir = (log.topic, log.partition), os.path.dirname(log.path)
+        cleaner_offsets.lower(options.files, log_dir, key, log.log_end_offset)
+    if active.size == 0 and not os.path.exists(active.path):
+        active.activate()
+        options.files.fsync_dir(log.path)
+    if not log.epochs.stored and not os.path.exists(log.epochs.path):
+        log.epochs.flush()
+    if options.topic_id is not None and not options.topic_id_stored:
+        path = os.path.join(log.path, names.METADATA)
+        if not os.path.exists(path) or os.stat(path).st_size == 0:
+            options.files.replace(path, checkpoint.format_metadata(options.topic_id))
+    log.epochs.scheduler = options.scheduler
+    if options.high_watermark is not None:
+        offset = high_watermark_rules.initial(options.high_watermark, log.log_start_offset, log.log_end_offset)
+        log.watermark.set(OffsetMetadata(offset))
+    log.producers.on_high_watermark_updated(log.high_watermark)
+    check_ms, known = options.producer_expiration_check_ms, weakref.ref(log)
+
+    def expire() -> None:
+        still = known()
+        if still is not None:
+            _expire_producers(still)
+
+    log.expire_with(options.scheduler.schedule("producer-expiration", expire, check_ms, check_ms))
+
+
+def _expire_producers(log: LogCore) -> None:
+    """Forget producers that wrote nothing for producer.id.expiration.ms. Kafka: removeExpiredProducers."""
+    with log.lock:
+        log.lock.begins(log, "an expiry of producers")
+        if not log.closed:
+            log.producers.expire(log.clock.wall_ms())
+
+
+def belong_to(log: LogCore, owner: Owner, on_flush: Callable[[LogCore], None] | None = None) -> None:
+    """Set the owner, which writes the checkpoints of the log from here on.
+
+    A recovery point beyond the log end of this load is lowered before the first append, since records appended below it
+    are not on disk. After a crash before this, the next load does it.
+    """
+    log.directory.belong_to(owner, on_flush)
+    try:
+        if log.options.recovery_point > log.recovery_point:
+            owner.lower(log, log.recovery_point, log.log_start_offset)
+    except BaseException:
+        abandon(log)
+        raise

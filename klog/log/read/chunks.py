@@ -1,0 +1,162 @@
+"""Chunks: the whole batches of a range, copied, each with what a reader needs to decode its part of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from klog import record as record_package
+from klog.disk import AlignedBuffer
+from klog.errors import CorruptBatch, CorruptData
+from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.isolation import Isolation
+from klog.log.read.read_policy import Payloads
+from klog.log.read.steady import check_there, note_next_offset, overtaken, steady
+from klog.log.state._log_core import LogCore
+from klog.log.state.segments import locate, number_of
+from klog.record import Record
+from klog.segment import AbortedTransaction
+
+_log = logging.getLogger("klog.log")
+CHUNK_BYTES = 1 << 20
+Pair = tuple[bytes | None, bytes | None]
+OnDamage = Callable[[CorruptBatch, int], object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedChunk:
+    """Whole batches as stored, and the requested part of them: records with start <= offset < stop.
+
+    path, file_position: where the bytes are stored. aborted: transactions whose records do not count.
+    """
+
+    buffer: AlignedBuffer
+    path: str
+    file_position: int
+    start: int
+    stop: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    payloads: Payloads | None = None  # cache of decompressed records
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The requested part, as the functions of klog.record take it."""
+        return {
+            "start": self.start,
+            "stop": self.stop,
+            "aborted": self.aborted,
+            "path": self.path,
+            "file_position": self.file_position,
+            "payloads": self.payloads,
+        }
+
+    def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
+        """The requested part as lazy records."""
+        return record_package.iter_records(
+            self.buffer,
+            include_control=include_control,
+            on_damage=on_damage,
+            lazy=True,
+            **self.request,
+        )
+
+    def pairs(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Pair]:
+        """The same records as (key, value)."""
+        return record_package.pairs(
+            self.buffer,
+            include_control=include_control,
+            on_damage=on_damage,
+            **self.request,
+        )
+
+
+def _ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
+    """(producer id, first offset, last offset) of each, as klog.record takes them."""
+    return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)
+
+
+def chunks(
+    log: LogCore, start: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
+) -> Iterator[FetchedChunk]:
+    """Raw batches of [start, stop), chunk by chunk. See Log.chunks."""
+    log.check_open()
+    offset = start
+    while offset < stop:
+        log.check_held(offset)
+        moment = log.moment
+        try:
+            for chunk, next_offset in _chunks(log, offset, stop, isolation, max_bytes, scan):
+                if not steady(log, moment):
+                    break  # the chunk may mix two states of the file: read again
+                log.health.read_worked()
+                yield chunk
+                offset = max(offset, next_offset)
+            else:
+                if log.generation == moment.generation and offset >= log.log_start_offset:
+                    return
+        except (CorruptData, FileNotFoundError) as error:
+            if not overtaken(log, moment):
+                note_next_offset(log, error, offset)
+                check_there(log, error)
+                raise
+        except OSError as error:
+            log.read_failed(error)
+            raise
+
+
+def _chunks(
+    log: LogCore, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
+) -> Iterator[tuple[FetchedChunk, int]]:
+    """Each chunk with the offset after it."""
+    producers = finder_of_producers(log)
+    while offset < stop:
+        drop_behind, segments = None, log.segments
+        if scan and segments:
+            guess = segments[number_of(segments, offset)]
+            drop_behind = log.reading.drop_behind(log, guess)
+        found = locate(segments, offset)
+        if found is None:
+            return
+        segment, position = found
+        if drop_behind is not None and segment is not guess:
+            drop_behind.finish()
+            drop_behind = log.reading.drop_behind(log, segment)
+        if offset < segment.base_offset and offset < log.log_start_offset:
+            return  # the next record was deleted; readers that are inside a deleted segment may continue
+        located = position
+        with log.reading.way(log, segment, scan, drop_behind) as way:
+            while offset < stop and position < segment.size:
+                try:
+                    chunk, next_offset = way.chunk(position, max_bytes)
+                except CorruptBatch as error:
+                    if segment is segments[-1] or offset < segment.next_offset or error.offset is not None:
+                        raise
+                    # Bytes after the last record of a closed segment: nothing is missing, read the next segment.
+                    _log.warning("event=trailing_bytes reason=%s", error)
+                    break
+                if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
+                    raise CorruptBatch(
+                        f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
+                        f"run `klog verify`",
+                        path=segment.path,
+                        position=position,
+                        offset=base,
+                        kind="offset_order",
+                    )
+                aborted: Sequence[AbortedTransaction] = ()
+                if isolation == "read_committed":
+                    aborted = aborted_in_range(log, segments, offset, next_offset, producers)
+                fetched = FetchedChunk(
+                    chunk,
+                    segment.path,
+                    position,
+                    offset,
+                    min(stop, next_offset),
+                    _ranges(aborted),
+                    way.payloads,
+                )
+                yield fetched, next_offset
+                position += len(chunk)
+                offset = max(offset, next_offset)

@@ -1,0 +1,94 @@
+"""All metrics of a log: its counters, and gauges of its current state, under the names of Kafka's metrics."""
+
+from __future__ import annotations
+
+from klog.log.read.isolation import last_stable_offset, producer_state
+from klog.log.read.page_cache import LogPageCache, look
+from klog.log.state._log_core import LogCore
+from klog.log.write._commit import CommitQueue
+
+
+def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
+    """Metrics of durability="sync": how many appends shared an fdatasync."""
+    if commits is None:
+        return {}
+    return {
+        "CommitGroupSizeCount": commits.groups,
+        "CommitGroupSizeMean": commits.appends / commits.groups if commits.groups else 0.0,
+        "CommitGroupSizeMax": commits.largest,
+        "CommitQueueSize": len(commits),
+    }
+
+
+def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
+    """All metrics of a log. page_cache: also what is cached now."""
+    gauges: dict[str, float] = {
+        "NumLogSegments": len(log.segments),
+        "LogStartOffset": log.log_start_offset,
+        "LogEndOffset": log.log_end_offset,
+        "Size": log.size,
+        "LastStableOffsetLag": log.high_watermark - last_stable_offset(log),
+        "ProducerIdCount": len(producer_state(log).entries),
+        **_read_cache(log),
+        "FetchBytesSendfile": log.sends.sendfile,
+        "FetchBytesSplice": log.sends.splice,
+        "FetchBytesCopied": log.sends.copied,
+        **_page_cache(log, page_cache),
+    }
+    if log.read_only:
+        return gauges
+    metrics = log.counters
+    written = log.segments[-1].written
+    return {
+        **gauges,
+        "WriteBehindBytes": written.written,
+        "DropBehindBytes": written.dropped,
+        "DirectWriteBytes": written.direct,
+        "WriteFallbacks": written.fallbacks,
+        "BytesInPerSec": metrics.bytes_in,
+        "MessagesInPerSec": metrics.messages_in,
+        "ReplicationBytesInPerSec": metrics.replicated_bytes_in,
+        **metrics.refusals,
+        **metrics.flush_times.metrics("LogFlushRateAndTimeMs"),
+        **_of_commits(log.commits),
+    }
+
+
+def _read_cache(log: LogCore) -> dict[str, int]:
+    """Metrics of the read cache, if the log has one (klog.io.read.cache.bytes)."""
+    if not log.config.io.read_cache_bytes:
+        return {}
+    counts = log.reading.counts(log)
+    return {
+        "ReadCacheHits": counts.hits,
+        "ReadCacheMisses": counts.misses,
+        "ReadCacheEvictions": counts.evictions,
+        "ReadCacheExpirations": counts.expirations,
+        "ReadCacheEntries": counts.entries,
+        "ReadCacheBytes": counts.bytes,
+    }
+
+
+def _page_cache(log: LogCore, look_now: bool) -> dict[str, int]:
+    """Metrics of reads from the page cache. look_now: also its current content, as far as the kernel reports it."""
+    sampler = log.directory.home.sampler if log.directory.home is not None else None
+    found = {
+        "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
+        "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,
+    }
+    if look_now:
+        present = page_cache_of(log, 0).residency
+        seen = {
+            "PageCacheBytes": present.cached_bytes,
+            "PageCacheDirtyBytes": present.dirty_bytes,
+            "PageCacheWritebackBytes": present.writeback_bytes,
+            "PageCacheEvictedBytes": present.evicted_bytes,
+        }
+        found.update((name, value) for name, value in seen.items() if value is not None)
+    return found
+
+
+def page_cache_of(log: LogCore, cells: int) -> LogPageCache:
+    """How much of each segment is in the page cache. See Log.page_cache."""
+    segments = [(segment.base_offset, segment.path) for segment in log.segments]
+    return look(log.options.files, log.topic, log.partition, log.directory.path, segments, cells)

@@ -1,0 +1,111 @@
+"""Reads of one moment: a reader takes no lock, notices that a writer has changed the files meanwhile, and looks again.
+
+Also what becomes of an error in a read: damage is given the offset at which a reader may go on, a failed disk is
+counted, a deleted log is named. Any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
+from klog.log.state._log_core import LogCore
+from klog.log.state._segment_list import Moment
+
+T = TypeVar("T")
+_LOOKS_MAX = 100  # a writer that rolls and deletes all the time may remove files during each refresh
+
+
+def steadily(log: LogCore, work: Callable[[], T]) -> T:
+    """The result of work(), which reads files; repeated if a writer has changed them meanwhile.
+
+    A truncation is counted before it removes the first byte, and a removal beyond the log end after it is done. So with
+    unchanged counters the result is of one moment.
+    """
+    while True:
+        moment, rewritten = log.moment, log.rewritten
+        try:
+            found = work()
+            if (log.rewritten, log.taken_back) == (rewritten, moment.taken_back):
+                return found
+        except (CorruptData, FileNotFoundError) as error:
+            if not overtaken(log, moment):
+                check_there(log, error)
+                raise
+
+
+def noting(log: LogCore, offset: int, look: Callable[[], T]) -> T:
+    """steadily(look) for a reader at this offset; counts failed reads. A success does not reset their count, since
+    headers may come from memory."""
+    try:
+        return steadily(log, look)
+    except CorruptBatch as error:
+        note_next_offset(log, error, offset)
+        raise
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        log.read_failed(error)
+        raise
+
+
+def overtaken(log: LogCore, moment: Moment) -> bool:
+    """Has the writer changed the log since that moment, other than by appends? Then the reader looks again.
+
+    In the writer's own process it waits for a change that is being made.
+    """
+    if log.closed:
+        return False
+    with log.lock:
+        if log.follower is not None:
+            for _ in range(_LOOKS_MAX):
+                log.follower.distrust()
+                if log.follower.refresh_locked(log) or not os.path.isdir(log.path):
+                    break
+    return log.moment != moment
+
+
+def steady(log: LogCore, moment: Moment) -> bool:
+    """R3 of refresh: has the writer only appended since that moment? If not, the reader looks again."""
+    if log.generation != moment.generation:
+        return False
+    if log.follower is None:
+        return True
+    with log.lock:
+        return log.follower.stands() or not overtaken(log, moment)
+
+
+def note_next_offset(log: LogCore, error: Exception, offset: int) -> None:
+    """Set next_offset of an error that a reader at this offset got."""
+    if not isinstance(error, CorruptBatch) or error.next_offset is not None:
+        return
+    segments = log.segments
+    number = next((n for n, segment in enumerate(segments) if segment.path == error.path), None)
+    if number is None:
+        return
+    try:
+        found = segments[number].sound_behind(error.position or 0, offset + 1)
+    except OSError:  # the segment was deleted meanwhile: report the damage without next_offset
+        return
+    if found is not None:
+        error.next_offset = max(found.base_offset, offset + 1)
+        return
+    later = (segment.base_offset for segment in segments[number + 1 :] if segment.base_offset > offset)
+    error.next_offset = next(later, max(log.log_end_offset, offset))
+
+
+def check_there(log: LogCore, error: Exception) -> None:
+    """Raise UnknownTopicOrPartition if the error is due to the deletion of the whole log."""
+    if isinstance(error, FileNotFoundError) and (log.health.deleted or _is_gone(log.path)):
+        parent = os.path.dirname(log.path)
+        raise UnknownTopicOrPartition(
+            f"{log.name} is no longer in {parent}: it was deleted, or moved to another log.dir while it was "
+            f"read. `klog ls {parent}` lists what is there"
+        ) from error
+
+
+def _is_gone(path: str) -> bool:
+    """Has the directory been removed from an existing log.dir?"""
+    return not os.path.isdir(path) and os.path.isdir(os.path.dirname(path))

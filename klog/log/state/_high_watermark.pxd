@@ -1,0 +1,3 @@
+cdef class HighWatermark:
+    cdef readonly object mark
+    cdef readonly object listener

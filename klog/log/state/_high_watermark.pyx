@@ -1,0 +1,28 @@
+# cython: auto_pickle=False
+"""The high watermark of one log, and who is told of it. high_watermark.py has the rules by which it moves."""
+
+cimport cython
+
+
+@cython.final
+cdef class HighWatermark:
+    """The sole writer of these fields. Changed under the log's lock; any thread may read.
+
+    mark: the OffsetMetadata of a managed log's high watermark. None: the log is a single copy, and its high watermark
+    is its log end. listener: called with each new high watermark, or None.
+    """
+
+    def __init__(self, listener):
+        self.listener = listener
+
+    def set(self, mark):
+        """Set the high watermark, or only its position."""
+        self.mark = mark
+
+    def listen(self, listener):
+        """Call this listener from here on; None: no listener."""
+        self.listener = listener
+
+    def exchange(self, HighWatermark other not None):
+        """Exchange the high watermarks of two logs, but not the listeners."""
+        self.mark, other.mark = other.mark, self.mark

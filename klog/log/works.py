@@ -1,0 +1,39 @@
+"""Work on a log that packages above this one do: klog/__init__ binds it, where the packages are put together.
+
+A Log has a method for each, but this package imports none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
+from klog.log.state._log_core import LogCore
+from klog.progress import Progress
+from klog.report import Report
+
+
+class _Compact(Protocol):
+    def __call__(
+        self, log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+    ) -> CompactionStats: ...
+
+
+class _PurgeKey(Protocol):
+    def __call__(
+        self, log: LogCore, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None
+    ) -> PurgeStats: ...
+
+
+class _Verify(Protocol):
+    def __call__(self, log: LogCore, progress: Progress | None) -> Report: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Works:
+    """compact and purge_key: those of the cleaner. verify: that of inspect."""
+
+    compact: _Compact
+    purge_key: _PurgeKey
+    verify: _Verify

@@ -1,0 +1,38 @@
+"""Moving the log end after an append, and the high watermark of a single copy with it. Under the log's lock."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from klog.log.state import high_watermark
+from klog.log.state._log_core import LogCore
+
+
+class TakenBack(Protocol):
+    """Effects of an append that a commit can undo."""
+
+    def take_back(self) -> None:
+        """Undo them."""
+
+
+def appended_locked(log: LogCore, end: int, pending: TakenBack | None = None) -> None:
+    """Move the end after an append: the log end or, in a commit, the end of what it has written."""
+    if log.written_end < 0:
+        advance_end_locked(log, end)
+    else:
+        log.written(end, pending)
+
+
+def advance_end_locked(log: LogCore, end: int) -> None:
+    """Set the log end, and move the high watermark of a single copy with it."""
+    log.end_at(end)
+    end_moved_locked(log)
+
+
+def end_moved_locked(log: LogCore) -> None:
+    """Notify all that depend on the log end, which has moved."""
+    if log.watermark.mark is None:
+        end = log.log_end_offset
+        log.producers.on_high_watermark_updated(end)
+        high_watermark.notify_listener(log, end)
+    log.bell.ring()
