@@ -57,12 +57,11 @@ class FetchedChunk:
         }
 
     def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
-        """The requested part as lazy records."""
+        """The requested part as records."""
         return record_package.iter_records(
             self.buffer,
             include_control=include_control,
             on_damage=on_damage,
-            lazy=True,
             **self.request,
         )
 
@@ -142,7 +141,6 @@ class LogReader:
                     chunk.buffer,
                     path=chunk.path,
                     file_position=chunk.file_position,
-                    lazy=True,
                     payloads=chunk.payloads,
                 ):
                     if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
