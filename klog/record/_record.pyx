@@ -52,9 +52,9 @@ cdef extern from "structmember.h":
 
 cdef extern from *:
     """
-    #ifdef Py_GIL_DISABLED
+    #if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
     #define begin_again(record) PyObject_Init(record, Py_TYPE(record))
-    #else       /* the same without two calls: the record has its type still */
+    #else /* the same without two calls: the record has its type still */
     #define begin_again(record) (Py_SET_REFCNT(record, 1), record)
     #endif
     """
@@ -105,7 +105,7 @@ cdef str control_name(int16_t number):
 
 # Record ---------------------------------------------------------------------------------------------------------------
 
-def _rebuild_record(key, value, headers, timestamp, *rest):
+def _rebuild_record(key, value, tuple headers not None, timestamp, *rest):
     cdef Record record = Record.__new__(Record)
     put(record, key, value, headers)
     record.timestamp_ms = -1 if timestamp is None else timestamp
@@ -207,7 +207,7 @@ cdef class Record:
         return f"Record({', '.join(parts)})"
 
 
-cdef int put(Record record, key, value, headers) except -1:
+cdef int put(Record record, key, value, tuple headers) except -1:
     """Give the record its key, value and headers."""
     drop_slots(<PyObject *>record)
     Py_INCREF(key)

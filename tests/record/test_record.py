@@ -128,6 +128,13 @@ def test_pickle_keeps_every_field() -> None:
         assert (copy.sequence, copy.offset, copy.headers) == (record.sequence, record.offset, record.headers)
 
 
+def test_a_pickle_of_something_else_is_refused() -> None:
+    rebuild, fields = Record(b"k", b"v").__reduce__()
+    for headers in (None, 5, [("h", b"x")]):
+        with pytest.raises(TypeError, match="headers"):
+            rebuild(*fields[:2], headers, *fields[3:])
+
+
 def test_invalid_utf8_in_header_keys_round_trips() -> None:
     (read,) = iter_records(encode([(None, b"v", 0, [("a\udcff\udc80b", b"1")])]))
     assert read.headers == (("a\udcff\udc80b", b"1"),)
