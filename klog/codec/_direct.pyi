@@ -1,11 +1,6 @@
-from typing import final
-
 from typing_extensions import Buffer
 
 __pyx_capi__: dict[str, object]
-
-@final
-class Result: ...
 
 def use_direct(on: bool, /) -> bool: ...
 def unpack(payload: Buffer, bytes_max: int, /) -> bytes | memoryview | None: ...

@@ -1,21 +1,15 @@
 # cython: auto_pickle=False
-"""Direct calls of the lz4 library, without Python between, into memory that is kept from call to call.
+"""Direct calls of the lz4 library, without Python between, into kept memory (_kept.pyx).
 
   D1  the functions are those of the package that klog depends on anyway, found by name in its shared library. Where it
       hides them, or a payload is not of the common form, unpack() returns None, and compress.py decompresses by the
       package's Python API: it knows every frame and names every error.
-  D2  what comes out lies in pooled memory: fresh memory costs one page fault for each 4 KiB, which takes longer than lz4.
-      A result that is small, or fills little of its buffer, is a copy of its own (`bytes`), so that an object that is kept
-      never holds much more memory than its size.
-  D3  no memory outside of the payload and of the result is touched, even if another thread changes the payload.
+  D2  no memory outside of the payload and of the result is touched, even if another thread changes the payload.
 """
 
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from klog._c.lz4 cimport kl_lz4_block_t, kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_t, kl_lz4_unpack
-from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take
+from klog.codec._kept cimport Result, finish, result_of
 from libc.stdint cimport int64_t, uint8_t
 
 import os
@@ -34,11 +28,9 @@ cdef extern from "dlfcn.h" nogil:
 
 cdef enum:
     NOGIL_MIN = 16 << 10    # bytes of result: taking the GIL back may cost more than less work
-    WASTE_MAX = 4           # times its size that a result may hold
 
 cdef kl_lz4_t lz4
 cdef bint found = False, wanted = True
-cdef kl_pool_t pool     # no object owns it: the last result may come back at exit
 
 
 cdef int find_lz4() except -1:
@@ -68,38 +60,6 @@ def use_direct(bint on, /):
     global wanted
     wanted = on
     return direct_lz4() != NULL
-
-
-@cython.final
-cdef class Result:
-    """size bytes in pooled memory: a read-only buffer. Any thread may read it."""
-
-    cdef uint8_t *data
-    cdef size_t capacity
-    cdef Py_ssize_t size
-
-    def __dealloc__(self):
-        kl_pool_give(&pool, self.data, self.capacity)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
-
-
-cdef Result result_of(int64_t size):
-    """Memory for a result of at most size bytes."""
-    cdef Result result = Result.__new__(Result)
-    result.data = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &result.capacity)
-    if result.data == NULL:
-        raise MemoryError(f"{size} bytes for a decompressed payload")
-    return result
-
-
-cdef object finish(Result result, int64_t size):
-    """D2."""
-    if size < KL_POOL_BUFFER_MIN or result.capacity > <size_t>(WASTE_MAX * size):
-        return PyBytes_FromStringAndSize(<const char *>result.data, <Py_ssize_t>size)
-    result.size = <Py_ssize_t>size
-    return PyMemoryView_FromObject(result)
 
 
 def unpack(payload, int64_t bytes_max, /):

@@ -93,8 +93,8 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
 
 def zstd_frame(payload, Py_ssize_t at, /):
     """Find the first frame at `at` or after, past skippable ones. Returns its first byte, the byte after its last, a
-    bound on its decompressed size, and whether the frame states its size, which is then the bound. None if no frame is
-    left.
+    bound on its decompressed size, whether the frame states its size, which is then the bound, and the size of its
+    window. None if no frame is left.
 
     One frame per call: a list of tiny frames would be many times larger than the frames."""
     cdef Py_buffer view
@@ -131,7 +131,7 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
     cdef bint single = descriptor >> 5 & 1, last = False
     cdef int content_field = 1 << (descriptor >> 6) if descriptor >> 6 else <int>single
     cdef int window_log, kind
-    cdef int64_t block_max = ZSTD_BLOCK_MAX, window, bound = 0
+    cdef int64_t block_max = ZSTD_BLOCK_MAX, window = 0, bound = 0
     cdef uint64_t content_size
     cdef uint32_t head
     if not single:
@@ -139,7 +139,8 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
         if window_log > ZSTD_WINDOW_LOG_MAX:
             raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, above 2^{<int>ZSTD_WINDOW_LOG_MAX}")
         window = <int64_t>1 << window_log
-        block_max = min(block_max, window + (window >> 3) * (data[at] & 7))
+        window += (window >> 3) * (data[at] & 7)
+        block_max = min(block_max, window)
         at += 1
     at += 4 if descriptor & 3 == 3 else descriptor & 3  # dictionary id; the library refuses an unknown dictionary
     if content_field > size - at:
@@ -166,4 +167,4 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
         if content_size > <uint64_t>bound:
             raise CorruptBatch(f"zstd frame claims {content_size} bytes, its blocks hold at most {bound}")
         bound = <int64_t>content_size
-    return start, at, bound, content_field != 0
+    return start, at, bound, content_field != 0, bound if single else window

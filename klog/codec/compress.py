@@ -30,6 +30,7 @@ import zstandard
 
 from klog.codec._direct import unpack
 from klog.codec._frames import lz4_frame, zstd_frame
+from klog.codec._kept import finished, memory_for
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
 __all__ = [
@@ -126,6 +127,9 @@ _contexts = _Contexts()
 _GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+_GZIP_TRAILER: Final = struct.Struct("<II")  # CRC-32 and size
+_GZIP_RATIO_MAX: Final = 1032  # of deflate
+_GZIP_KEPT_MIN: Final = 64 * 1024  # malloc keeps smaller results
 _GZIP_PIECE: Final = 1024
 _GZIP_PIECE_MAX: Final = 1024 * 1024
 
@@ -133,12 +137,33 @@ _GZIP_PIECE_MAX: Final = 1024 * 1024
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(data)
-    trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    trailer = _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
     return b"".join((_GZIP_HEADER, body, deflate.flush(), trailer))
 
 
-def _gzip_decompress(payload: memoryview, bytes_max: int) -> bytes:
+def _gzip_kept(payload: memoryview, bytes_max: int) -> Buffer | None:
+    """Decompress one member without extra fields into kept memory, which zlib does not offer. None for any other
+    payload, a small one, for which zlib is faster, and an invalid one."""
+    if len(payload) < len(_GZIP_HEADER) + _GZIP_TRAILER.size or bytes(payload[:4]) != _GZIP_HEADER[:4]:
+        return None
+    size = _GZIP_TRAILER.unpack_from(payload, len(payload) - _GZIP_TRAILER.size)[1]
+    if not _GZIP_KEPT_MIN <= size <= min(bytes_max, _GZIP_RATIO_MAX * len(payload)):
+        return None
+    memory = memory_for(size)
+    try:
+        # Reads all members, so that size, that of the last one, fits only if it is the only one.
+        if cramjam.gzip.decompress_into(payload, memoryview(memory)) != size:
+            return None
+    except cramjam.DecompressionError:
+        return None
+    return finished(memory, size)
+
+
+def _gzip_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     """reads: any standard header, several members; ignores bytes after the last member that begin no other one."""
+    kept = _gzip_kept(payload, bytes_max)
+    if kept is not None:
+        return kept
     parts: list[bytes] = []
     left = bytes_max
     at, size = 0, len(payload)
@@ -217,26 +242,25 @@ def _snappy_size(block: memoryview) -> int:
     return size
 
 
-def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
+def _snappy_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     """reads: xerial streams, also several with a header each, and one raw snappy block without any header."""
     try:
         total = sum(map(_snappy_size, _snappy_blocks(payload)))
         if total > bytes_max:
             raise _over("snappy", bytes_max)
-        out = bytearray(total)
-        view = memoryview(out)
+        memory = memory_for(total)
+        view = memoryview(memory)
         at = 0
         for block in _snappy_blocks(payload):
             size = _snappy_size(block)
             if size and cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
                 raise CorruptBatch("snappy block is shorter than it claims")
             at += size
-        view.release()
         if at != total:  # in a shared mapping bytes may change between two reads
             raise CorruptBatch("snappy payload changed while it was read")
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload: {error}") from None
-    return out
+    return finished(memory, total)
 
 
 # lz4 ------------------------------------------------------------------------------------------------------------------
@@ -356,6 +380,7 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
 # zstd -----------------------------------------------------------------------------------------------------------------
 
 _ZSTD_DEFAULT_LEVEL: Final = 3
+_ZSTD_WINDOW_MAX: Final = 8 * 1024 * 1024  # up to level 19; a stream keeps this much for its next frame
 
 
 def _zstd_compress(data: Buffer, level: int | None) -> bytes:
@@ -366,24 +391,44 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(data)
 
 
-def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
+def _zstd_kept(frame: memoryview, bound: int) -> Buffer | None:
+    """Decompress a whole frame of at most bound bytes into kept memory. None for an invalid frame."""
+    memory = memory_for(bound + 1)  # with a byte that stays free the library reads on to the end, and the checksum
+    try:
+        with _contexts.decompressor.stream_reader(frame) as reader:
+            size = reader.readinto(memory)
+    except zstandard.ZstdError:
+        return None
+    return finished(memory, size) if size <= bound else None
+
+
+def _zstd_whole(frame: memoryview, bound: int, left: int, bytes_max: int) -> bytes:
+    """Decompress a frame into memory of its own, or name what is wrong with it. left: of the bytes_max."""
+    try:
+        # A frame that states its size gets a buffer of that size; for the others this is the limit.
+        return _contexts.decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
+    except zstandard.ZstdError as error:
+        if bound > left and "did not decompress full frame" in str(error):
+            raise _over("zstd", bytes_max) from None
+        if "not enough memory" in str(error):  # for a window: not an error of the bytes, as above
+            raise MemoryError(f"zstd payload: {error}") from None
+        raise CorruptBatch(f"zstd payload: {error}") from None
+
+
+def _zstd_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     """reads: concatenated frames, with or without content size and checksum, skippable ones too; no other bytes."""
-    parts = []
+    parts: list[Buffer] = []
     left = bytes_max
     at, size = 0, len(payload)
     while at < size and (frame := zstd_frame(payload, at)) is not None:
-        start, at, bound, sized = frame
+        start, at, bound, sized, window = frame
         if sized and bound > left:
             raise _over("zstd", bytes_max)
-        try:
-            # A frame that states its size gets a buffer of that size; for the others this is the limit.
-            part = _contexts.decompressor.decompress(payload[start:at], max_output_size=max(1, min(bound, left)))
-        except zstandard.ZstdError as error:
-            if bound > left and "did not decompress full frame" in str(error):
-                raise _over("zstd", bytes_max) from None
-            if "not enough memory" in str(error):  # for a window: not an error of the bytes, as above
-                raise MemoryError(f"zstd payload: {error}") from None
-            raise CorruptBatch(f"zstd payload: {error}") from None
+        part: Buffer | None = None
+        if bound <= left and window <= _ZSTD_WINDOW_MAX:
+            part = _zstd_kept(payload[start:at], bound)
+        if part is None:
+            part = _zstd_whole(payload[start:at], bound, left, bytes_max)
         left -= len(part)
         if part:
             parts.append(part)

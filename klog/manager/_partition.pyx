@@ -9,7 +9,7 @@ from klog.record._rows cimport Rows
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
-from klog.record._batch import Record
+from klog.record import Record
 
 
 cdef uint32_t murmur(const uint8_t *at, Py_ssize_t size) noexcept nogil:

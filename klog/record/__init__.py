@@ -13,11 +13,12 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
 """
 
-from klog.record._batch import Record, RecordBatch, decode, iter_records, pairs, validate
+from klog.record._batch import RecordBatch, decode, iter_records, pairs, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
+from klog.record._record import Record
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record._table import BatchTable
 from klog.record.inputs import Records

@@ -1,39 +1,7 @@
 from klog._c.batch cimport kl_batch_t
 from klog.record._legacy cimport LegacyBatch
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
-
-
-cdef enum:
-    FLAG_TIMESTAMP = 1      # a timestamp was given; without it, "now" at append
-    FLAG_TRANSACTIONAL = 2
-    FLAG_CONTROL = 4
-
-
-cdef class Record:
-    # own() provides these: key, value and headers, or where their bytes are until they are first read.
-    cdef object own_key
-    cdef object own_value
-    cdef tuple own_headers
-    cdef object pin                 # holds the bytes at at_key and at_value; None once the record has its own copies
-    cdef const uint8_t *at_key
-    cdef const uint8_t *at_value
-    cdef const uint8_t *at_headers
-    cdef int32_t key_size
-    cdef int32_t value_size
-    cdef int32_t header_count
-    cdef int32_t headers_size
-    cdef readonly int64_t offset
-    cdef readonly int64_t producer_id
-    cdef int64_t timestamp_ms
-    cdef readonly int32_t leader_epoch
-    cdef readonly int32_t sequence
-    cdef readonly int16_t producer_epoch
-    cdef int16_t control_number
-    cdef int8_t kind                # of timestamp
-    cdef uint8_t flags
-
-    # Give the record its own key, value and headers, before own_key, own_value or own_headers is read.
-    cdef int own(self) except -1
+from klog.record._record cimport Record
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 cdef class Source:

@@ -1,10 +1,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
-from typing import Any, Never, final
+from typing import Never, final
 
 from typing_extensions import Buffer, disjoint_base
 
 from klog.errors import CorruptBatch
+from klog.record._record import Record
 from klog.record.payloads import Payloads
 from klog.record.timestamps import TimestampType
 
@@ -17,46 +18,6 @@ class Source:
 
 @final
 class Selection: ...
-
-@final
-class Record:
-    def __init__(
-        self,
-        key: Buffer | None,
-        value: Buffer | None,
-        timestamp: int | None = None,
-        headers: Iterable[tuple[str, Buffer | None]] | None = (),
-    ) -> None: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def timestamp_type(self) -> TimestampType: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def producer_epoch(self) -> int: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def is_transactional(self) -> bool: ...
-    @property
-    def is_control(self) -> bool: ...
-    @property
-    def control_type(self) -> str | None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @disjoint_base
 class RecordIterator:
@@ -133,7 +94,7 @@ def decode(
     verify_crc: bool = True,
     allow_partial: bool = False,
     legacy: bool = True,
-    lazy: bool | None = None,
+    lazy: bool = False,
     payloads: Payloads | None = None,
 ) -> BatchIterator: ...
 def iter_records(
@@ -146,7 +107,7 @@ def iter_records(
     path: str | PathLike[str] | None = None,
     file_position: int = 0,
     verify_crc: bool = True,
-    lazy: bool | None = None,
+    lazy: bool = False,
     payloads: Payloads | None = None,
     on_damage: Callable[[CorruptBatch, int], object] | None = None,
 ) -> RecordIterator: ...

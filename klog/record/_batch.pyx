@@ -14,22 +14,20 @@ Kafka: DefaultRecordBatch, DefaultRecord, MemoryRecords.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.object cimport Py_EQ, Py_NE, PyObject_GenericGetAttr
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.tuple cimport PyTuple_SET_ITEM
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
-    kl_payload_validate, kl_record_header_next, kl_record_header_t, kl_record_next, kl_record_t,
+    kl_payload_validate, kl_record_next, kl_record_t,
     kl_payload_validate_summed, kl_scan_record, kl_sum_begin, kl_sum_end, kl_sum_t,
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
 from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
 from klog.record._legacy cimport LegacyBatch, read_legacy
+from klog.record._record cimport TIMESTAMP_TYPES, Record, bytes_or_none, make_record
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import operator
@@ -38,10 +36,7 @@ import zlib
 from klog.arguments import function, having
 from klog.codec import CODECS as _CODECS
 from klog.codec import decompress, decompressed_bytes_max
-from klog.errors import CorruptBatch, InvalidTimestamp, UnsupportedBatch
-from klog.record.control import CONTROL_TYPES as _CONTROL_TYPES
-from klog.record.control import UNKNOWN as _UNKNOWN
-from klog.record.timestamps import TimestampType
+from klog.errors import CorruptBatch, UnsupportedBatch
 
 cdef enum:
     CRC_NOGIL_MIN = 1 << 20     # 20 to 40 µs of checksum, 500 with the table: for less the GIL is kept
@@ -60,222 +55,12 @@ cdef extern from "Python.h":
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *at) noexcept nogil
 
-cdef tuple TIMESTAMP_TYPES = (TimestampType.NO_TIMESTAMP, TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
-
-
-cdef inline object bytes_or_none(const uint8_t *at, int32_t size):
-    return None if size < 0 else PyBytes_FromStringAndSize(<const char *>at, size)
-
 
 cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
     return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
 
 
-# Record ---------------------------------------------------------------------------------------------------------------
-
-cdef object own_bytes(object value, str name):
-    """Return bytes unchanged, other buffers as a copy; a subclass could hold references, which Record must not
-    (no_gc)."""
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        raise TypeError(f"{name} must be bytes or None, not str; use .encode()")
-    try:
-        return bytes(memoryview(value))
-    except TypeError:
-        raise TypeError(f"{name} must be bytes or None, not {type(value).__name__}") from None
-
-
-cdef tuple own_headers(object headers):
-    if headers is None:
-        return ()
-    if isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
-        raise TypeError(
-            f"headers must be pairs of str and bytes or None, not {type(headers).__name__}"
-            f"{'; use .items()' if isinstance(headers, dict) else ''}"
-        )
-    owned = []
-    for header in headers:
-        if not isinstance(header, (tuple, list)) or len(header) != 2:
-            raise TypeError(f"headers: a header must be a pair of str and bytes or None, not {header!r}")
-        key, value = header
-        if not isinstance(key, str):
-            raise TypeError(f"headers: a header key must be str, not {type(key).__name__}")
-        owned.append((str.__str__(key) if type(key) is str else "".join(key), own_bytes(value, "headers: a header value")))
-    return tuple(owned)
-
-
-cdef str control_name(int16_t number):
-    return _CONTROL_TYPES[number] if 0 <= number < len(_CONTROL_TYPES) else _UNKNOWN
-
-
-def _rebuild_record(key, value, headers, timestamp, *rest):
-    cdef Record record = Record.__new__(Record)
-    record.own_key, record.own_value, record.own_headers = key, value, headers
-    record.timestamp_ms = -1 if timestamp is None else timestamp
-    (record.offset, record.producer_id, record.leader_epoch, record.sequence, record.producer_epoch,
-     record.control_number, record.kind, record.flags) = rest
-    return record
-
-
-cdef object MISSING = object()
-cdef object KEY = "key", VALUE = "value", HEADERS = "headers", OFFSET = "offset", TIMESTAMP = "timestamp"
-
-
-# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own; so no cycle
-# can contain them.
-@cython.final
-@cython.no_gc
-@cython.freelist(1024)
-cdef class Record:
-    """One record, as given to append and returned by reads.
-
-    key and value are bytes or None. headers are (str, bytes or None) pairs in their order; keys may repeat, and bytes
-    of a key that are not UTF-8 use surrogateescape. timestamp is in ms, -1 for none. A record made without a timestamp
-    has -1 too and gets the time of its append; pass -1 to store it without any. Immutable; equal if all fields are.
-
-    A record that was read may hold the buffer it was read from, up to a fetch of 1 MiB, until key, value or headers is
-    first read: then it copies all three and releases the buffer.
-    """
-
-    def __init__(self, key=MISSING, value=MISSING, timestamp=None, headers=()):
-        if key is MISSING or value is MISSING:
-            raise TypeError(
-                f"klog.Record takes key and value, each bytes or None, and has no {'key' if key is MISSING else 'value'}: "
-                "klog.Record(key=None, value=b'...')"
-            )
-        self.own_key = own_bytes(key, "key")
-        self.own_value = own_bytes(value, "value")
-        self.own_headers = own_headers(headers)
-        self.pin = None
-        self.timestamp_ms = -1
-        self.flags = 0
-        if timestamp is not None:
-            try:
-                if isinstance(timestamp, bool):
-                    raise TypeError
-                self.timestamp_ms = operator.index(timestamp)
-            except TypeError:
-                raise TypeError(
-                    f"timestamp must be an int of milliseconds or None, not {type(timestamp).__name__}"
-                ) from None
-            except OverflowError:
-                raise InvalidTimestamp(f"timestamp {timestamp} does not fit into 64 bits") from None
-            self.flags = FLAG_TIMESTAMP
-        self.offset = -1
-        self.producer_id = -1
-        self.leader_epoch = -1
-        self.sequence = -1
-        self.producer_epoch = -1
-        self.control_number = -1
-        self.kind = 0
-
-    cdef int own(self) except -1:
-        pin = self.pin      # also held here: making headers may let another thread run, which may drop the record's pin
-        if pin is None:
-            return 0
-        key = bytes_or_none(self.at_key, self.key_size)
-        value = bytes_or_none(self.at_value, self.value_size)
-        headers = read_headers(self.at_headers, self.headers_size, self.header_count) if self.header_count else ()
-        self.own_key, self.own_value, self.own_headers = key, value, headers
-        self.pin = None
-        return 0
-
-    def __getattribute__(self, name):
-        # The fields that loops read most, before the search through the type: half the time of `record.key`.
-        if name is KEY:
-            if self.pin is not None:
-                self.own()
-            return self.own_key
-        if name is VALUE:
-            if self.pin is not None:
-                self.own()
-            return self.own_value
-        if name is OFFSET:
-            return self.offset
-        if name is TIMESTAMP:
-            return self.timestamp_ms
-        return PyObject_GenericGetAttr(self, name)
-
-    @property
-    def key(self):
-        self.own()
-        return self.own_key
-
-    @property
-    def value(self):
-        self.own()
-        return self.own_value
-
-    @property
-    def headers(self):
-        self.own()
-        return self.own_headers
-
-    @property
-    def timestamp(self):
-        return self.timestamp_ms
-
-    @property
-    def timestamp_type(self):
-        return TIMESTAMP_TYPES[self.kind + 1]
-
-    @property
-    def is_transactional(self):
-        return (self.flags & FLAG_TRANSACTIONAL) != 0
-
-    @property
-    def is_control(self):
-        return (self.flags & FLAG_CONTROL) != 0
-
-    @property
-    def control_type(self):
-        return control_name(self.control_number) if self.flags & FLAG_CONTROL else None
-
-    def __reduce__(self):
-        return _rebuild_record, (
-            self.key, self.value, self.headers, self.timestamp, self.offset, self.producer_id, self.leader_epoch,
-            self.sequence, self.producer_epoch, self.control_number, self.kind, self.flags,
-        )
-
-    def __richcmp__(self, other, int op):
-        cdef Record a, b
-        if op not in (Py_EQ, Py_NE) or type(other) is not Record:
-            return NotImplemented
-        a, b = self, other
-        same = (
-            a.offset == b.offset and a.timestamp_ms == b.timestamp_ms and a.flags == b.flags and a.kind == b.kind
-            and a.leader_epoch == b.leader_epoch and a.producer_id == b.producer_id
-            and a.producer_epoch == b.producer_epoch and a.sequence == b.sequence
-            and a.control_number == b.control_number
-        )
-        if same:
-            a.own()
-            b.own()
-            same = a.own_key == b.own_key and a.own_value == b.own_value and a.own_headers == b.own_headers
-        return same if op == Py_EQ else not same
-
-    def __hash__(self):
-        return hash((self.offset, self.timestamp_ms, self.key, self.value, self.headers))
-
-    def __repr__(self):
-        parts = [f"key={self.key!r}", f"value={self.value!r}"]
-        if self.flags & FLAG_TIMESTAMP:
-            parts.append(f"timestamp={self.timestamp_ms}")
-        if self.headers:
-            parts.append(f"headers={self.headers!r}")
-        if self.offset != -1:
-            parts.append(f"offset={self.offset}")
-        if self.flags & FLAG_CONTROL:
-            parts.append(f"control_type={self.control_type!r}")
-        return f"Record({', '.join(parts)})"
-
-
 # Source ---------------------------------------------------------------------------------------------------------------
-
-cdef bint never_changes(object buffer):
-    return type(buffer) is bytes or type(buffer) is memoryview and type((<object>buffer).obj) is bytes
-
 
 # no_gc: the tp_clear that Cython writes drops view.obj without releasing the view, and the exporter would count it for
 # ever (a bytearray that never resizes, a mapping that never closes). no_gc_clear is not enough: if the collector clears
@@ -285,11 +70,11 @@ cdef bint never_changes(object buffer):
 @cython.final
 @cython.no_gc
 cdef class Source:
-    def __cinit__(self, buffer, path, file_position, lazy=None):
+    def __cinit__(self, buffer, path, file_position, lazy=False):
         check_buffer("buffer", buffer)
         check_path("path", path)
         self.file_position = long_of("file_position", file_position)
-        self.lazy = never_changes(buffer) if lazy is None else flag_of("lazy", lazy)
+        self.lazy = flag_of("lazy", lazy)
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.data = <const uint8_t *>self.view.buf
         self.size = self.view.len
@@ -469,64 +254,6 @@ cdef class Selection:
 
 
 # Records --------------------------------------------------------------------------------------------------------------
-
-cdef tuple read_headers(const uint8_t *at, int32_t size, int32_t count):
-    cdef const uint8_t *end = at + size
-    cdef kl_record_header_t header
-    cdef size_t used = 0
-    cdef int32_t i
-    cdef tuple headers = PyTuple_New(count)
-    for i in range(count):
-        # kl_record_next has checked them, but in a shared mapping bytes may change between two reads.
-        if kl_record_header_next(at, <size_t>(end - at), &header, &used) != KL_OK:
-            raise CorruptBatch("the headers of a record changed while they were read")
-        at += used
-        pair = (
-            PyUnicode_DecodeUTF8(<const char *>header.key, header.key_size, "surrogateescape"),
-            bytes_or_none(header.value, header.value_size),
-        )
-        Py_INCREF(pair)
-        PyTuple_SET_ITEM(headers, i, pair)
-    return headers
-
-
-cdef inline Record make_record(
-    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, object pin
-):
-    cdef Record record = Record.__new__(Record)
-    cdef uint8_t flags = FLAG_TIMESTAMP
-    if pin is None:
-        record.own_key = bytes_or_none(r.key, r.key_size)
-        record.own_value = bytes_or_none(r.value, r.value_size)
-        record.own_headers = read_headers(r.headers, <int32_t>(end - r.headers), r.header_count) if r.header_count else ()
-    else:
-        record.pin = pin
-        record.at_key, record.key_size = r.key, r.key_size
-        record.at_value, record.value_size = r.value, r.value_size
-        record.at_headers, record.header_count = r.headers, r.header_count
-        record.headers_size = <int32_t>(end - r.headers)
-    record.offset = offset
-    record.producer_id = b.producer_id
-    record.leader_epoch = b.leader_epoch
-    record.producer_epoch = b.producer_epoch
-    record.control_number = -1
-    if b.base_sequence < 0:
-        record.sequence = -1
-    else:   # sequences wrap from 2^31-1 to 0
-        record.sequence = <int32_t>((<uint32_t>b.base_sequence + <uint32_t>r.offset_delta) & 0x7fffffff)
-    if b.attributes & KL_ATTR_LOG_APPEND_TIME:
-        record.timestamp_ms = b.max_timestamp
-        record.kind = 1
-    else:
-        record.timestamp_ms = <int64_t>(<uint64_t>b.base_timestamp + <uint64_t>r.timestamp_delta)
-        record.kind = -1 if b.magic == 0 else 0
-    if b.attributes & KL_ATTR_TRANSACTIONAL:
-        flags |= FLAG_TRANSACTIONAL
-    if b.attributes & KL_ATTR_CONTROL:
-        flags |= FLAG_CONTROL
-    record.flags = flags
-    return record
-
 
 cdef inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) noexcept nogil:
     return <int64_t>(<uint64_t>b.base_offset + <uint64_t><int64_t>r.offset_delta)
@@ -901,7 +628,7 @@ cdef class BatchIterator:
 
 
 def decode(
-    buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=None, payloads=None
+    buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=False, payloads=None
 ):
     """Iterate the batches in a buffer of whole batches, as in a .log file.
 
@@ -919,7 +646,7 @@ def decode(
 
 def iter_records(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
-    lazy=None, payloads=None, on_damage=None
+    lazy=False, payloads=None, on_damage=None
 ):
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
@@ -927,10 +654,10 @@ def iter_records(
     out unless requested. A partial batch at the end is ignored: a fetch may end anywhere. Nothing after the first batch
     at or above stop is checked.
 
-    lazy: records leave key, value and headers in the buffer, and keep it in use, until one of them is read. Only for
-    buffers that do not change; None means yes for bytes and no for all others. payloads: keeps decompressed records, by
-    find(position, size, crc) of the batch in its file and keep(position, size, crc, plain). on_damage: called with a
-    CorruptBatch, before it is raised, and the offset after the last record returned.
+    lazy: records leave key, value and headers in the buffer, and keep it in use, until one of them is read: for callers
+    that read few of them, from a buffer that does not change. payloads: keeps decompressed records, by find(position,
+    size, crc) of the batch in its file and keep(position, size, crc, plain). on_damage: called with a CorruptBatch,
+    before it is raised, and the offset after the last record returned.
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
     check_payloads(payloads)
@@ -946,7 +673,7 @@ def pairs(
     """Iterate (key, value) of the records that iter_records() returns, bytes or None each: the fastest way through a
     buffer in Python. Arguments and errors are those of iter_records().
     """
-    cdef Source source = Source(buffer, path, file_position, False)
+    cdef Source source = Source(buffer, path, file_position)
     check_payloads(payloads)
     source.payloads = payloads
     wanted = Selection(start, stop, include_control, aborted)

@@ -31,7 +31,8 @@ from klog._c.rows cimport (
 )
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._arguments cimport flag_of, long_of, whole_of
-from klog.record._batch cimport FLAG_TIMESTAMP, Record, RecordBatch
+from klog.record._batch cimport RecordBatch
+from klog.record._record cimport FLAG_TIMESTAMP, Record, own_fields
 from klog.record._rows cimport Rows, RowSource
 from klog.record._table cimport BatchTable
 from libc.stdint cimport (
@@ -265,16 +266,17 @@ cdef class RecordInput:
         self.headers.size = 0
         self.has_timestamp = False
         self.offset = -1
-        if type(item) is Record:
+        if isinstance(item, Record):
             record = item
-            record.own()
-            self.key = record.own_key
-            self.value = record.own_value
+            own_fields(record)
+            self.key = <object>record.own_key
+            self.value = <object>record.own_value
             self.offset = record.offset
             self.timestamp = record.timestamp_ms
             self.has_timestamp = record.flags & FLAG_TIMESTAMP
-            if len(record.own_headers) != 0:
-                self.load_headers(record.own_headers)
+            headers = <tuple>record.own_headers
+            if len(<tuple>headers) != 0:
+                self.load_headers(headers)
         elif isinstance(item, (tuple, list)):
             n = len(item)
             if not 2 <= n <= 4:

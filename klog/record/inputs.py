@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
 
-    from klog.record._batch import Record
+    from klog.record._record import Record
     from klog.record._rows import Rows
     from klog.record.lists import Lists
 

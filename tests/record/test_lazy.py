@@ -76,7 +76,7 @@ def test_a_record_outlives_its_reader_and_releases_the_buffer_when_read(
 def test_an_unread_record_releases_the_buffer_when_deleted() -> None:
     data = batch()
     before = sys.getrefcount(data)
-    held = list(iter_records(data))
+    held = list(iter_records(data, lazy=True))
     assert sys.getrefcount(data) == before + 1  # all records share one reference
     del held
     assert sys.getrefcount(data) == before
@@ -85,19 +85,19 @@ def test_an_unread_record_releases_the_buffer_when_deleted() -> None:
 def test_reading_offset_and_timestamp_keeps_the_record_lazy() -> None:
     data = batch()
     before = sys.getrefcount(data)
-    record = next(iter_records(data))
+    record = next(iter_records(data, lazy=True))
     assert (record.offset, record.timestamp, record.producer_id, record.sequence) == (10, T, -1, -1)
     assert sys.getrefcount(data) == before + 1
     assert record.key == b"key"
     assert sys.getrefcount(data) == before
 
 
-def test_mutable_sources_are_copied_at_once_by_default(tmp_path: Path) -> None:
+def test_without_it_no_record_keeps_its_source(tmp_path: Path) -> None:
     file = tmp_path / "batch"
     file.write_bytes(batch())
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    for buffer in (mapped, bytearray(batch()), memoryview(bytearray(batch())).toreadonly()):
+    for buffer in (mapped, bytearray(batch()), memoryview(batch())):
         records = [*iter_records(buffer), *(r for found in decode(buffer) for r in found)]
         if isinstance(buffer, bytearray):
             buffer.append(0)
@@ -122,7 +122,7 @@ def test_a_mapped_file_cannot_be_closed_while_a_lazy_record_exists(tmp_path: Pat
 
 def test_a_view_of_bytes_cannot_be_released_while_a_lazy_record_exists() -> None:
     view = memoryview(batch())
-    record = next(iter_records(view))
+    record = next(iter_records(view, lazy=True))
     with pytest.raises(BufferError):
         view.release()
     assert record.value == b"value"
@@ -132,11 +132,32 @@ def test_a_view_of_bytes_cannot_be_released_while_a_lazy_record_exists() -> None
 @pytest.mark.parametrize("compression", CODECS)
 def test_lazy_records_can_be_appended(compression: str | None, tmp_path: Path) -> None:
     data = batch(compression)
-    assert encode(list(iter_records(data)), base_offset=10, compression=compression) == data
+    assert encode(list(iter_records(data, lazy=True)), base_offset=10, compression=compression) == data
     with Log.open(tmp_path / "a-0") as log:
         log.append(TUPLES, compression=compression)
-        log.append(log.read())
+        log.append(iter_records(data, lazy=True))
         assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in log.read()] == TUPLES * 2
+
+
+def test_a_lazy_record_is_a_record() -> None:
+    lazy, copied = (list(iter_records(batch(), lazy=lazy)) for lazy in (True, False))
+    assert all(isinstance(record, Record) for record in lazy)
+    for one, two in zip(lazy, copied, strict=True):
+        assert (repr(one), hash(one), one) == (repr(two), hash(two), two)
+        assert not one != two  # noqa: SIM202
+        assert type(pickle.loads(pickle.dumps(one))) is Record
+        for name in ("key", "value", "headers", "timestamp", "offset", "other"):
+            with pytest.raises(AttributeError):
+                setattr(one, name, None)
+    with pytest.raises(TypeError, match="lazy=True"):
+        type(lazy[0])()
+
+
+def test_a_slot_that_is_not_filled_is_never_read() -> None:
+    record = next(iter_records(batch(), lazy=True))
+    with pytest.raises(AttributeError):
+        Record.key.__get__(record)  # type: ignore[attr-defined]
+    assert (record.key, Record.key.__get__(record)) == (b"key", b"key")  # type: ignore[attr-defined]
 
 
 def test_a_log_may_close_while_its_records_exist(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
+import dis
 import pickle
+import sys
 
 import pytest
 
@@ -61,6 +63,49 @@ def test_a_record_does_not_change() -> None:
         record.other = 1
 
 
+@pytest.mark.parametrize("record", [Record(b"k", b"v"), *iter_records(encode([(b"k", b"v", 1)]))])
+def test_key_value_and_headers_are_read_without_a_call(record: Record) -> None:
+    """CPython replaces the lookup of a member slot by a load from the object: LOAD_ATTR_SLOT."""
+
+    def read(record: Record) -> None:
+        for _ in range(100):
+            record.key, record.value, record.headers  # noqa: B018
+
+    read(record)
+    specialised = [i.opname for i in dis.get_instructions(read, adaptive=True) if i.opname.startswith("LOAD_ATTR")]
+    assert specialised == ["LOAD_ATTR_SLOT"] * 3
+
+
+def test_a_record_that_was_not_initialised_has_no_fields() -> None:
+    record = Record.__new__(Record)
+    for use in (repr, hash, pickle.dumps, lambda record: record.key, lambda record: encode([record])):
+        with pytest.raises(AttributeError):
+            use(record)
+
+
+def test_no_class_can_be_derived_from_record() -> None:
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Derived", (Record,), {})
+
+
+def test_records_that_are_read_leave_no_memory() -> None:
+    """Freed records are used again, with new content."""
+    data = encode([(b"key%d" % n, b"value%d" % n, n, [("h", b"x")] * (n % 3)) for n in range(3000)])
+    for lazy in (False, True):
+        for _ in range(3):
+            assert [r.key for r in iter_records(data, lazy=lazy)] == [b"key%d" % n for n in range(3000)]
+            held = list(iter_records(data, lazy=lazy))
+            assert [(r.value, len(r.headers)) for r in held] == [(b"value%d" % n, n % 3) for n in range(3000)]
+            before = sys.getallocatedblocks()
+            del held
+        assert sys.getallocatedblocks() < before
+    before = sys.getallocatedblocks()
+    for _ in range(10):
+        for lazy in (False, True):
+            list(iter_records(data, lazy=lazy))
+    assert sys.getallocatedblocks() - before < 100
+
+
 def test_equality_hash_and_repr() -> None:
     one, two = Record(b"k", b"v", 5, [("h", b"1")]), Record(b"k", b"v", 5, [("h", b"1")])
     assert one == two
@@ -81,6 +126,13 @@ def test_pickle_keeps_every_field() -> None:
         assert copy == record
         assert copy.timestamp == record.timestamp
         assert (copy.sequence, copy.offset, copy.headers) == (record.sequence, record.offset, record.headers)
+
+
+def test_a_pickle_of_something_else_is_refused() -> None:
+    rebuild, fields = Record(b"k", b"v").__reduce__()
+    for headers in (None, 5, [("h", b"x")]):
+        with pytest.raises(TypeError, match="headers"):
+            rebuild(*fields[:2], headers, *fields[3:])
 
 
 def test_invalid_utf8_in_header_keys_round_trips() -> None:

@@ -53,12 +53,11 @@ class FetchedChunk:
         }
 
     def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
-        """The requested part as lazy records."""
+        """The requested part as records."""
         return record_package.iter_records(
             self.buffer,
             include_control=include_control,
             on_damage=on_damage,
-            lazy=True,
             **self.request,
         )
 

@@ -89,7 +89,6 @@ class LogReader:
                     chunk.buffer,
                     path=chunk.path,
                     file_position=chunk.file_position,
-                    lazy=True,
                     payloads=chunk.payloads,
                 ):
                     if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
