@@ -78,6 +78,7 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
         "group",
         "keys",
         "retention",
+        "segments",
         "store",
     }
     if machine() in ("x86_64", "AMD64"):
@@ -96,7 +97,7 @@ def test_every_contest_with_kafka_runs(tmp_path):
         pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
     assert races(table, figures) == {"kafka"}
     assert {result["contest"].split()[1] for result in figures["results"]} == {
-        "encode", "decode", "validate", "open", "recover", "translate", "append", "compact",
+        "encode", "decode", "validate", "open", "recover", "translate", "append", "fetch", "compact",
     }  # fmt: skip
 
 
