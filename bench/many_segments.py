@@ -1,4 +1,4 @@
-"""A partition of very many segments of one batch each, as a clean stop would leave it, written without an engine."""
+"""A partition of very many segments of few batches each, as a clean stop would leave it, written without an engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from klog.segment import names
 TIMESTAMP = 1_700_000_000_000
 
 
-def write_segments(directory: Path, count: int, records: int = 1) -> None:
-    """Segment i holds `records` records from offset i * records on; nothing is synced."""
+def write_segments(directory: Path, count: int, records: int = 1, batches: int = 1, value: bytes = b"value") -> None:
+    """Segment i holds the batches of `records` records each from offset i * batches * records on. Each has an entry in
+    the offset index, but the first. Nothing is synced."""
     directory.mkdir(parents=True)
-    batch = bytearray(record.encode([(b"k", b"value", TIMESTAMP)] * records, leader_epoch=0))
-    times = struct.pack(">qi", TIMESTAMP, records - 1)
+    one = record.encode([(b"k", value, TIMESTAMP)] * records, leader_epoch=0)
+    content, span = bytearray(one * batches), batches * records
+    entries = (struct.pack(">ii", (batch + 1) * records - 1, batch * len(one)) for batch in range(1, batches))
+    offsets, times = b"".join(entries), struct.pack(">qi", TIMESTAMP, records - 1)
     for number in range(count):
-        struct.pack_into(">q", batch, 0, number * records)
-        stem = directory / names.file_name(number * records, "")
-        stem.with_name(stem.name + names.LOG).write_bytes(batch)
-        stem.with_name(stem.name + names.INDEX).touch()
+        for batch in range(batches):
+            struct.pack_into(">q", content, batch * len(one), number * span + batch * records)
+        stem = directory / names.file_name(number * span, "")
+        stem.with_name(stem.name + names.LOG).write_bytes(content)
+        stem.with_name(stem.name + names.INDEX).write_bytes(offsets)
         stem.with_name(stem.name + names.TIME_INDEX).write_bytes(times)
     (directory / names.EPOCHS).write_bytes(b"0\n1\n0 0\n")
-    end = names.file_name(count * records, names.SNAPSHOT)
+    end = names.file_name(count * span, names.SNAPSHOT)
     (directory / end).write_bytes(bytes.fromhex("000148674bc700000000"))  # no producers

@@ -78,6 +78,7 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
         "group",
         "keys",
         "retention",
+        "segments",
         "store",
     }
     if machine() in ("x86_64", "AMD64"):

@@ -15,8 +15,8 @@ The modules residency and monitor report what is in the page cache. They are imp
 
 from klog.disk._batch_read import read_parts
 from klog.disk._direct import DirectFile
+from klog.disk._handles import Handles, Reusable
 from klog.disk._io import AlignedBuffer, LogFile
-from klog.disk._lru import Lru
 from klog.disk._residency import ReadSampler
 from klog.disk._send import SendCounts, Target, check_target
 from klog.disk._views import let_go, view_of
@@ -43,11 +43,12 @@ __all__ = [
     "DirectoryLock",
     "Files",
     "HandleCache",
+    "Handles",
     "HasFileno",
     "LogFile",
-    "Lru",
     "ReadSampler",
     "RealFiles",
+    "Reusable",
     "SendCounts",
     "Target",
     "Waiter",

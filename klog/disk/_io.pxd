@@ -1,6 +1,9 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from posix.types cimport dev_t
+
 from klog._c.osio cimport iovec, kl_io_t
+from klog.disk._handles cimport Reusable
 
 
 cdef class AlignedBuffer:
@@ -9,9 +12,12 @@ cdef class AlignedBuffer:
     cdef Py_ssize_t capacity
 
 
-cdef class LogFile:
+cdef class LogFile(Reusable):
     cdef const kl_io_t *io
     cdef readonly int fd
+    cdef int64_t inode    # these three: when it was opened; -1 if not known
+    cdef int64_t size
+    cdef dev_t device
     cdef readonly str path
     cdef readonly bint writable
     cdef int flags        # of pwritev2, 0 for a plain pwrite
@@ -20,6 +26,7 @@ cdef class LogFile:
     cdef bint asked_in_vain  # its file system does not report what is in the page cache
     cdef object map       # of _views, for as long as it may be used again
     cdef object mapped    # memoryview of the part of the map that is known to be in the file
+    cdef void note_in_vain(self) noexcept
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1
     cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1

@@ -3,6 +3,8 @@ from typing import Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
+from klog.disk._handles import Reusable
+
 @final
 class AlignedBuffer(Buffer):
     size: int
@@ -14,7 +16,7 @@ class AlignedBuffer(Buffer):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @disjoint_base
-class LogFile:
+class LogFile(Reusable):
     fd: int
     path: str
     writable: bool
@@ -23,6 +25,10 @@ class LogFile:
     def __new__(cls, fd: int, path: str, writable: bool = False, table: int = 0, **_: object) -> Self: ...
     @property
     def table(self) -> int: ...
+    @staticmethod
+    def open(path: str, writable: bool = False, create: bool = False, table: int = 0) -> LogFile: ...
+    @property
+    def opened_as(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
     def fileno(self) -> int: ...
     def read(self, position: int, size: int) -> AlignedBuffer: ...

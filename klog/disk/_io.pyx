@@ -9,9 +9,13 @@ the disk are in _sync and in files.py, over cffi.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP, ESPIPE
+from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from posix.stat cimport fstat, struct_stat
+from posix.types cimport dev_t
 from posix.unistd cimport close
 
 from klog._c.osio cimport (
@@ -29,6 +33,8 @@ from klog._c.osio cimport (
     kl_write_zeros,
 )
 
+from klog.disk._handles cimport open_regular
+
 import errno
 
 from klog.disk._sync import failed_sync
@@ -45,10 +51,11 @@ cdef enum:
     POOL_BYTES = 1 << 20
 
 
-# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. This is the only
-# state of this module. It is used under the GIL; the build declares that the module needs the GIL.
+# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. This, and the
+# device below, are the only state of this module. It is used under the GIL; the build declares that the module needs it.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
+cdef dev_t _in_vain = 0       # the last file system that was asked what is in the page cache, and does not know
 
 
 @cython.final
@@ -111,7 +118,7 @@ cdef class AlignedBuffer:
         pass
 
 
-cdef class LogFile:
+cdef class LogFile(Reusable):
     """One open file. Any thread may read, one may write. Closed when the last reference is dropped.
 
     table: address of the kl_io_t for its calls; 0 is the kernel itself.
@@ -123,10 +130,31 @@ cdef class LogFile:
         self.writable = writable
         self.io = <const kl_io_t *>table if table else &kl_io_libc
         self.real = table == 0
+        self.inode = self.size = -1
 
     def __dealloc__(self):
         if self.fd >= 0:
             close(self.fd)
+
+    @staticmethod
+    def open(str path, bint writable=False, bint create=False, uintptr_t table=0):
+        """Open a regular file. Raises OSError, also for FIFOs, directories and symlinks."""
+        cdef struct_stat found
+        cdef int fd = open_regular(path, (O_RDWR if writable else O_RDONLY) | (O_CREAT if create else 0), &found)
+        cdef LogFile file = LogFile(fd, path, writable, table)
+        file.inode, file.size, file.device = <int64_t>found.st_ino, found.st_size, found.st_dev
+        file.asked_in_vain = file.real and found.st_dev == _in_vain
+        return file
+
+    @property
+    def opened_as(self):
+        """Its inode number, and its size when it was opened."""
+        cdef struct_stat found
+        if self.inode < 0:
+            if fstat(self.fileno(), &found) < 0:
+                raise os_error(c_errno, self.path)
+            return <int64_t>found.st_ino, found.st_size
+        return self.inode, self.size
 
     @property
     def table(self):
@@ -153,7 +181,7 @@ cdef class LogFile:
             if got == <int64_t>size:
                 return got
             if got == -errno.EOPNOTSUPP:  # some file systems do not support RWF_NOWAIT
-                self.asked_in_vain = True
+                self.note_in_vain()
             got = max(got, 0)
         if self.asked_in_vain and size <= HOLD_BYTES // 4:
             more = kl_pread(self.io, self.fd, buf, size, position)
@@ -163,6 +191,12 @@ cdef class LogFile:
         if more < 0:
             raise read_error(<int>-more, self.path, position)
         return got + more
+
+    cdef void note_in_vain(self) noexcept:
+        global _in_vain
+        self.asked_in_vain = True
+        if self.real and self.inode >= 0:
+            _in_vain = self.device
 
     def read(self, int64_t position, Py_ssize_t size):
         """Read up to size bytes at position, as an AlignedBuffer; shorter only at the end of the file."""

@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from posix.stat cimport struct_stat
+
 from klog._c.osio cimport kl_io_t
 
 
@@ -13,7 +15,9 @@ cdef class Mapping:
     cdef uint64_t device
     cdef uint64_t inode          # 0: no file, only memory
     cdef const kl_io_t *io
-    cdef int open(self, int more) except -1
+    cdef bint copied             # data is memory of its own
+    cdef int open(self, int more, struct_stat *found) except -1
+    cdef int read_in(self, int fd) except -1
     cdef int reopen(self) except -1
     cdef int shape(self, int fd, int64_t size) except -1
     cdef int map(self, int fd, int64_t size) except -1

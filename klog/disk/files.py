@@ -7,17 +7,16 @@ file: write a temporary file, fsync it, rename it, fsync the directory. Never in
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 from typing import Protocol
 
 from klog.disk._direct import DirectFile
+from klog.disk._handles import open_fd
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
 from klog.disk._sync import sync_file
 from klog.disk._views import begin_cut, end_cut
-from klog.disk.faults import NOT_REGULAR, naming_the_next_step, os_error
+from klog.disk.faults import naming_the_next_step, os_error
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -63,23 +62,14 @@ class RealFiles:
         self._io = ffi.cast("const kl_io_t *", table) if table else lib.kl_io_kernel()
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        return LogFile(self._open(path, write, create), path, write, self.table)
+        return LogFile.open(path, write, create, self.table)
 
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        fd, direct = self._open(path, write, create), -1
+        fd = open_fd(path, (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0))
+        direct = -1
         with contextlib.suppress(OSError):  # EINVAL: not supported by this file system
             direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
         return DirectFile(fd, path, write, self.table, direct=direct)
-
-    @staticmethod
-    def _open(path: str, write: bool, create: bool) -> int:
-        flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        with naming_the_next_step(path, reading=not write):
-            fd = os.open(path, flags, 0o640)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError(errno.EINVAL, NOT_REGULAR, path)
-        return fd
 
     def fsync(self, file: LogFile) -> None:
         sync_file(file.fileno(), file.path, False, self.table)

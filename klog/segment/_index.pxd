@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from klog._c.index cimport kl_indexer_t
+from klog.disk._handles cimport Reusable
 from klog.disk._mapping cimport Mapping
 from klog.record._table cimport BatchTable
 
@@ -16,7 +17,7 @@ ctypedef struct place_t:
     int64_t size
 
 
-cdef class IndexPair:
+cdef class IndexPair(Reusable):
     cdef kl_indexer_t x
     cdef Mapping offsets
     cdef Mapping times

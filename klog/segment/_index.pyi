@@ -1,9 +1,10 @@
 from typing import Self, final
 
+from klog.disk._handles import Reusable
 from klog.record._table import BatchTable
 
 @final
-class IndexPair:
+class IndexPair(Reusable):
     offsets_path: str
     times_path: str
     writable: bool
@@ -21,6 +22,8 @@ class IndexPair:
     ) -> Self: ...
     def check(self, log_size: int) -> None: ...
     def limit(self, log_size: int) -> None: ...
+    @property
+    def held_bytes(self) -> int: ...
     @property
     def base_offset(self) -> int: ...
     @property

@@ -36,6 +36,11 @@ from klog.record._table cimport BatchTable
 from klog.errors import CorruptIndex
 
 
+cdef enum:
+    PAGE = 4096
+    OBJECTS = 1024    # bytes
+
+
 cdef inline int64_t load64(const uint8_t *at) noexcept:
     cdef int64_t value = 0
     cdef int i
@@ -49,7 +54,7 @@ cdef inline int32_t load32(const uint8_t *at) noexcept:
 
 
 @cython.final
-cdef class IndexPair:
+cdef class IndexPair(Reusable):
     """Both index files of the segment at base_offset.
 
     capacity: bytes that each file of a writable (active) segment grows to, rounded down to whole entries; -1 keeps the
@@ -134,6 +139,12 @@ cdef class IndexPair:
             if map.data[i]:
                 raise CorruptIndex("an entry does not rise above the previous one",
                                    path=path, position=i // width * width, kind=kind)
+
+    @property
+    def held_bytes(self):
+        """About how many bytes it takes while it is held, in the kernel too: a map has a page table of its own."""
+        return OBJECTS + (PAGE if self.offsets.is_map else self.offsets.size) + (
+            PAGE if self.times.is_map else self.times.size)
 
     @property
     def base_offset(self):

@@ -1,7 +1,9 @@
 from libc.stdint cimport int64_t
 
+from klog.disk._handles cimport Holder
 
-cdef class SegmentState:
+
+cdef class SegmentState(Holder):
     cdef public int64_t base_offset
     cdef public int64_t next_offset
     cdef public int64_t size

@@ -2,8 +2,10 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+from klog.disk._handles import Holder
+
 @disjoint_base
-class SegmentState:
+class SegmentState(Holder):
     base_offset: int
     next_offset: int
     size: int

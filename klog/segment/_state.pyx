@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """The numbers of a segment that each append and each fetch needs: struct members here, attributes for Python code."""
 
-cdef class SegmentState:
-    """Base of Segment, its only writer.
+cdef class SegmentState(Holder):
+    """Base of Segment, its only writer. Its file and its index are held by the caches of klog.disk while it is closed.
 
     base_offset, next_offset    of the segment: its offsets are in [base_offset, next_offset)
     size                        the end of its last whole batch
@@ -10,15 +10,38 @@ cdef class SegmentState:
     """
 
 
+cdef inline int64_t base_of(tuple segments, Py_ssize_t number) noexcept:
+    return (<SegmentState>segments[number]).base_offset
+
+
 cdef Py_ssize_t number_of(tuple segments, int64_t offset) noexcept:
     """Index of the segment of an offset: the last one that begins at or below it, else the first."""
-    cdef Py_ssize_t low = 0, high = len(segments), middle
-    if high and (<SegmentState>segments[high - 1]).base_offset <= offset:   # the newest one, in most calls
-        return high - 1
-    while low < high:
+    cdef Py_ssize_t low = 0, high = len(segments) - 1, step = 1, middle
+    cdef int64_t first, last
+    if high < 0 or base_of(segments, high) <= offset:   # the newest one, in most calls
+        return max(high, 0)
+    first, last = base_of(segments, 0), base_of(segments, high)
+    if offset < first:
+        return 0
+    # Base offsets rise almost evenly: look where offset would be then, and gallop from there. A binary search would
+    # touch many segments that no cache of the processor holds.
+    middle = min(<Py_ssize_t>(<double>(offset - first) / <double>(last - first) * <double>high), high - 1)
+    if base_of(segments, middle) <= offset:
+        low = middle
+        while low + step < high and base_of(segments, low + step) <= offset:
+            low += step
+            step *= 2
+        high = min(low + step, high)
+    else:
+        high = middle
+        while high - step > 0 and base_of(segments, high - step) > offset:
+            high -= step
+            step *= 2
+        low = max(high - step, 0)
+    while high - low > 1:   # base of low <= offset < base of high
         middle = (low + high) // 2
-        if (<SegmentState>segments[middle]).base_offset <= offset:
-            low = middle + 1
+        if base_of(segments, middle) <= offset:
+            low = middle
         else:
             high = middle
-    return low - 1 if low else 0
+    return low

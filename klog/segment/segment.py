@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from klog.disk import AlignedBuffer, LogFile, Lru
+from klog.disk import AlignedBuffer, Handles, LogFile, Reusable
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
@@ -55,7 +55,7 @@ from klog.segment.txn_index import TxnIndex
 if TYPE_CHECKING:
     from klog.record import BatchTable
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Reusable)
 
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
@@ -156,20 +156,24 @@ class Segment(SegmentState):
             return active.file
         cache = self.home.handles.files
         file: LogFile | None = cache.find(self)
-        return self._keep(cache, self._open_file()) if file is None else file
+        if file is not None:
+            return file
+        return self._keep(cache, self._open_file(), 1)
 
-    def _keep(self, cache: Lru, handle: T) -> T:
+    def _keep(self, cache: Handles, handle: T, weight: int) -> T:
         """Keep a handle for reuse, unless the segment is leaving: then its bytes would stay on the disk."""
         if self._leaving:
             return handle
-        kept: T = cache.keep(self, handle)
+        kept: T = cache.keep(self, handle, weight)
         if self._leaving:  # it has left meanwhile
             cache.drop(self)
         return kept
 
     def _open_file(self) -> LogFile:
+        home = self.home
         try:
-            return self._known(self.home.files.open(self.path))
+            file = home.files.open(home.path(self.base_offset, names.LOG))
+            return self._known(file) if self._inode or not home.writable else file
         except FileNotFoundError:
             with self.home.opening:  # another thread may be renaming it, or the directory: wait for that to end
                 return self._known(self.home.files.open(self._path_during_move()))
@@ -190,22 +194,26 @@ class Segment(SegmentState):
     def is_file(self, found: os.stat_result) -> bool:
         """S4: is this the stat result of the segment's file? A freed inode is soon reused, so a closed segment's length
         is compared too."""
-        inode = self._inode
-        return inode == 0 or (found.st_ino == abs(inode) and (inode > 0 or found.st_size == self.size))
+        return self._is(found.st_ino, found.st_size)
+
+    def _is(self, inode: int, size: int) -> bool:
+        known = self._inode
+        return known == 0 or (inode == abs(known) and (known > 0 or size == self.size))
 
     def _known(self, file: LogFile) -> LogFile:
         if self._inode or not self.home.writable:
-            found = os.fstat(file.fileno())
+            inode, size = file.opened_as
             if self._inode == 0:
-                self.take_for(found, closed=False)
-            self._check(found)
+                self.take_for_inode(inode, closed=False)
+            self._check(inode, size)
         return file
 
     def check_place(self) -> None:
         """S4: raise FileNotFoundError if another file has the name by now. A cleaner renames the .log first, so files
         beside it that were read before this call belong to this segment."""
         if self._inode or not self.home.writable:
-            self._check(os.stat(self._path_during_move()))
+            found = os.stat(self._path_during_move())
+            self._check(found.st_ino, found.st_size)
 
     def _path_during_move(self) -> str:
         """Return where its .log is. A signal handler that reads during move_to cannot wait for it to end; the file has
@@ -214,8 +222,8 @@ class Segment(SegmentState):
         old = None if moving_from is None else moving_from.path(self.base_offset, names.LOG)
         return self.path if old is None or not os.path.exists(old) else old
 
-    def _check(self, found: os.stat_result) -> None:
-        if not self.is_file(found):
+    def _check(self, inode: int, size: int) -> None:
+        if not self._is(inode, size):
             raise FileNotFoundError(errno.ENOENT, "another file has replaced it", self.path)
 
     @property
@@ -249,7 +257,7 @@ class Segment(SegmentState):
                     index.close()
                     index = self._read_index()
                 self._mapped = weakref.ref(index)
-            return self._keep(self.home.handles.indexes, index)
+            return self._keep(self.home.handles.indexes, index, index.held_bytes)
 
     def unmap(self) -> None:
         """S5, when the log is closed and the home is no longer mappable."""

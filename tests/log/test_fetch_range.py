@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.disk._lru import Lru
+from klog.disk import HandleCache
 from klog.errors import CorruptBatch, LogClosed, OffsetOutOfRange
 from klog.record import decode
 from tests.support.batches import marker, transactional
@@ -146,7 +146,7 @@ def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
     with klog.Log.open(path, read_only=True) as log:
         data = log.fetch_range(0)
         handles = log.segments[0].home.handles
-        handles.files = Lru(2)
+        handles.files = HandleCache(files=2).files
         most = len(os.listdir("/proc/self/fd")) + 3
         assert all(len(os.listdir("/proc/self/fd")) <= most for _ in data)
         assert len(data) == 40

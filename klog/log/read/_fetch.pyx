@@ -10,6 +10,7 @@ the full path, which starts again from the beginning.
 from libc.stdint cimport INT64_MAX, int64_t
 
 from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
 from klog.log.state._log_core cimport LogCore
@@ -187,8 +188,7 @@ cdef bint slice_shortly(FetchState found, LogCore log, tuple segments, int64_t b
     if active is not None:
         file, index = active.file, active.index
     else:
-        handles = (<object>log.directory.home).handles
-        file, index = handles.files.find(segment) or segment.file, handles.indexes.find(segment) or segment.index
+        file, index = <LogFile?>(found_file(segment) or segment.file), <IndexPair?>(found_index(segment) or segment.index)
     if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
         limit, next_offset = position_of(file, index, segment, bound), bound
 
