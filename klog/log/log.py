@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from klog.arguments import (
     INT_MAX,
@@ -764,9 +764,6 @@ class Log:
 
     def __repr__(self) -> str:
         return repr(self._core)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
 
 
 def waiter_for(logs: Iterable[Log]) -> Waiter:

@@ -303,7 +303,7 @@ def test_a_failed_group_leaves_producers_and_transactions_as_they_were(
 def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
     from klog.log.write._append import lead_alone
 
-    return lead_alone(log, sent, "client", epoch)
+    return lead_alone(log._core, sent, "client", epoch)
 
 
 def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
@@ -485,10 +485,10 @@ def test_a_group_has_the_same_effect_as_its_appends_one_by_one(tmp_path: Path, s
             expected = [call(alone) for call in calls]
             got = [call(grouped) for call in calls]
             for ticket in expected:
-                with alone._lock:
-                    commit_locked(alone, [ticket])
-            with grouped._lock:
-                commit_locked(grouped, got)
+                with alone._core.lock:
+                    commit_locked(alone._core, [ticket])
+            with grouped._core.lock:
+                commit_locked(grouped._core, got)
             for one, other in zip(expected, got, strict=True):
                 assert (one.info, type(one.error), str(one.error)) == (other.info, type(other.error), str(other.error))
         assert [s.base_offset for s in alone.segments] == [s.base_offset for s in grouped.segments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def test_a_roll_and_a_flush_before_the_first_append(tmp_path: Path) -> None:
         log.append([(b"k", b"more")])
     with one_log(tmp_path) as log:
         assert len(values(log)) == 41
+
+
+def test_a_closed_log_holds_no_file(tmp_path: Path) -> None:
+    gc.disable()  # whatever refers to the log
+    try:
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("events")
+            logs.append("events", [(b"k", b"v")])
+        assert open_under(tmp_path / "events-0") == []
+    finally:
+        gc.enable()
 
 
 def test_closed_segments_hold_no_index_descriptors(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_cache_counts_the_memory_that_it_holds(tmp_path: Path) -> None:
         for _ in range(2):
             for chunk in log.chunks(0, log.log_end_offset, max_bytes=8192):
                 kept.append(len(chunk.buffer))
-        cache = log._core.reading.cache(log)
+        cache = log._core.reading.cache(log._core)
         assert cache is not None
         held = sum(value[0][0].held_bytes for value in cache._held.values())
         assert len(cache._held) > 100 and held == cache.counts().bytes <= limit

@@ -283,7 +283,7 @@ def test_a_compaction_beside_a_reader(tmp_path: Path, direct: bool, known: str) 
                 got = [record.offset for record in decoded(next(running))]
             log.compact()
             if known == "index":
-                follower._options.handles.files.drop(follower.segments[0])
+                follower._core.options.handles.files.drop(follower.segments[0])
             assert {record.offset for record in follower.read(50)} >= set(odd)
             assert int.from_bytes(follower.fetch(51, 1 << 20).memory()[:8]) == 51
             assert follower.count(50, 200) in (75, 150)

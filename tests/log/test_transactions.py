@@ -130,7 +130,7 @@ def test_the_transaction_index(tmp_path: Path) -> None:
             leader.update_high_watermark(high_watermark)
             assert first_unstable(leader) == unstable
             assert leader.last_stable_offset == (high_watermark if unstable is None else unstable)
-            found = leader._producers.first_unstable_offset
+            found = leader._core.producers.first_unstable_offset
             if found is not None:
                 assert found == leader.maybe_convert_to_offset_metadata(found.offset) and not found.is_message_only
                 assert leader.fetch_offset_snapshot().last_stable_offset == found

@@ -31,7 +31,7 @@ def close(log: LogCore) -> None:
         health.close()
         clean = False
         try:
-            log.end_expiry()
+            log.end_appends()
             log.bell.ring()
             if not log.read_only and health.offline is None and os.getpid() == health.pid:
                 _finish_locked(log)
@@ -72,7 +72,7 @@ def _end_views(log: LogCore) -> None:
 def abandon(log: LogCore) -> None:
     """Release handles and locks as a crash would: without a flush, and not as a clean shutdown."""
     log.health.close()
-    log.end_expiry()
+    log.end_appends()
     for segment in log.segments:
         segment.close()
     _end_views(log)
@@ -96,7 +96,7 @@ def close_handlers(log: LogCore) -> None:
         if log.closed:
             return
         log.health.close(handlers=True)
-        log.end_expiry()
+        log.end_appends()
         for segment in log.segments:
             segment.close()
         log.directory.release_claim()
@@ -110,7 +110,7 @@ def delete(log: LogCore) -> None:
         log.lock.begins(log, "a deletion")
         log.health.close()
         log.health.delete()
-        log.end_expiry()
+        log.end_appends()
         try:
             lifecycle.delete_locked(log)
         finally:

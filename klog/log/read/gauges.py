@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from klog.log.read.isolation import last_stable_offset, producer_state
-from klog.log.read.page_cache import LogPageCache, look
 from klog.log.state._log_core import LogCore
 from klog.log.write._commit import CommitQueue
+
+if TYPE_CHECKING:
+    from klog.log.read.page_cache import LogPageCache
 
 
 def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
@@ -90,5 +94,7 @@ def _page_cache(log: LogCore, look_now: bool) -> dict[str, int]:
 
 def page_cache_of(log: LogCore, cells: int) -> LogPageCache:
     """How much of each segment is in the page cache. See Log.page_cache."""
+    from klog.log.read.page_cache import look  # few processes use it
+
     segments = [(segment.base_offset, segment.path) for segment in log.segments]
     return look(log.options.files, log.topic, log.partition, log.directory.path, segments, cells)

@@ -65,6 +65,9 @@ cdef class LogCore:
         state = "closed" if self.health.closed else "read-only" if self.health.read_only else "open"
         return f"<Log {self.name} [{self.log_start_offset}, {self.log_end_offset}) {state}>"
 
+    def __reduce__(self):
+        raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
+
     # What it is
 
     @property
@@ -337,8 +340,9 @@ cdef class LogCore:
         """Note the task that expires producers."""
         self.expiry = task
 
-    def end_expiry(self):
-        """The log is being closed: cancel that task."""
+    def end_appends(self):
+        """The log is being closed: cancel that task, and hold no file for the fast path."""
+        self.tail = None
         if self.expiry is not None:
             self.expiry.cancel()
 
