@@ -6,7 +6,6 @@ number.
 """
 
 cimport cython
-from libc.stdint cimport int64_t
 
 from typing import NamedTuple
 
