@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.log import Log
+from klog.log import works
 from klog.log.core import LogCore
-from klog.log.works import Works
 
 
 def _compact(log: LogCore, **how: Any) -> Any:
@@ -29,4 +28,4 @@ def _verify(log: LogCore, progress: Any) -> Any:
 
 def bind() -> None:
     """Bind them."""
-    Log._works = Works(_compact, _purge_key, _verify)
+    works.bind(works.Works(_compact, _purge_key, _verify))

@@ -128,7 +128,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Iterable[str]": either(empty, lambda value: value == {}),  # the keys of a mapping
     "Sequence[str]": empty,
     "Iterable[Columns]": iterable,  # each is checked when it is read
-    "Iterable[Buffer | FetchData | FetchRange]": lambda value: isinstance(value, list | tuple | dict) and not value,
+    "Iterable[Buffer | FetchData | Slices]": lambda value: isinstance(value, list | tuple | dict) and not value,
     "Sequence[Buffer | None]": empty,
     "Sequence[_Headers | None]": empty,
     "Sequence[int | None] | Buffer | None": either(empty, nothing),
@@ -276,7 +276,7 @@ class World:
             "retention.Predicate": lambda: lambda _segment, _next: False,
             "Callable[[int], None] | None": lambda: None,
             "Iterable[Columns]": list,
-            "Iterable[Buffer | FetchData | FetchRange]": list,
+            "Iterable[Buffer | FetchData | Slices]": list,
             "list[BatchGroup]": lambda: [self._group()],
             "Rows | ArrowArray | ArrowStream": lambda: record.columns(self.batch),
             "object": object,

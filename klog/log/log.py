@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from klog.arguments import (
     INT_MAX,
@@ -36,6 +36,7 @@ from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
 from klog.disk import Files, RealFiles, Waiter
 from klog.disk.warm_up import WarmedUp, warm_up
+from klog.log import works
 from klog.log.directory import closing, lifecycle
 from klog.log.load.loader import Policy, Recovery
 from klog.log.opening import open_log
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 
     from klog.log.read.page_cache import LogPageCache
     from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
-    from klog.log.works import Works
     from klog.progress import Progress
     from klog.report import Report
 
@@ -82,8 +82,6 @@ class Log:
 
     A log that is garbage-collected before close() warns with ResourceWarning, and the next open runs a recovery.
     """
-
-    _works: ClassVar[Works]  # bound by klog/__init__
 
     def __init__(self, directory: str, options: Options) -> None:
         self._core = open_log(directory, options)
@@ -533,7 +531,7 @@ class Log:
         Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
         """
         function("progress", progress)
-        return self._works.verify(self._core, progress)
+        return works.bound().verify(self._core, progress)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -663,7 +661,7 @@ class Log:
         if not dry_run:
             core.cleaning.check_reentry()
         core.check_open() if dry_run else core.check_writable()
-        return self._works.compact(core, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
+        return works.bound().compact(core, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
     def purge_key(
         self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
@@ -685,7 +683,7 @@ class Log:
         core.lock.check(core, "a purge")
         if not dry_run:
             core.cleaning.check_reentry()
-        return self._works.purge_key(core, key, roll=roll, dry_run=dry_run, progress=progress)
+        return works.bound().purge_key(core, key, roll=roll, dry_run=dry_run, progress=progress)
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 

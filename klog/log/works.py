@@ -37,3 +37,16 @@ class Works:
     compact: _Compact
     purge_key: _PurgeKey
     verify: _Verify
+
+
+_works: list[Works] = []
+
+
+def bind(works: Works) -> None:
+    """Let the methods of every Log do this work."""
+    _works[:] = [works]
+
+
+def bound() -> Works:
+    """The work that was bound."""
+    return _works[0]

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, OffsetsOutOfOrder, UnexpectedAppendOffset
+from klog.log.directory import closing
 from klog.record import encode
 from tests.support.examples import examples
 from tests.support.logs import NOW
@@ -299,9 +300,9 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def die_and_start(self) -> None:
-        owner = self.up._owner
-        self.up._disown()
-        self.up._abandon()
+        owner = self.up._core.directory.owner
+        closing.disown(self.up._core)
+        closing.abandon(self.up._core)
         owner._unlock()
         self.reopen(self.saved_start, clean_shutdown=False)
         assert self.up.recovery.bytes_truncated == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,11 +17,14 @@ def frames_of(call: Callable[[], object]) -> Counter[str]:
         if event == "call":
             entered[frame.f_code.co_name] += 1
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # its callbacks are no frames of the call
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     entered.subtract([call.__name__])
     return +entered

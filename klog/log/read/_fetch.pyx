@@ -56,7 +56,7 @@ cdef class FetchState:
         self._file = file
         self._log = log
 
-    def keep(self, LogFile file):
+    def _keep(self, LogFile file):
         """Keep the file of the slice open, None for an empty slice."""
         self._file = file
 

@@ -231,7 +231,7 @@ def read_up_to(
             if found.size == 0 and first:
                 found.first_entry_incomplete = not min_one
                 found.size = first if min_one else 0
-            found.keep(file if found.size else None)
+            found._keep(file if found.size else None)
         return
     found.position = place_of(segments, offset, found.log_end_offset)
 
