@@ -168,4 +168,5 @@ class _Report:
 
 def _count(log: LogCore, start: int | None = None) -> int:
     """The number of records from an offset on."""
+    log.check_open()
     return steadily(log, lambda: count(log, start, None))

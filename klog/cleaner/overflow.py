@@ -92,9 +92,8 @@ def _rename(log: LogCore, segment: Segment, size: int, base_offset: int) -> None
         live.size, live.next_offset = size, segment.next_offset
 
         def rename() -> list[str]:
-            with log.directory.home_of_deleted(
-                log.options
-            ).opening:  # a reader that opens one of its files meanwhile waits for this
+            deleted = log.directory.home_of_deleted(log.options)
+            with deleted.opening:  # a reader that opens one of its files meanwhile waits for this
                 path, *caches = segment.paths
                 segment.close()
                 for cache in caches:

@@ -763,6 +763,9 @@ class Log:
     def __repr__(self) -> str:
         return repr(self._core)
 
+    def __reduce__(self) -> Any:
+        return self._core.__reduce__()  # raises
+
 
 def waiter_for(logs: Iterable[Log]) -> Waiter:
     """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 
 from klog.clock import Clock
 from klog.errors import KlogError
-from klog.log.log import Log
+from klog.log.core import LogCore
 from klog.log.options import INTERVAL_MS
 from klog.log.read import warm_ranges
 from klog.log.retain import retention
-from klog.log.write.flush import is_due
+from klog.log.write.flush import flush, is_due
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.cleaner_threads import BackgroundCleaner
@@ -85,7 +85,7 @@ class BackgroundTasks:
         try:
             CleanerSettings.of(self._broker.current)  # raises before the work, not after it
             self._loading.load_all(progress)
-            warm_ranges.at_open([log._core for log in self._online_logs()], progress)
+            warm_ranges.at_open(self._online_logs(), progress)
         except BaseException:
             self._started = False
             raise
@@ -123,30 +123,30 @@ class BackgroundTasks:
         self._every("klog-interval-flusher", self.flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
         self._scheduler.start()
 
-    def _online_logs(self) -> list[Log]:
-        return [log for log in self._registry.open_logs() if log.offline is None]
+    def _online_logs(self) -> list[LogCore]:
+        return [log._core for log in self._registry.open_logs() if log.offline is None]
 
     def apply_retention(self) -> None:
         """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
         now_ms = self._clock.wall_ms()
         mine = (log for log in self._online_logs() if not log.config.compacts)
-        due = [log for log in mine if retention.is_due(log._core, now_ms)]
+        due = [log for log in mine if retention.is_due(log, now_ms)]
         self._in_each_directory("retention", due, _apply_retention)
 
     def flush_due(self) -> None:
         """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
         now_ms = self._clock.wall_ms()
-        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log._core, now_ms)])
+        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log, now_ms)])
 
-    def flush_all(self, logs: Iterable[Log]) -> None:
+    def flush_all(self, logs: Iterable[LogCore]) -> None:
         """Flush those of these logs that have anything to flush."""
-        dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.offline is None]
-        self._in_each_directory("flush", dirty, lambda log: log.flush())
+        dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.health.offline is None]
+        self._in_each_directory("flush", dirty, lambda log: flush(log, None))
 
-    def _in_each_directory(self, what: str, logs: list[Log], action: Callable[[Log], object]) -> None:
+    def _in_each_directory(self, what: str, logs: list[LogCore], action: Callable[[LogCore], object]) -> None:
         """Call an action that moves recovery points, directory by directory, with one checkpoint after each."""
 
-        def act(directory: LogDirectory, mine: list[Log]) -> None:
+        def act(directory: LogDirectory, mine: list[LogCore]) -> None:
             with directory.deferring():
                 _for_each(what, mine, action)
 
@@ -154,12 +154,13 @@ class BackgroundTasks:
             self._for_each_directory(act, logs)
 
     def _for_each_directory(
-        self, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
+        self, action: Callable[[LogDirectory, list[LogCore]], object], chosen: list[LogCore] | None = None
     ) -> None:
         """Call action with each online directory and its open logs, or only its chosen logs if any are chosen."""
-        logs: dict[LogDirectory, list[Log]] = defaultdict(list)
+        logs: dict[LogDirectory, list[LogCore]] = defaultdict(list)
         for log in self._online_logs() if chosen is None else chosen:
-            logs[log._core.directory.owner].append(log)
+            if isinstance(log.directory.owner, LogDirectory):  # else it was deleted meanwhile
+                logs[log.directory.owner].append(log)
         for directory in self._directories.online():
             if chosen is not None and directory not in logs:
                 continue
@@ -187,14 +188,14 @@ class BackgroundTasks:
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks that are managed."""
 
-        def write(directory: LogDirectory, logs: list[Log]) -> None:
+        def write(directory: LogDirectory, logs: list[LogCore]) -> None:
             managed = [log for log in logs if log.is_managed]
             directory.write_high_watermarks({(log.topic, log.partition): log.high_watermark for log in managed})
 
         self._for_each_directory(write)
 
 
-def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+def _for_each(what: str, logs: Iterable[LogCore], action: Callable[[LogCore], object]) -> None:
     """Call action for every log; an error of one log does not stop the others."""
     for log in logs:
         try:
@@ -204,16 +205,16 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
                 _log.error("event=%s_failed log=%s reason=%s", what, log.name, error)
 
 
-def _apply_retention(log: Log) -> None:
+def _apply_retention(log: LogCore) -> None:
     """Pause cleaning meanwhile: the cleanup policy may have changed since the logs were chosen."""
-    if log._core.cleaning.try_pause():
+    if log.cleaning.try_pause():
         try:
-            log.apply_retention()
+            retention.apply(log)
         finally:
-            log._core.cleaning.resume()
+            log.cleaning.resume()
 
 
-def _is_dirty(log: Log) -> bool:
+def _is_dirty(log: LogCore) -> bool:
     return log.recovery_point < log.log_end_offset
 
 

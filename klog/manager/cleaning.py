@@ -172,8 +172,9 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
             if candidate.corrected is None or not log._core.cleaning.try_begin():
                 continue
             held.append(log)
-            if is_compacted(log) and log._core.directory.owner is not None:
-                wanted.setdefault(log._core.directory.owner, {})[log.topic, log.partition] = candidate.corrected
+            owner = log._core.directory.owner
+            if is_compacted(log) and isinstance(owner, LogDirectory):
+                wanted.setdefault(owner, {})[log.topic, log.partition] = candidate.corrected
         for directory, offsets in wanted.items():
             try:
                 with directory.guarded():

@@ -64,7 +64,9 @@ class LogDirectory:
         self.closed_well: set[Partition] = set()  # closed cleanly in this run: loading them again needs no recovery
         self.closed_badly: set[Partition] = set()  # closed uncleanly: the next load must recover them
         self.directory_id: uuid.UUID | None = None
-        self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background; False if there is no thread
+        self.flush_soon: Callable[[LogCore], bool] = lambda _log: (
+            False
+        )  # in the background; False if there is no thread
         self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points; the same
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
@@ -168,14 +170,14 @@ class LogDirectory:
         checkpoint.write_offsets(self._files, path, offsets)
         self._on_disk[name] = dict(offsets)
 
-    def write_points(self, logs: Iterable[Log] = ()) -> None:
+    def write_points(self, logs: Iterable[Log | LogCore] = ()) -> None:
         """Write the recovery points, with the current ones of `logs`."""
         with self._mutex:
             self._written_soon = False
             self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
             self._write(checkpoint.RECOVERY_POINT, self.points)
 
-    def write_starts(self, logs: Iterable[Log]) -> None:
+    def write_starts(self, logs: Iterable[Log | LogCore]) -> None:
         """Write the log starts: only of logs that start inside their first segment; its name gives the others."""
         with self._mutex:
             for log in logs:

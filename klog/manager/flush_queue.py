@@ -11,18 +11,18 @@ import weakref
 from collections.abc import Callable
 
 from klog.locks import OwnLock
-from klog.log.log import Log
+from klog.log.core import LogCore
 from klog.scheduler import Scheduler
 
 
 class FlushQueue:
     """The flush queue of one manager. Any thread; takes no lock of a log. flush: called with the logs of a round."""
 
-    def __init__(self, scheduler: Scheduler, flush: Callable[[list[Log]], object]) -> None:
+    def __init__(self, scheduler: Scheduler, flush: Callable[[list[LogCore]], object]) -> None:
         self._scheduler = scheduler
         self._flush = flush
         self._mutex = OwnLock()
-        self._waiting: weakref.WeakSet[Log] = weakref.WeakSet()
+        self._waiting: weakref.WeakSet[LogCore] = weakref.WeakSet()
         self._scheduled = False
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class FlushQueue:
         """True if this thread is inside add() or run()."""
         return self._mutex._is_owned()
 
-    def add(self, log: Log) -> bool:
+    def add(self, log: LogCore) -> bool:
         """Flush the log in the next round. Returns False if there is no thread for that."""
         if not self._scheduler.running:
             return False

@@ -37,7 +37,7 @@ from klog.log.options import Compression, Durability, Options, check_choices, ch
 from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
-from klog.log.read.reader import LogReader
+from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
 from klog.log.write.inputs import check_records
 from klog.manager import gauges
@@ -444,10 +444,8 @@ class LogManager:
             topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
         partitions = self._catalog.partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
-        parts = [
-            part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
-        ]
-        return LogReader(parts, isolation, arguments.flag("include_control", include_control))
+        readers = [self.log(topic, number).read(start, stop, isolation=isolation) for number in chosen]
+        return in_turn(readers, isolation, arguments.flag("include_control", include_control))
 
     def reader(
         self,

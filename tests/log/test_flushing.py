@@ -309,3 +309,18 @@ def test_a_round_with_a_disk_error_reports_it_and_moves_no_recovery_point(
         bad.append([(None, b"y")])
     with pytest.raises(OSError, match="broken"):
         logs.close()
+
+
+def test_an_append_that_makes_a_flush_due_is_flushed_by_the_thread_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No periodic flush runs here, so only the queue can flush."""
+    config = {"klog.flush.bytes": 1000, "log.flush.scheduler.interval.ms": 2**63 - 1}
+    with klog.open(tmp_path, create=True, config=config, clock=SystemClock()) as logs:
+        logs.start()
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append([(None, b"x" * 2000)])
+        wait_for(lambda: log.recovery_point == 1)
+        wait_for(lambda: logs.metrics()["FlushQueueSize"] == {"": 0})
+    assert "task_failed" not in caplog.text

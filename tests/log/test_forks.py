@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import pickle
@@ -113,6 +114,8 @@ def test_a_log_cannot_be_sent_to_another_process(tmp_path: Path) -> None:
             pickle.dumps(log)
         with pytest.raises(TypeError, match="send its path"):
             pickle.dumps(log.read())
+        with pytest.raises(TypeError, match="send its path"):
+            copy.copy(log)
 
 
 def _count(path: str) -> int:

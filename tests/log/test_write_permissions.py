@@ -18,6 +18,8 @@ from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
 from klog.log.directory import checkpoint, closing
+from klog.log.opening import OpenLog
+from klog.log.state._health import Health
 from klog.log.state._log_core import LogCore
 from tests.support.logs import tree
 from tests.support.patience import PATIENCE
@@ -191,6 +193,30 @@ def test_an_interrupt_while_a_manager_closes_leaves_no_log_open(
             logs.close()
     assert all(log.closed for log in opened)
     assert not (tmp_path / MARKER).exists()
+
+
+def test_a_close_that_is_interrupted_at_its_first_step_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log.open(tmp_path / "t-0")
+    with monkeypatch.context() as patch:
+
+        class Interrupting:
+            def __init__(self, health: Health) -> None:
+                self._health = health
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._health, name)
+
+            def close(self) -> None:
+                self._health.close()
+                raise KeyboardInterrupt
+
+        plain = vars(LogCore)["health"]
+        patch.setattr(OpenLog, "health", property(lambda core: Interrupting(plain.__get__(core))), raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            log.close()
+    Log.open(tmp_path / "t-0").close()
 
 
 def test_a_directory_of_another_topic_is_not_opened_under_this_name(tmp_path: Path) -> None:

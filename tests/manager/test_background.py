@@ -14,7 +14,9 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, ReadOnly
+from klog.log.core import LogCore
 from klog.log.directory import checkpoint
+from klog.log.retain import retention
 from klog.manager import background
 from tests.support.batches import batch, produced
 from tests.support.failing_files import FailingFiles
@@ -334,10 +336,14 @@ def test_one_log_s_error_does_not_stop_the_others(
         first = ten_segments(logs, clock, "a", **{"retention.ms": 1})
         second = ten_segments(logs, clock, "b", **{"retention.ms": 1})
 
-        def broken() -> int:
-            raise klog.errors.CorruptBatch("no retention today")
+        plain = retention.apply
 
-        monkeypatch.setattr(first, "apply_retention", broken)
+        def broken(log: LogCore) -> int:
+            if log is first._core:
+                raise klog.errors.CorruptBatch("no retention today")
+            return plain(log)
+
+        monkeypatch.setattr(retention, "apply", broken)
         logs.start()
         with caplog.at_level(logging.ERROR, "klog.log"):
             clock.advance(2_000)

@@ -13,7 +13,9 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantCall
+from klog.log.core import LogCore
 from klog.log.directory import cleaner_offsets
+from klog.log.retain import retention
 from klog.log.retain.cleaning_state import cleaning_by_hand, without_cleaning
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
@@ -469,12 +471,12 @@ def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: 
         dirty(log)
         clock.advance(60_000)
 
-        def meanwhile(self: klog.Log) -> int:
+        def meanwhile(log: LogCore) -> int:
             logs.alter_topic("t", {"cleanup.policy": "compact"})
-            seen.append((self._core.cleaning.state, self._core.cleaning.try_begin()))
+            seen.append((log.cleaning.state, log.cleaning.try_begin()))
             return 0
 
-        monkeypatch.setattr(klog.Log, "apply_retention", meanwhile)
+        monkeypatch.setattr(retention, "apply", meanwhile)
         retention_round(logs)
         assert seen == [("paused", False)]
         logs.alter_topic("t", {"cleanup.policy": "delete"})

@@ -221,8 +221,7 @@ def test_a_round_inspects_only_the_oldest_segment(tmp_path: Path, monkeypatch: p
             return int(real(segment))
 
         monkeypatch.setattr(Segment, "max_timestamp", property(watched))
-        for log in logs.logs():
-            monkeypatch.setattr(log, "apply_retention", None)
+        monkeypatch.setattr(retention, "apply", None)
         retention_round(logs)
         assert asked == [(log.path, 0) for log in logs.logs()]
         monkeypatch.undo()

@@ -28,9 +28,9 @@ def close(log: LogCore) -> None:
                 raise StorageOffline(f"{log.name} could not be flushed after close_handlers(): open it to recover")
             end_interrupted_close(log)
             return
-        health.close()
         clean = False
         try:
+            health.close()
             log.end_appends()
             log.bell.ring()
             if not log.read_only and health.offline is None and os.getpid() == health.pid:
@@ -108,10 +108,10 @@ def delete(log: LogCore) -> None:
         if log.read_only:
             raise ReadOnly(f"{log.name} was opened with read_only=True")
         log.lock.begins(log, "a deletion")
-        log.health.close()
-        log.health.delete()
-        log.end_appends()
         try:
+            log.health.close()
+            log.health.delete()
+            log.end_appends()
             lifecycle.delete_locked(log)
         finally:
             log.directory.release_claim()

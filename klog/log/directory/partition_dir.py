@@ -9,33 +9,34 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from klog.disk import Claim
 from klog.log.directory import checkpoint
 from klog.log.options import Options
+from klog.log.state._log_core import LogCore
 from klog.segment import Home, names
 
 
 class Owner(Protocol):
-    """What a log calls about its checkpoints and locks. `log`: its LogCore."""
+    """What a log calls about its checkpoints and locks."""
 
-    def lower(self, log: Any, recovery_point: int, log_start_offset: int) -> None:
+    def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
 
-    def flush_soon(self, log: Any) -> bool:
+    def flush_soon(self, log: LogCore) -> bool:
         """Flush the log soon by another thread. False: there is none, so the append flushes."""
 
     def check(self, what: str) -> None:
         """Raise ReentrantCall if this thread is inside a write of a checkpoint."""
 
-    def failed(self, log: Any, reason: str) -> None:
+    def failed(self, log: LogCore, reason: str) -> None:
         """The log's disk has failed."""
 
-    def release(self, log: Any, clean: bool) -> None:
+    def release(self, log: LogCore, clean: bool) -> None:
         """The log is closed. clean: its next load needs no recovery."""
 
-    def forget(self, log: Any) -> None:
+    def forget(self, log: LogCore) -> None:
         """The log is deleted."""
 
 
@@ -53,15 +54,15 @@ class PartitionDir:
         self.claim = claim
         self.home: Home | None = None
         self.keeps_metadata = True
-        self.owner: Any = None  # an Owner
-        self.on_flush: Callable[[Any], None] | None = None
+        self.owner: Owner | None = None
+        self.on_flush: Callable[[LogCore], None] | None = None
         self._deleted: Home | None = None
 
     def loaded(self, home: Home | None) -> None:
         """The load has made this home."""
         self.home = home
 
-    def belong_to(self, owner: Owner | None, on_flush: Callable[[Any], None] | None = None) -> None:
+    def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: nobody does."""
         self.owner, self.on_flush = owner, on_flush
 

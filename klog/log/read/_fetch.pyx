@@ -151,7 +151,7 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
         (<ReadSampler>home.sampler).probe(found._file, found._byte, found.size)
         if isolation == "read_committed":
             found.aborted_transactions = tuple(
-                aborted_in_slice(log, segments, found.offset, found.position, found.size))
+                aborted_in_slice(log, segments, found.position, found.size, end))
     if log.segment_list.generation != generation or log.segment_list.rewritten != rewritten or log.segment_list.taken_back != taken_back:
         return None
     return found

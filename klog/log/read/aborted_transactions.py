@@ -107,13 +107,13 @@ def aborted_in(log: LogCore, segment: Segment, producers: Callable[[], bool]) ->
 
 
 def aborted_in_slice(
-    log: LogCore, segments: Sequence[Segment], offset: int, position: OffsetMetadata, size: int
+    log: LogCore, segments: Sequence[Segment], position: OffsetMetadata, size: int, log_end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions that may have records in a slice of `size` bytes at a position, from an offset on. The
-    offset index gives its upper bound. Kafka: LocalLog.addAbortedTransactions.
+    """The aborted transactions that may have records in a slice of `size` bytes at a position. The offset index, or the
+    log end at the fetch, gives its upper bound. Kafka: LocalLog.addAbortedTransactions.
     """
     number = number_of(segments, position.segment_base_offset)
     upper = segments[number].index.upper_bound(position.position + size)
     if upper is None:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
-    return aborted_in_range(log, segments, offset, upper, finder_of_producers(log))
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    return aborted_in_range(log, segments, position.offset, upper, finder_of_producers(log))

@@ -198,7 +198,7 @@ def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_o
     if found._file is not None and log.directory.home is not None:
         log.directory.home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
-        found.aborted_transactions = tuple(aborted_in_slice(log, segments, found.offset, found.position, found.size))
+        found.aborted_transactions = tuple(aborted_in_slice(log, segments, found.position, found.size, end))
     return found
 
 

@@ -117,6 +117,7 @@ def resolve(log: LogCore, value: Position | None, default: int, now_ms: int, nam
             return whole(name, int(word))
     end = log.log_end_offset  # read first: a record appended meanwhile comes after it
     at = timestamp_ms(value, now_ms, name)
+    log.check_open()
     found = steadily(log, lambda: offset_for_timestamp(log, at))
     return end if found is None else found.offset
 

@@ -5,7 +5,7 @@ A reader copies chunks of about 1 MiB of whole batches into its own memory. So a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -62,11 +62,6 @@ class LogReader:
             chunk.pairs(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
-
-    @property
-    def parts(self) -> tuple[tuple[LogCore, int, int], ...]:
-        """(log, start, stop) of each range, in reading order."""
-        return self._parts
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
@@ -146,3 +141,8 @@ class LogReader:
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
         return pyarrow.table(self)
+
+
+def in_turn(readers: Iterable[LogReader], isolation: Isolation, include_control: bool) -> LogReader:
+    """A reader of the ranges of several readers, one after the other."""
+    return LogReader([part for reader in readers for part in reader._parts], isolation, include_control)

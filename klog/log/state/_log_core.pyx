@@ -287,10 +287,10 @@ cdef class LogCore:
         self.segment_list.exchange(other.segment_list)
         self.watermark.exchange(other.watermark)
         self.tail = other.tail = None
-        self.aborted_finder.forget()
-        other.aborted_finder.forget()
         self.flush_state.recount(self.counters.appended_bytes - others)
         other.flush_state.recount(other.counters.appended_bytes - mine)
+        self.aborted_finder.forget()
+        other.aborted_finder.forget()
 
     # Calls and failures
 
@@ -319,8 +319,9 @@ cdef class LogCore:
 
     def disk_failed(self, reason):
         """Take the log offline with its log.dir, unless it is offline. Takes the lock."""
+        health = self.health
         with self.lock:
-            if self.health.offline is None:
+            if self.health is health and health.offline is None:  # else a move has exchanged its disk meanwhile
                 self.go_offline(reason)
 
     def read_failed(self, error):

@@ -145,7 +145,7 @@ cpdef AppendInfo append_group_locked(LogCore log, BatchGroup group, int64_t now)
     return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
 
-cpdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
+cdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
     """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime sets."""
     cdef int64_t time
     if not log.append_policy.stamps:

@@ -14,7 +14,7 @@ first: no reader may treat a transaction as decided that has just begun. If the 
 the batch stays, the log is offline and the last stable offset does not move. The next load recomputes it.
 
 In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
-append begins at `_append_end`, where the last one ended, and no other thread sees that.
+append begins at `append_end`, where the last one ended, and no other thread sees that.
 
 A1 to A3 are in _append, with a fast path for batches that need only A7 to A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
