@@ -20,6 +20,7 @@ from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._residency import ReadSampler
 from klog.disk._send import SendCounts, Target, check_target
 from klog.disk._views import let_go, view_of
+from klog.disk._watched import Watched
 from klog.disk._whole import read_whole
 from klog.disk.claim import Claim, identity_of
 from klog.disk.direct import DirectReader, DirectWriter
@@ -52,6 +53,7 @@ __all__ = [
     "SendCounts",
     "Target",
     "Waiter",
+    "Watched",
     "WriteBackFailed",
     "WriteBehind",
     "check_directory_lock",

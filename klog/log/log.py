@@ -39,7 +39,7 @@ from klog.disk.warm_up import WarmedUp, warm_up
 from klog.log import works
 from klog.log.directory import closing, lifecycle
 from klog.log.load.loader import Policy, Recovery
-from klog.log.opening import open_log
+from klog.log.opening import open_log, options_of_snapshot
 from klog.log.options import Compression, Durability, Options, check_tools
 from klog.log.read import isolation as isolation_levels
 from klog.log.read import lookup, tail, warm_ranges
@@ -187,40 +187,40 @@ class Log:
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first: base_offset, next_offset, size, path, max_timestamp of each."""
-        return self._core.segments
+        return self._core.now.segments
 
     @property
     def leader_epochs(self) -> list[tuple[int, int]]:
         """[(epoch, first offset written in it), ...]"""
-        return self._core.epochs.entries
+        return self._core.now.epochs.entries
 
     @property
     def producers(self) -> dict[int, ProducerState]:
         """{producer id: its state}"""
-        return dict(sorted(producer_state(self._core).states.items()))
+        return dict(sorted(producer_state(self._core.now).states.items()))
 
     @property
     def size(self) -> int:
         """Bytes of all .log files."""
-        return self._core.size
+        return self._core.now.size
 
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return self._core.log_start_offset
+        return self._core.now.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
-        return self._core.log_end_offset
+        return self._core.now.log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """The exclusive bound of what consumers read. It is the log end until it is set; for a read-only log it comes
         from a checkpoint."""
-        return self._core.high_watermark
+        return self._core.now.high_watermark
 
     @property
     def is_managed(self) -> bool:
@@ -231,37 +231,39 @@ class Log:
     def last_stable_offset(self) -> int:
         """The exclusive bound of what read_committed consumers read: below it no transaction is open, and none has a
         marker at or above the high watermark."""
-        return isolation_levels.last_stable_offset(self._core)
+        return isolation_levels.last_stable_offset(self._core.now)
 
     @property
     def high_watermark_metadata(self) -> OffsetMetadata:
         """The high watermark and its position."""
-        with self._core.lock:
-            return high_watermark.positioned_locked(self._core)
+        core = self._core.now
+        with core.lock:
+            return high_watermark.positioned_locked(core)
 
     def fetch_offset_snapshot(self) -> OffsetSnapshot:
         """Log start, log end, high watermark and last stable offset of one moment, with positions."""
-        with self._core.lock:
-            return isolation_levels.snapshot_locked(self._core)
+        core = self._core.now
+        with core.lock:
+            return isolation_levels.snapshot_locked(core)
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
         """An offset, with its position if the log holds it."""
-        return high_watermark.metadata_of(self._core, whole_number("offset", offset))
+        return high_watermark.metadata_of(self._core.now, whole_number("offset", offset))
 
     def check_held(self, offset: int) -> None:
         """Raise OffsetOutOfRange for an offset below the log start or above the log end."""
-        self._core.check_held(offset)
+        self._core.now.check_held(offset)
 
     def bound(self, isolation: Isolation) -> int:
         """The exclusive bound of an isolation level."""
-        return isolation_levels.bound(self._core, isolation)
+        return isolation_levels.bound(self._core.now, isolation)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and its end offset; (-1, -1) if unknown.
 
         A replica whose last epoch is `epoch` can agree with this one up to that offset. Kafka: OffsetsForLeaderEpoch.
         """
-        core = self._core
+        core = self._core.now
         with core.lock:
             return core.epochs.end_offset_for(whole_number("epoch", epoch), core.log_end_offset)
 
@@ -339,7 +341,7 @@ class Log:
         include records appended later. scan: the records will not be read again soon; pages that this reads are dropped
         from the page cache (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; during the read ReadFailed.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         now = core.clock.wall_ms()
         bound = isolation_levels.bound(core, isolation)
@@ -362,7 +364,7 @@ class Log:
         Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
         or truncated before it was read.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         timeout = seconds("timeout", timeout)
         isolation_levels.bound(core, isolation)
@@ -383,7 +385,8 @@ class Log:
 
         Raises OffsetOutOfRange if the next batch was truncated or deleted before it was read, by any process.
         """
-        self._core.check_open()
+        core = self._core.now
+        core.check_open()
         if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
             start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
             max_bytes = whole("max_bytes", max_bytes)
@@ -393,7 +396,7 @@ class Log:
             )
         if isolation not in ISOLATIONS:
             raise unknown_isolation(isolation)
-        return chunks(self._core, start, stop, isolation, max_bytes, scan)
+        return chunks(core, start, stop, isolation, max_bytes, scan)
 
     def fetch(
         self,
@@ -408,7 +411,7 @@ class Log:
         min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
         Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
         """
-        core = self._core
+        core = self._core.now
         found = fetch_shortly(FetchData, core, offset, max_bytes, isolation, min_one_message)
         if found is not None:
             return found
@@ -423,7 +426,7 @@ class Log:
 
         Whole batches: the last one may reach beyond stop. Raises OffsetOutOfRange, CorruptBatch.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
         return noting(core, start, lambda: fetch_range(core, start, stop, isolation))
@@ -433,7 +436,7 @@ class Log:
 
         Decodes only batches that cross a bound. Records of aborted transactions count.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         return steadily(core, lambda: lookup.count(core, start, stop))
 
@@ -443,7 +446,7 @@ class Log:
         Exact, by the time index. Control records and aborted data count, as in Kafka. If the index of a segment is
         wrong and the segment has no such record, the search continues in the next one.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         ms = whole_number("ms", ms)
         return steadily(core, lambda: lookup.offset_for_timestamp(core, ms))
@@ -454,7 +457,7 @@ class Log:
 
         isolation: the bound of the records that count, and so the meaning of "latest". Raises ValueError.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         isolation_levels.bound(core, isolation)
         return steadily(core, lambda: lookup.list_offset(core, target, isolation))
@@ -464,18 +467,29 @@ class Log:
 
         -1 (latest) also returns the log end, as the first; -2 (earliest) returns only the log start.
         """
-        self._core.check_open()
-        return lookup.offsets_before(self._core, whole_number("ms", ms), whole("count", count, 0))
+        core = self._core.now
+        core.check_open()
+        return lookup.offsets_before(core, whole_number("ms", ms), whole("count", count, 0))
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
-        core = self._core
+        core = self._core.now
         low = core.log_start_offset if start is None else whole_number("start", start)
         high = core.log_end_offset if stop is None else whole_number("stop", stop)
         return steadily(core, lambda: aborted_in_range(core, core.segments, low, high, finder_of_producers(core)))
 
+    def snapshot(self) -> Self:
+        """A reader that stays at this moment: log start, log end, high watermark and last stable offset no longer move.
+        Close it, or use `with`.
+
+        Records that the writer deletes, compacts away or truncates later are gone from it, too. Raises LogClosed,
+        OSError.
+        """
+        return type(self)(self._core.path, options_of_snapshot(self._core.now))
+
     def refresh(self) -> None:
-        """Follow the writer in another process: new records, new and deleted segments, truncations.
+        """Follow the writer in another process, as every other call of a read-only log does: new records, new and
+        deleted segments, truncations.
 
         klog/log/read/refresh.py states what a reader may rely on. A writable log is always up to date.
         """
@@ -490,7 +504,7 @@ class Log:
         were in the page cache. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
         PageCacheEvictedBytes, which need system calls for each segment; see page_cache().
         """
-        return metrics_of(self._core, flag("page_cache", page_cache))
+        return metrics_of(self._core.now, flag("page_cache", page_cache))
 
     def warm_up(
         self,
@@ -507,7 +521,7 @@ class Log:
         Takes at most `timeout` seconds. cancel: set it to stop. Returns what was read. Files that cannot be read are
         logged and skipped. Raises ValueError.
         """
-        core = self._core
+        core = self._core.now
         core.check_open()
         now = core.clock.wall_ms()
         warm_ranges.check(bytes, timeout, progress, cancel)
@@ -522,8 +536,9 @@ class Log:
         cells: number of parts of each segment for which to return the cached share; 0: none. Raises PermissionError if
         the kernel does not report it: the user needs write permission on the files.
         """
-        self._core.check_open()
-        return page_cache_of(self._core, whole("cells", cells, 0, INT_MAX))
+        core = self._core.now
+        core.check_open()
+        return page_cache_of(core, whole("cells", cells, 0, INT_MAX))
 
     def verify(self, progress: Progress | None = None) -> Report:
         """Check every invariant of the directory. Reads all of it and changes nothing.
@@ -531,7 +546,7 @@ class Log:
         Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
         """
         function("progress", progress)
-        return works.bound().verify(self._core, progress)
+        return works.bound().verify(self._core.now, progress)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -622,7 +637,7 @@ class Log:
         """The segments from the oldest on for which predicate(segment, the next one or None) is true, up to the high
         watermark; never the empty active one."""
         having("predicate", predicate, ("__call__",), "a function of two segments")
-        core = self._core
+        core = self._core.now
         return retention.deletable(core.segments, core.high_watermark, core.log_end_offset, predicate)
 
     def apply_retention(self) -> int:

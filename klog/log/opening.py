@@ -9,6 +9,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from klog.disk import Bell, Claim, SendCounts
@@ -82,6 +83,23 @@ def open_log(directory: str, options: Options) -> LogCore:
             claim.release()
         raise
     return log
+
+
+def options_of_snapshot(log: LogCore) -> Options:
+    """The options of a reader that stays at the offsets that the log has now. Raises LogClosed, StorageOffline."""
+    log.check_open()
+    return replace(
+        log.options,
+        config=log.config,
+        read_only=True,
+        clean_shutdown=log.read_only and log.options.clean_shutdown,
+        recovery_point=log.recovery_point,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        high_watermark_path=None,
+        end_max=log.log_end_offset,
+        offsets_listener=None,
+    )
 
 
 def _load(log: LogCore) -> None:

@@ -72,4 +72,5 @@ class Options:
     cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below lowers it
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
+    end_max: int | None = None  # of a snapshot: the log end of its moment
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it

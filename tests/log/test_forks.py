@@ -32,9 +32,10 @@ def test_a_reader_continues_in_the_child(tmp_path: Path) -> None:
 
         log.append([(None, b"b")])
         first, second, topics, fd = in_child(child)
-        assert (first, second, topics) == ([b"a"], [b"a", b"b"], {"events": [0]})
+        assert (first, second, topics) == ([b"a", b"b"], [b"a", b"b"], {"events": [0]})
         assert fd not in (-1, None)
-        assert values(reader) == [b"a"]  # the parent's own position
+        log.append([(None, b"c")])
+        assert values(reader) == [b"a", b"b", b"c"]  # of the parent, which follows by itself
 
 
 def test_a_readers_descriptors_in_the_child_are_its_own(tmp_path: Path) -> None:

@@ -45,8 +45,7 @@ def test_an_index_with_entries_beyond_the_readers_end(tmp_path: Path, caplog: py
     with writer(tmp_path, index_interval_bytes=100) as log:
         for _ in range(4):
             log.append([(None, b"v" * 100)])
-        with reader(tmp_path) as follower:
-            follower.refresh()
+        with reader(tmp_path) as live, live.snapshot() as follower:
             follower.segments[-1].close()  # the index is read again
             for _ in range(4):
                 log.append([(None, b"v" * 100)])

@@ -8,6 +8,10 @@
       it: the reader loads again. Until it notices, it reads the files that it has open, which are complete, and opens
       no others in their place (segment S4)
 
+  R5  each call of a reader first looks whether the last segment or the directory has changed, by two stat(2) calls, and
+      follows the writer if so. A snapshot does not, and its log end stays. The checkpoints of the log.dir are looked at
+      with every change, and after 100 ms
+
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
 and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
 records that it has returned; a reader whose position is beyond the new log end gets OffsetOutOfRange.
@@ -21,6 +25,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
+from klog.disk import Watched
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of
@@ -29,6 +34,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.segment import Segment, names
 
+_VALID_MS = 100  # the checkpoints of the log.dir change beside the files of a log
 _FINGERPRINT_BYTES = 61  # a header of magic 2, or an older header and more bytes: both include the checksum
 
 
@@ -60,12 +66,14 @@ class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
     the checkpoints. The sole writer of these fields."""
 
-    __slots__ = ("_checkpoints", "_mtime", "_tail")
+    __slots__ = ("_busy", "_checkpoints", "_mtime", "_tail", "watched")
 
     def __init__(self) -> None:
         self._mtime = -1
         self._tail: TailFingerprint | None = None
         self._checkpoints: dict[str, tuple[int, int] | None] = {}
+        self._busy = False
+        self.watched = Watched()
 
     def loaded(self, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
@@ -74,9 +82,31 @@ class Follower:
     def distrust(self) -> None:
         """Look at the directory again, whatever its mtime: older kernels update that in steps of milliseconds."""
         self._mtime = -1
+        self.watched.forget()
+
+    def renew(self) -> None:
+        """Reset in a forked child, where no thread is inside a refresh."""
+        self._busy = False
+        self.watched.forget()
+
+    def follow(self, log: LogCore) -> None:
+        """R5: follow the writer, whose files have changed."""
+        with log.lock:
+            self.refresh_locked(log)
 
     def refresh_locked(self, log: LogCore) -> bool:
         """Follow the writer. False: files were removed meanwhile, so the result may be incomplete."""
+        if self._busy:  # in a signal handler that interrupts another call of this thread
+            return True
+        self._busy = True
+        try:
+            return self._refresh(log)
+        finally:
+            self._busy = False
+
+    def _refresh(self, log: LogCore) -> bool:
+        last = log.segments[-1].path if log.segments else log.directory.path
+        self.watched.look(last, log.directory.path, _VALID_MS)
         self._follow_checkpoints(log)
         try:
             mtime = os.stat(log.directory.path).st_mtime_ns
@@ -86,8 +116,10 @@ class Follower:
                 self._relist(log)
             self._mtime = mtime
             self._follow_end(log)
+            if log.segments and log.segments[-1].path != last:
+                self.watched.forget()  # the next call looks at the new last segment
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
-            self._mtime = -1
+            self.distrust()
             return False
         return True
 

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
 from klog.log.state._fetch_positions cimport FetchPositions
 from klog.log.state._flush_state cimport FlushState
@@ -26,6 +27,8 @@ cdef class LogCore:
     cdef readonly object newest_before
     cdef readonly object aborted_finder
     cdef readonly object follower
+    cdef Watched watched
+    cdef int64_t end_max
     cdef readonly object expiry
     cdef int64_t looked_ms
     # Of its files.

@@ -17,8 +17,9 @@ What must change together changes in one method, so that no thread and no signal
 the cleaning state's condition, the log's `beside` lock, the log's lock, the sync lock.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
+from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
 from klog.log.state._fetch_positions cimport FetchPositions
 from klog.log.state._flush_state cimport FlushState
@@ -58,6 +59,11 @@ cdef class LogCore:
         self.commits, self.sync_lock, self.cleaning = commits, sync_lock, cleaning
         self.reading, self.newest_before, self.aborted_finder = reading, newest_before, aborted_finder
         self.follower = follower
+        self.end_max = INT64_MAX
+        if options.end_max is not None:     # a snapshot
+            self.end_max = options.end_max
+        elif follower is not None:
+            self.watched = follower.watched
         self.written_end = -1
         self.applied = []
 
@@ -67,6 +73,13 @@ cdef class LogCore:
 
     def __reduce__(self):
         raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
+
+    @property
+    def now(self):
+        """The core itself, of a reader after it has followed the writer, unless its files are as at the last look."""
+        if self.watched is not None and self.health.takes_reads() and not self.watched.unchanged():
+            self.follower.follow(self)
+        return self
 
     # What it is
 
@@ -182,7 +195,7 @@ cdef class LogCore:
 
     def end_at(self, int64_t offset):
         """Move the log end: bytes below it have been written, or the records above it removed."""
-        self.log_end_offset = offset
+        self.log_end_offset = min(offset, self.end_max)
 
     # Commits
 
@@ -233,6 +246,7 @@ cdef class LogCore:
         cdef int64_t start = loaded.log_start_offset
         self.epochs, self.producers, self.log_start_offset = loaded.epochs, loaded.producers, start
         self.log_end_offset = max(<int64_t>segments[len(segments) - 1].next_offset, start) if segments else start
+        self.log_end_offset = min(self.log_end_offset, self.end_max)
         return 0
 
     def reload(self, loaded):
@@ -245,7 +259,7 @@ cdef class LogCore:
         self.segment_list.follow(segments, oldest_gone)
         if segments:
             self.log_start_offset = max(self.log_start_offset, <int64_t>segments[0].base_offset)
-            self.log_end_offset = max(self.log_end_offset, <int64_t>segments[len(segments) - 1].next_offset)
+            self.end_at(max(self.log_end_offset, <int64_t>segments[len(segments) - 1].next_offset))
 
     def cut(self, segments, int64_t log_start_offset, int64_t log_end_offset):
         """A truncation leaves these segments and offsets. Before the first byte is removed."""
@@ -357,3 +371,5 @@ cdef class LogCore:
         self.health.in_child()
         if self.directory.home is not None:
             self.directory.home.renew()
+        if self.follower is not None:
+            self.follower.renew()

@@ -1,0 +1,43 @@
+# cython: auto_pickle=False
+"""Whether a file and its directory have changed since the last look, by two stat(2) calls and no Python object.
+
+A file system stamps changes with a clock that stands still for milliseconds. So a stamp of the current tick proves
+nothing: a later change may get the same one. Such a look counts as changed until the clock has moved on.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from klog.disk._path cimport encode_path
+
+@cython.final
+cdef class Watched:
+    """The last look at a file and its directory. Any thread, under the GIL.
+
+    until_ns: by the monotonic clock; from then on nothing counts as unchanged.
+    """
+
+
+    def look(self, file, directory, int64_t valid_ms):
+        """Look at them, before what they hold is read. valid_ms: for so long at most an equal look means no change."""
+        cdef int64_t tick = kl_tick_ns()
+        self.certain = False
+        self.file, self.directory = encode_path(file), encode_path(directory)
+        if kl_look(self.file, &self.of_file) and kl_look(self.directory, &self.of_directory):
+            self.until_ns = kl_elapsed_ns() + valid_ms * 1_000_000
+            self.certain = self.of_file.stamp_ns < tick and self.of_directory.stamp_ns < tick
+
+    def forget(self):
+        """The next same() is False."""
+        self.certain = False
+
+    def same(self):
+        """Is nothing changed since the last look?"""
+        return self.unchanged()
+
+    cdef bint unchanged(self) noexcept:
+        cdef kl_seen_t now
+        if not self.certain or kl_elapsed_ns() >= self.until_ns:
+            return False
+        return (kl_look(self.file, &now) and kl_same(&now, &self.of_file)
+                and kl_look(self.directory, &now) and kl_same(&now, &self.of_directory))

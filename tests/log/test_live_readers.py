@@ -1,0 +1,192 @@
+"""A read-only log sees what the writer has appended, by each call of its own; a snapshot stays at its moment."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog import Log
+from klog.clock import ManualClock
+from klog.errors import LogClosed, OffsetOutOfRange
+from tests.support.batches import marker, transactional
+from tests.support.frames import frames_of
+from tests.support.logs import NOW, values
+from tests.support.syscalls import count_syscalls
+
+CALLS: dict[str, Callable[[Log], Any]] = {
+    "log_end_offset": lambda log: log.log_end_offset,
+    "high_watermark": lambda log: log.high_watermark,
+    "last_stable_offset": lambda log: log.last_stable_offset,
+    "bound": lambda log: log.bound("log_end"),
+    "count": lambda log: log.count(),
+    "read": lambda log: len(list(log.read())),
+    "tail": lambda log: len(list(log.tail("earliest", timeout=0))),
+    "chunks": lambda log: len(list(log.chunks(0, log.log_end_offset, max_bytes=1))),
+    "fetch": lambda log: log.fetch(0).log_end_offset,
+    "fetch_range": lambda log: log.fetch_range(0).stop,
+    "list_offset": lambda log: log.list_offset("latest").offset,
+    "offset_for_timestamp": lambda log: log.offset_for_timestamp(NOW + log.log_end_offset - 1).offset + 1,
+    "fetch_offset_snapshot": lambda log: log.fetch_offset_snapshot().log_end_offset.offset,
+    "segments": lambda log: log.segments[-1].next_offset,
+    "metrics": lambda log: log.metrics()["LogEndOffset"],
+    "verify": lambda log: log.verify().records,
+}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with Log.open(tmp_path / "t-0", config={"segment.bytes": 4000}, clock=ManualClock(NOW)) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(log: Log) -> Iterator[Log]:
+    with Log.open(log.path, read_only=True) as reader:
+        yield reader
+
+
+def add(log: Log) -> None:
+    """One batch of one record with the time NOW + its offset."""
+    log.append([(b"", b"", NOW + log.log_end_offset)])
+
+
+def settle() -> None:
+    """Until the file system's clock has moved on: a look right after a change does not count as unchanged."""
+    time.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_call_sees_what_was_appended_before_it(log: Log, reader: Log, name: str) -> None:
+    """Over several rolls: at 57 batches each."""
+    for number in range(1, 150):
+        add(log)
+        assert CALLS[name](reader) == number
+    assert len(log.segments) == 3
+
+
+def test_preallocated_files_change_without_growing(tmp_path: Path) -> None:
+    config = {"preallocate": "true", "segment.bytes": 1 << 20}
+    with Log.open(tmp_path / "t-0", config=config) as log, Log.open(tmp_path / "t-0", read_only=True) as reader:
+        for number in range(1, 300):
+            log.append([(None, b"v")])
+            assert reader.log_end_offset == number
+
+
+def test_rolls_truncations_and_retention_are_seen(log: Log, reader: Log) -> None:
+    for _ in range(120):
+        add(log)
+    settle()
+    assert (len(reader.segments), reader.log_end_offset) == (3, 120)
+    settle()
+    log.roll()
+    assert len(reader.segments) == 4
+    settle()
+    log.truncate_to(100)
+    assert reader.log_end_offset == 100 and len(values(reader)) == 100
+    settle()
+    log.delete_records(80)
+    log.apply_retention()
+    assert reader.segments[0].base_offset == log.segments[0].base_offset > 0
+    assert reader.log_start_offset >= reader.segments[0].base_offset
+
+
+def test_a_new_leader_epoch_is_seen(log: Log, reader: Log) -> None:
+    add(log)
+    assert reader.leader_epochs == [(0, 0)]
+    log._core.epochs.assign(7, 1)
+    log._core.epochs.flush()
+    add(log)
+    assert reader.leader_epochs == [(0, 0), (7, 1)]
+
+
+def test_a_call_without_a_change_makes_two_system_calls_and_enters_no_frame(log: Log, reader: Log) -> None:
+    add(log)
+    script = """
+import sys, time, klog
+with klog.Log.open(sys.argv[1], read_only=True) as reader:
+    reader.log_end_offset
+    time.sleep(0.02)
+    for _ in range(int(sys.argv[2])):
+        reader.log_end_offset
+"""
+    log.flush()
+    calls = count_syscalls(script, log.path, "1010") - count_syscalls(script, log.path, "10")
+    assert calls <= 2 * 2 * 1000 + 200  # each call has two stops; a full look every 100 ms
+    settle()
+    assert reader.log_end_offset == 1
+    settle()
+    assert reader.log_end_offset == 1
+    assert frames_of(lambda: reader.log_end_offset) == {"log_end_offset": 1}
+
+
+# ---- snapshots -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["writer", "reader"])
+def test_a_snapshot_stays_at_its_moment(log: Log, reader: Log, of: str) -> None:
+    for _ in range(100):
+        add(log)
+    with (log if of == "writer" else reader).snapshot() as snapshot:
+        assert snapshot.read_only
+        before = {name: call(snapshot) for name, call in CALLS.items() if name not in ("segments", "verify")}
+        assert set(before.values()) == {100}
+        for _ in range(100):
+            add(log)
+        snapshot.refresh()
+        assert {name: CALLS[name](snapshot) for name in before} == before
+        assert (reader.log_end_offset, log.log_end_offset) == (200, 200)
+    with pytest.raises(LogClosed):
+        snapshot.fetch(0)
+    assert reader.log_end_offset == 200
+
+
+def test_a_snapshot_keeps_the_last_stable_offset(log: Log) -> None:
+    log.append_batches(transactional(9, 0, 0))
+    end = log.log_end_offset
+    with log.snapshot() as snapshot:
+        log.append_batches(marker(9, 0, "commit"), origin="coordinator")
+        assert (snapshot.last_stable_offset, snapshot.log_end_offset) == (0, end)
+        assert list(snapshot.read(isolation="read_committed")) == []
+    assert log.last_stable_offset == end + 1
+
+
+def test_a_snapshot_of_a_managed_log_keeps_its_high_watermark(log: Log) -> None:
+    for _ in range(10):
+        add(log)
+    log.update_high_watermark(4)
+    with log.snapshot() as snapshot:
+        log.update_high_watermark(9)
+        assert (snapshot.high_watermark, snapshot.log_end_offset, len(values(snapshot))) == (4, 10, 4)
+
+
+def test_records_that_the_writer_removes_are_gone_from_a_snapshot(log: Log) -> None:
+    for _ in range(120):
+        add(log)
+    with log.snapshot() as snapshot:
+        log.truncate_to(50)
+        for _ in range(100):
+            add(log)
+        assert snapshot.log_end_offset <= 120
+        log.delete_records(140)
+        log.apply_retention()
+        snapshot.refresh()
+        with pytest.raises(OffsetOutOfRange):
+            list(snapshot.read(0))
+        assert snapshot.log_end_offset <= 120 or snapshot.log_start_offset > 120
+
+
+def test_a_snapshot_of_a_topic_with_an_id(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(None, b"a")])
+        with logs.log("t").snapshot() as snapshot:
+            assert isinstance(snapshot.topic_id, uuid.UUID) and snapshot.topic_id == logs.log("t").topic_id
+            assert (snapshot.name, snapshot.path) == ("t-0", str(tmp_path / "t-0"))
+            logs.append("t", [(None, b"b")])
+            assert values(snapshot) == [b"a"]
