@@ -6,9 +6,10 @@ nothing: a later change may get the same one. Such a look counts as changed unti
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from klog.disk._path cimport encode_path
+
 
 @cython.final
 cdef class Watched:
@@ -16,7 +17,6 @@ cdef class Watched:
 
     until_ns: by the monotonic clock; from then on nothing counts as unchanged.
     """
-
 
     def look(self, file, directory, int64_t valid_ms):
         """Look at them, before what they hold is read. valid_ms: for so long at most an equal look means no change."""

@@ -90,6 +90,8 @@ def test_no_class_can_be_derived_from_record() -> None:
 
 def test_records_that_are_read_leave_no_memory() -> None:
     """Freed records are used again, with new content."""
+    if not sys.getallocatedblocks():
+        pytest.skip("needs: Python's own allocator, which counts its blocks")
     data = encode([(b"key%d" % n, b"value%d" % n, n, [("h", b"x")] * (n % 3)) for n in range(3000)])
     for lazy in (False, True):
         for _ in range(3):

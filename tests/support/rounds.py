@@ -10,7 +10,7 @@ def retention_round(logs: klog.LogManager) -> None:
 
 
 def flush_round(logs: klog.LogManager, log: klog.Log) -> None:
-    logs._tasks.flush_all([log])
+    logs._tasks.flush_all([log._core])
 
 
 def checkpoint_round(logs: klog.LogManager) -> None:
