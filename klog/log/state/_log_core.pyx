@@ -19,7 +19,6 @@ the cleaning state's condition, the log's `beside` lock, the log's lock, the syn
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
 from klog.log.state._fetch_positions cimport FetchPositions
 from klog.log.state._flush_state cimport FlushState
