@@ -37,6 +37,7 @@ cdef extern from * nogil:
     }
     """
     ctypedef struct kl_seen_t:
+        int64_t size
         int64_t stamp_ns
     int64_t kl_tick_ns()
     int64_t kl_elapsed_ns()

@@ -27,15 +27,25 @@ cdef class Watched:
             self.until_ns = kl_elapsed_ns() + valid_ms * 1_000_000
             self.certain = self.of_file.stamp_ns < tick and self.of_directory.stamp_ns < tick
 
+    def use(self, file, int64_t size):
+        """Watch this file instead, of which so many bytes have been read since the last look. It counts as changed if it
+        has another size."""
+        cdef int64_t tick = kl_tick_ns()
+        self.file = encode_path(file)
+        self.certain = self.certain and kl_look(self.file, &self.of_file) and (
+            self.of_file.size == size and self.of_file.stamp_ns < tick)
+
     def forget(self):
-        """The next same() is False."""
+        """What was seen no longer counts."""
         self.certain = False
 
-    def same(self):
-        """Is nothing changed since the last look?"""
+    def extend(self, int64_t valid_ms):
+        """If both are still as they were seen, let that count for valid_ms from now on. Returns whether they are."""
+        self.until_ns = kl_elapsed_ns() + valid_ms * 1_000_000
         return self.unchanged()
 
     cdef bint unchanged(self) noexcept:
+        """Is nothing changed since the last look, and is that not long ago?"""
         cdef kl_seen_t now
         if not self.certain or kl_elapsed_ns() >= self.until_ns:
             return False

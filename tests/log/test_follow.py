@@ -127,8 +127,8 @@ def test_refresh_follows_appends_and_rolls(tmp_path: Path) -> None:
         assert (reader.log_end_offset, values(reader)) == (0, [])
         for i in range(12):
             writer.append([(None, b"%02d" % i)])
-            assert reader.log_end_offset == i  # it does not move before refresh()
-            reader.refresh()
+            with reader.snapshot() as snapshot:
+                assert snapshot.log_end_offset == i + 1
             assert reader.log_end_offset == i + 1
             assert values(reader) == [b"%02d" % j for j in range(i + 1)]
         assert bases(reader) == bases(writer)

@@ -123,17 +123,17 @@ def test_a_fetch_over_a_thousand_segments_has_the_calls_of_one_over_ten(tmp_path
     for count in (10, 1000):
         write_segments(tmp_path / f"t-{count}", count)
         calls[count] = calls_of_a_fetch(tmp_path / f"t-{count}", count, mode, 8192)
-    assert calls[10] <= 1.1
-    assert calls[1000] == pytest.approx(calls[10], abs=0.02)
+    assert calls[10] <= (3.1 if mode.startswith("reading") else 1.1)  # a reader looks twice for a change
+    assert calls[1000] == pytest.approx(calls[10], abs=0.05)
 
 
 @pytest.mark.parametrize(
     ("mode", "most"),
     [
         ("writing, indexes", 4),  # the read; of the file: open, fstat, and close of the one evicted
-        ("reading, indexes", 4),
+        ("reading, indexes", 6),  # and two looks for a change
         ("writing", 11),  # of each small index: open, fstat, pread if it is not empty, close
-        ("reading", 12),  # and stat: is the .log still the same file (S4)?
+        ("reading", 14),  # and stat: is the .log still the same file (S4)?
     ],
 )
 def test_the_calls_of_a_fetch_that_finds_nothing_open(tmp_path: Path, mode: str, most: int) -> None:

@@ -75,9 +75,18 @@ class Follower:
         self._busy = False
         self.watched = Watched()
 
+    def look(self, log: LogCore) -> None:
+        """Look at the files, before they are read."""
+        last = log.segments[-1].path if log.segments else log.directory.path
+        self.watched.look(last, log.directory.path, _VALID_MS)
+
     def loaded(self, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
-        self._tail = tail_fingerprint(loaded.segments[-1], loaded.last_at) if loaded.segments else None
+        self._tail = None
+        if loaded.segments:
+            last = loaded.segments[-1]
+            self._tail = tail_fingerprint(last, loaded.last_at)
+            self.watched.use(last.path, last.size)
 
     def distrust(self) -> None:
         """Look at the directory again, whatever its mtime: older kernels update that in steps of milliseconds."""
@@ -90,9 +99,12 @@ class Follower:
         self.watched.forget()
 
     def follow(self, log: LogCore) -> None:
-        """R5: follow the writer, whose files have changed."""
+        """R5: follow the writer, whose files may have changed."""
         with log.lock:
-            self.refresh_locked(log)
+            if self.watched.extend(_VALID_MS):
+                self._follow_checkpoints(log)
+            else:
+                self.refresh_locked(log)
 
     def refresh_locked(self, log: LogCore) -> bool:
         """Follow the writer. False: files were removed meanwhile, so the result may be incomplete."""
@@ -105,8 +117,8 @@ class Follower:
             self._busy = False
 
     def _refresh(self, log: LogCore) -> bool:
-        last = log.segments[-1].path if log.segments else log.directory.path
-        self.watched.look(last, log.directory.path, _VALID_MS)
+        before = log.segments[-1:]
+        self.look(log)
         self._follow_checkpoints(log)
         try:
             mtime = os.stat(log.directory.path).st_mtime_ns
@@ -116,7 +128,7 @@ class Follower:
                 self._relist(log)
             self._mtime = mtime
             self._follow_end(log)
-            if log.segments and log.segments[-1].path != last:
+            if log.segments[-1:] != before:
                 self.watched.forget()  # the next call looks at the new last segment
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
             self.distrust()
