@@ -531,12 +531,13 @@ class Log:
         return warm_up(core.options.files, ranges, timeout=timeout, progress=progress, cancel=cancel)
 
     def page_cache(self, *, cells: int = 0) -> LogPageCache:
-        """How much of each segment is in the page cache: cached, dirty, being written, evicted. Reads no data.
+        """How much of each segment is in the page cache: cached, dirty, being written, evicted.
 
+        Reads no data, and so does not follow the writer: refresh() does.
         cells: number of parts of each segment for which to return the cached share; 0: none. Raises PermissionError if
         the kernel does not report it: the user needs write permission on the files.
         """
-        core = self._core.now
+        core = self._core
         core.check_open()
         return page_cache_of(core, whole("cells", cells, 0, INT_MAX))
 
