@@ -19,21 +19,29 @@ cdef class Watched:
     """
 
     def look(self, file, directory, int64_t valid_ms):
-        """Look at them, before what they hold is read. valid_ms: for so long at most an equal look means no change."""
+        """Look at them, before what they hold is read. It counts from accept() on, after that is read.
+
+        valid_ms: for so long at most an equal look means no change.
+        """
         cdef int64_t tick = kl_tick_ns()
-        self.certain = False
+        self.certain = self.seen = False
         self.file, self.directory = encode_path(file), encode_path(directory)
         if kl_look(self.file, &self.of_file) and kl_look(self.directory, &self.of_directory):
             self.until_ns = kl_elapsed_ns() + valid_ms * 1_000_000
-            self.certain = self.of_file.stamp_ns < tick and self.of_directory.stamp_ns < tick
+            self.seen = self.of_file.stamp_ns < tick and self.of_directory.stamp_ns < tick
 
     def use(self, file, int64_t size):
         """Watch this file instead, of which so many bytes have been read since the last look. It counts as changed if it
         has another size."""
         cdef int64_t tick = kl_tick_ns()
         self.file = encode_path(file)
-        self.certain = self.certain and kl_look(self.file, &self.of_file) and (
+        self.seen = self.seen and kl_look(self.file, &self.of_file) and (
             self.of_file.size == size and self.of_file.stamp_ns < tick)
+
+    def accept(self):
+        """What the look was for is read: it counts from here on. Returns whether it does."""
+        self.certain = self.seen
+        return self.certain
 
     def forget(self):
         """What was seen no longer counts."""

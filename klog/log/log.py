@@ -54,7 +54,7 @@ from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
 from klog.log.read.positions import Position, whole_number
 from klog.log.read.reader import LogReader
 from klog.log.read.refresh import refresh
-from klog.log.read.steady import noting, steadily
+from klog.log.read.steady import check_there, noting, steadily
 from klog.log.retain import retention
 from klog.log.standalone import open_standalone
 from klog.log.state import high_watermark
@@ -482,10 +482,16 @@ class Log:
         """A reader that stays at this moment: log start, log end, high watermark and last stable offset no longer move.
         Close it, or use `with`.
 
-        Records that the writer deletes, compacts away or truncates later are gone from it, too. Raises LogClosed,
-        OSError.
+        Records that the writer deletes or compacts away later are gone from it, too; a truncation below its log end
+        ends it with StorageOffline. size, segments and verify() are of whole files. Raises LogClosed, OSError,
+        UnknownTopicOrPartition.
         """
-        return type(self)(self._core.path, options_of_snapshot(self._core.now))
+        core = self._core.now
+        try:
+            return type(self)(core.path, options_of_snapshot(core))
+        except FileNotFoundError as error:
+            check_there(core, error)
+            raise
 
     def refresh(self) -> None:
         """Follow the writer in another process, as every other call of a read-only log does: new records, new and
@@ -669,8 +675,8 @@ class Log:
         Raises CorruptBatch for damage, which stays as it is, ConfigUnknown, PolicyViolation if cleanup.policy has no
         `compact`, OSError (a full disk: the log is as before).
         """
-        core = self._core
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
+        core = self._core.now if dry_run else self._core
         rounds, top = optional_whole("rounds", rounds, 1), whole("top", top, 0, INT_MAX)
         function("progress", progress)
         core.lock.check(core, "a compaction")
@@ -693,8 +699,8 @@ class Log:
         Raises TypeError, CorruptBatch for damage, CorruptAudit, OSError (a full disk: each segment is either as before
         or purged).
         """
-        core = self._core
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
+        core = self._core.now if dry_run else self._core
         function("progress", progress)
         core.lock.check(core, "a purge")
         if not dry_run:

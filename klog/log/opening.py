@@ -88,6 +88,8 @@ def open_log(directory: str, options: Options) -> LogCore:
 def options_of_snapshot(log: LogCore) -> Options:
     """The options of a reader that stays at the offsets that the log has now. Raises LogClosed, StorageOffline."""
     log.check_open()
+    if log.health.deleted:
+        log.check_writable()  # raises
     return replace(
         log.options,
         config=log.config,

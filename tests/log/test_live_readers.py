@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,7 +16,8 @@ import pytest
 import klog
 from klog import Log
 from klog.clock import ManualClock
-from klog.errors import LogClosed, OffsetOutOfRange
+from klog.errors import LogClosed, OffsetOutOfRange, StorageOffline
+from klog.log.read.refresh import Follower
 from tests.support.batches import marker, transactional
 from tests.support.frames import frames_of
 from tests.support.logs import NOW, values
@@ -125,6 +129,74 @@ with klog.Log.open(sys.argv[1], read_only=True) as reader:
     assert frames_of(lambda: reader.log_end_offset) == {"log_end_offset": 1}
 
 
+def test_threads_that_share_a_reader_see_the_same(log: Log, reader: Log) -> None:
+    """While one of them follows the writer, the others wait."""
+    barrier, stale = threading.Barrier(3), []
+
+    def look(end: int) -> None:
+        barrier.wait()
+        found = reader.log_end_offset
+        if found != end:
+            stale.append((found, end))
+
+    for number in range(1, 60):
+        add(log)
+        time.sleep(0.005)
+        threads = [threading.Thread(target=look, args=(number,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert stale == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EMFILE, "too many")])
+def test_a_look_that_failed_does_not_count(
+    log: Log, reader: Log, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    add(log)
+    settle()
+    assert reader.log_end_offset == 1
+    add(log)
+    settle()
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise error
+
+        patch.setattr(Follower, "_follow_end", fail)
+        with pytest.raises(type(error)):
+            reader.log_end_offset  # noqa: B018
+    assert reader.log_end_offset == 2
+
+
+def test_a_roll_in_the_same_step_of_the_clock_is_seen(log: Log, reader: Log) -> None:
+    """Older kernels stamp a directory in steps of milliseconds."""
+    add(log)
+    settle()
+    assert reader.log_end_offset == 1
+    before = os.stat(log.path)
+    add(log)
+    log.roll()
+    add(log)
+    os.utime(log.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    settle()
+    assert reader.log_end_offset == 3
+    add(log)
+    assert reader.log_end_offset == 4
+
+
+def test_a_checkpoint_that_cannot_be_read_hides_no_record(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        with klog.open(tmp_path, read_only=True) as others:
+            reader = others.log("t")
+            (tmp_path / "replication-offset-checkpoint").mkdir()
+            logs.append("t", [(None, b"a")])
+            assert reader.log_end_offset == 1
+            (tmp_path / "replication-offset-checkpoint").rmdir()
+
+
 # ---- snapshots -------------------------------------------------------------------------------------------------------
 
 
@@ -165,20 +237,48 @@ def test_a_snapshot_of_a_managed_log_keeps_its_high_watermark(log: Log) -> None:
         assert (snapshot.high_watermark, snapshot.log_end_offset, len(values(snapshot))) == (4, 10, 4)
 
 
-def test_records_that_the_writer_removes_are_gone_from_a_snapshot(log: Log) -> None:
+def test_records_that_the_writer_deletes_are_gone_from_a_snapshot(log: Log) -> None:
     for _ in range(120):
         add(log)
     with log.snapshot() as snapshot:
-        log.truncate_to(50)
         for _ in range(100):
             add(log)
-        assert snapshot.log_end_offset <= 120
-        log.delete_records(140)
+        log.delete_records(200)
         log.apply_retention()
-        snapshot.refresh()
         with pytest.raises(OffsetOutOfRange):
             list(snapshot.read(0))
-        assert snapshot.log_end_offset <= 120 or snapshot.log_start_offset > 120
+        assert (snapshot.log_start_offset, snapshot.log_end_offset) == (120, 120)
+        assert list(snapshot.read()) == []
+
+
+def test_a_truncation_below_its_end_ends_a_snapshot(log: Log) -> None:
+    for _ in range(10):
+        add(log)
+    with log.snapshot() as snapshot:
+        log.truncate_to(3)
+        for _ in range(20):
+            log.append([(b"other", b"")])
+        with pytest.raises(StorageOffline, match="make another one"):
+            list(snapshot.read())
+    with log.snapshot() as snapshot:
+        assert len(values(snapshot)) == 23
+
+
+def test_positions_and_epochs_of_a_snapshot_end_with_it(log: Log) -> None:
+    for _ in range(10):
+        add(log)
+    before = log.fetch_offset_snapshot()
+    with log.snapshot() as snapshot:
+        for _ in range(90):
+            add(log)
+        log._core.epochs.assign(7, log.log_end_offset)
+        log._core.epochs.flush()
+        add(log)
+        assert list(snapshot.tail("earliest", timeout=0)) == list(snapshot.read())
+        assert snapshot.fetch_offset_snapshot() == before
+        assert snapshot.end_offset_for(0) == (0, 10)
+        assert snapshot.leader_epochs == [(0, 0)]
+        assert snapshot.legacy_fetch_offsets_before(-1, 10)[0] == 10
 
 
 def test_a_snapshot_of_a_topic_with_an_id(tmp_path: Path) -> None:

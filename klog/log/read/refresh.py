@@ -57,8 +57,9 @@ def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
 def refresh(log: LogCore) -> None:
     """Follow the writer in another process. A writable log is always up to date."""
     log.check_open()
-    if log.follower is not None:
+    if log.follower is not None and not log.is_snapshot:
         with log.lock:
+            log.check_open()
             log.follower.refresh_locked(log)
 
 
@@ -87,6 +88,7 @@ class Follower:
             last = loaded.segments[-1]
             self._tail = tail_fingerprint(last, loaded.last_at)
             self.watched.use(last.path, last.size)
+            self.watched.accept()
 
     def distrust(self) -> None:
         """Look at the directory again, whatever its mtime: older kernels update that in steps of milliseconds."""
@@ -101,6 +103,8 @@ class Follower:
     def follow(self, log: LogCore) -> None:
         """R5: follow the writer, whose files may have changed."""
         with log.lock:
+            if log.closed:
+                return  # meanwhile
             if self.watched.extend(_VALID_MS):
                 self._follow_checkpoints(log)
             else:
@@ -121,15 +125,21 @@ class Follower:
         self.look(log)
         self._follow_checkpoints(log)
         try:
+            known, self._mtime = self._mtime, -1
             mtime = os.stat(log.directory.path).st_mtime_ns
             if not self.stands():
+                if log.is_snapshot and not self._tail_was_deleted(log):
+                    log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
+                    return True
                 self._reload(log)
-            elif mtime != self._mtime or _has_rolled(log):
+            elif mtime != known or _has_rolled(log):
                 self._relist(log)
-            self._mtime = mtime
             self._follow_end(log)
-            if log.segments[-1:] != before:
-                self.watched.forget()  # the next call looks at the new last segment
+            if _has_rolled(log):  # in the same step of the file system's clock
+                self._relist(log)
+                self._follow_end(log)
+            if log.segments[-1:] == before and self.watched.accept():  # else the next call looks again
+                self._mtime = mtime
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
             self.distrust()
             return False
@@ -149,6 +159,11 @@ class Follower:
         if found.st_ino != known.inode or found.st_size < known.segment.size:
             return False
         return known.position < 0 or bytes(known.segment.file.read(known.position, _FINGERPRINT_BYTES)) == known.header
+
+    def _tail_was_deleted(self, log: LogCore) -> bool:
+        """Has retention deleted the last segment that this reader knows?"""
+        present = settled_listing(log.directory.path).logs
+        return self._tail is not None and bool(present) and min(present) > self._tail.segment.base_offset
 
     def _extend(self, segment: Segment) -> None:
         """Take new batches at the end of a segment into the log."""
@@ -220,12 +235,12 @@ class Follower:
     def _changed(self, path: str) -> dict[checkpoint.Partition, int] | None:
         """The content of a checkpoint, None if the file has not changed since the last call."""
         state = None
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             found = os.stat(path)
             state = found.st_ino, found.st_mtime_ns
         if self._checkpoints.get(path, ()) == state:
             return None
-        with contextlib.suppress(CorruptCheckpoint):
+        with contextlib.suppress(CorruptCheckpoint, OSError):  # the last one that could be read still counts
             offsets = checkpoint.read_offsets(path)
             self._checkpoints[path] = state
             return offsets

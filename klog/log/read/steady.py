@@ -64,6 +64,7 @@ def overtaken(log: LogCore, moment: Moment) -> bool:
                 log.follower.distrust()
                 if log.follower.refresh_locked(log) or not os.path.isdir(log.path):
                     break
+            log.check_open()  # a snapshot may have ended
     return log.moment != moment
 
 

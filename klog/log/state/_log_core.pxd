@@ -54,4 +54,5 @@ cdef class LogCore:
     cdef void written_up_to(self, int64_t end) noexcept
     cdef bint takes_time(self, int64_t now, int64_t least_ms) noexcept
     cdef void publish(self, int64_t end) noexcept
+    cdef of_this_moment(self, segments)
     cdef int use(self, loaded) except -1

@@ -108,6 +108,11 @@ cdef class LogCore:
         return self.health.read_only
 
     @property
+    def is_snapshot(self):
+        """Does it stay at one moment?"""
+        return self.end_max != INT64_MAX
+
+    @property
     def closed(self):
         """Does it take no calls?"""
         return self.health.closed
@@ -190,7 +195,7 @@ cdef class LogCore:
 
     def start_at(self, int64_t offset):
         """Raise the log start."""
-        self.log_start_offset = offset
+        self.log_start_offset = min(offset, self.end_max)
 
     def end_at(self, int64_t offset):
         """Move the log end: bytes below it have been written, or the records above it removed."""
@@ -235,29 +240,38 @@ cdef class LogCore:
 
     def load(self, loaded):
         """Use the result of the first load."""
-        self.segment_list.load(loaded.segments)
+        self.segment_list.load(self.of_this_moment(loaded.segments))
         self.use(loaded)
         self.flush_state = FlushState(loaded.recovery_point, self.options.clock.wall_ms())
         self.recovery, self.leftovers = loaded.recovery, loaded.to_unlink
 
+    cdef of_this_moment(self, segments):
+        """The segments, without those that begin after a snapshot's moment."""
+        if self.end_max == INT64_MAX:
+            return segments
+        return [segment for segment in segments if segment.base_offset < self.end_max] or segments[:1]
+
     cdef int use(self, loaded) except -1:
         cdef tuple segments = self.segment_list.segments
-        cdef int64_t start = loaded.log_start_offset
+        cdef int64_t start = min(<int64_t>loaded.log_start_offset, self.end_max)
         self.epochs, self.producers, self.log_start_offset = loaded.epochs, loaded.producers, start
         self.log_end_offset = max(<int64_t>segments[len(segments) - 1].next_offset, start) if segments else start
-        self.log_end_offset = min(self.log_end_offset, self.end_max)
+        if self.is_snapshot:
+            self.log_end_offset = min(self.log_end_offset, self.end_max)
+            self.epochs.truncate_from_end(self.end_max)     # in memory: a reader writes no file
         return 0
 
     def reload(self, loaded):
         """Use the result of a load after the writer has truncated or replaced segments."""
-        self.segment_list.reload(loaded.segments)
+        self.segment_list.reload(self.of_this_moment(loaded.segments))
         self.use(loaded)
 
     def follow(self, segments, bint oldest_gone):
         """A reader follows rolls and deletions of the writer in another process."""
+        segments = self.of_this_moment(segments)
         self.segment_list.follow(segments, oldest_gone)
         if segments:
-            self.log_start_offset = max(self.log_start_offset, <int64_t>segments[0].base_offset)
+            self.start_at(max(self.log_start_offset, <int64_t>segments[0].base_offset))
             self.end_at(max(self.log_end_offset, <int64_t>segments[len(segments) - 1].next_offset))
 
     def cut(self, segments, int64_t log_start_offset, int64_t log_end_offset):
@@ -271,6 +285,7 @@ cdef class LogCore:
 
     def use_epochs(self, epochs):
         """Replace the leader epochs by those that a reader has read again."""
+        epochs.truncate_from_end(self.end_max)
         self.epochs = epochs
 
     def configure(self, config):

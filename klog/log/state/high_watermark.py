@@ -29,7 +29,7 @@ def metadata_of(log: LogCore, offset: int) -> OffsetMetadata:
     end = log.log_end_offset
     if log.log_start_offset <= offset <= end:
         segments = log.segments
-        if offset < end:
+        if offset < end or (log.is_snapshot and segments and offset < segments[-1].next_offset):
             try:
                 found = locate(segments, offset)
             except (CorruptBatch, OSError):
@@ -44,6 +44,8 @@ def metadata_of(log: LogCore, offset: int) -> OffsetMetadata:
 def end_of(log: LogCore) -> OffsetMetadata:
     """The log end offset and its position."""
     end, segments = log.log_end_offset, log.segments
+    if log.is_snapshot and segments and end < segments[-1].next_offset:
+        return metadata_of(log, end)
     return OffsetMetadata(end, segments[-1].base_offset, segments[-1].size) if segments else OffsetMetadata(end)
 
 
