@@ -13,8 +13,8 @@ def test_no_import_points_up() -> None:
     assert sorted(set(check_layers.breaches())) == []
 
 
-def test_circles_inside_packages_only_get_fewer() -> None:
-    assert sorted(check_layers.wrong_counts()) == []
+def test_no_imports_run_in_a_circle() -> None:
+    assert list(check_layers.circles()) == []
 
 
 def test_a_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +29,6 @@ def test_a_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (directory / "d.py").write_text("from klog.disk import a\n")
     monkeypatch.setattr(check_layers, "ROOT", tmp_path)
     assert [module[-1] + target[-1] for module, target in check_layers.circles()] == ["ab", "bc", "ca"]
-    monkeypatch.setattr(check_layers, "CIRCLES", {"disk": 2})
-    assert ["disk: 3" in line for line in check_layers.wrong_counts()] == [True]
 
 
 def test_every_package_has_its_place() -> None:

@@ -1,9 +1,8 @@
 """Every import of klog, and a complaint about each one that points up.
 
 Packages in order, lowest first: a package may import those before it. Inside a package no modules may import each other
-in a circle, not even inside a function or for types; CIRCLES says how many such imports are left. `python
-tools/check_layers.py` lists breaches and exits 1 if there are any; `--circles` lists the imports of circles, `--all`
-every import.
+in a circle, not even inside a function or for types. `python tools/check_layers.py` lists breaches and exits 1 if there
+are any; `--all` lists every import.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,8 +40,6 @@ STRANGERS = {
     ("spark", "inspect"),
     ("spark", "importing"),
 }
-# Imports that close circles inside a package, to be brought to 0.
-CIRCLES: dict[str, int] = {}
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 
 
@@ -113,15 +109,6 @@ def _reached(module: str, arrows: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def wrong_counts() -> Iterator[str]:
-    """Packages with more or fewer imports in circles than CIRCLES says."""
-    found = Counter(package(module) for module, _ in circles())
-    for name in sorted(found.keys() | CIRCLES):
-        known = CIRCLES.get(name, 0)
-        if found[name] != known:
-            yield f"{name}: {found[name]} imports in circles, CIRCLES says {known}: --circles lists them"
-
-
 def breaches() -> Iterator[str]:
     for module, path in modules():
         here = package(module)
@@ -142,16 +129,12 @@ def breaches() -> Iterator[str]:
 
 
 def main() -> int:
-    if "--circles" in sys.argv:
-        for module, target in circles():
-            print(f"{module} -> {target}")
-        return 0
     if "--all" in sys.argv:
         for module, path in modules():
             for target, lazy in imports(path):
                 print(f"{module} -> {target}{' (lazy)' if lazy else ''}")
         return 0
-    found = sorted({*breaches(), *wrong_counts()})
+    found = sorted({*breaches(), *(f"{module} -> {target}: closes a circle" for module, target in circles())})
     for line in found:
         print(line)
     return 1 if found else 0
