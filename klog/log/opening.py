@@ -107,7 +107,7 @@ def options_of_snapshot(log: LogCore) -> Options:
 def _load(log: LogCore) -> None:
     inputs = inputs_of(log)
     if log.follower is not None:
-        log.follower.look(log)
+        log.follower.begin(log)
     loaded = load_read_only(inputs) if log.read_only else load_writable(inputs)
     log.directory.loaded(inputs.home)
     log.load(loaded)

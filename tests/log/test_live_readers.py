@@ -186,6 +186,23 @@ def test_a_roll_in_the_same_step_of_the_clock_is_seen(log: Log, reader: Log) -> 
     assert reader.log_end_offset == 4
 
 
+def test_leader_epochs_that_a_load_has_mended_stay(tmp_path: Path) -> None:
+    """leader-epoch-checkpoint has no checksum: a wrong number there is found by the batches."""
+    with Log.open(tmp_path / "t-0", config={"segment.bytes": 4000}) as log:
+        for epoch in (0, 3):
+            log._core.epochs.assign(epoch, log.log_end_offset)
+            log._core.epochs.flush()
+            log.append([(None, b"a"), (None, b"b")])
+            log.append([(None, b"c")])
+    path = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    assert path.read_text().endswith("3 3\n")
+    path.write_text(path.read_text()[:-4] + "3 1\n")
+    with Log.open(tmp_path / "t-0", read_only=True) as reader:
+        (tmp_path / "t-0" / "another-file").touch()  # the directory has changed
+        assert reader.log_end_offset == 6
+        assert reader.leader_epochs == [(0, 0), (3, 3)]
+
+
 def test_a_checkpoint_that_cannot_be_read_hides_no_record(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")

@@ -67,14 +67,20 @@ class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
     the checkpoints. The sole writer of these fields."""
 
-    __slots__ = ("_busy", "_checkpoints", "_mtime", "_tail", "watched")
+    __slots__ = ("_busy", "_checkpoints", "_epochs", "_mtime", "_tail", "watched")
 
     def __init__(self) -> None:
         self._mtime = -1
         self._tail: TailFingerprint | None = None
         self._checkpoints: dict[str, tuple[int, int] | None] = {}
+        self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
         self._busy = False
         self.watched = Watched()
+
+    def begin(self, log: LogCore) -> None:
+        """Look at the files, before they are loaded."""
+        self.look(log)
+        self._epochs_changed(log)
 
     def look(self, log: LogCore) -> None:
         """Look at the files, before they are read."""
@@ -189,7 +195,8 @@ class Follower:
         """Follow rolls and deletions."""
         present = set(settled_listing(log.directory.path).logs)
         known = {segment.base_offset: segment for segment in log.segments}
-        _follow_epochs(log)
+        if self._epochs_changed(log):  # else what the load has mended stays
+            _follow_epochs(log)
         if known and (max(known) not in present or _compacted(log, present)):
             self._reload(log)
             return
@@ -209,12 +216,21 @@ class Follower:
     def _reload(self, log: LogCore) -> None:
         """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged."""
         inputs = inputs_of(log)
+        self._epochs_changed(log)
         loaded = load_read_only(inputs)
         for segment in log.segments:
             segment.close()  # the name may belong to another file now
         log.directory.loaded(inputs.home)
         log.reload(loaded)
         self.loaded(loaded)
+
+    def _epochs_changed(self, log: LogCore) -> bool:
+        """Has leader-epoch-checkpoint changed since the last call?"""
+        before, self._epochs = self._epochs, None
+        with contextlib.suppress(OSError):
+            found = os.stat(os.path.join(log.directory.path, names.EPOCHS))
+            self._epochs = found.st_ino, found.st_mtime_ns, found.st_size
+        return self._epochs != before
 
     # ---- checkpoints of the log.dir ----------------------------------------------------------------------------------
 
