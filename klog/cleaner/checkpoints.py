@@ -9,7 +9,7 @@ from klog.cleaner.swap import check_uncut
 from klog.disk import is_final
 from klog.log.core import LogCore
 from klog.log.directory import cleaner_offsets
-from klog.log.write import failures
+from klog.log.write.failures import guard
 
 
 def read_first_dirty(log: LogCore) -> int | None:
@@ -29,4 +29,4 @@ def write_first_dirty(log: LogCore, offset: int, rewritten: int) -> None:
         log.check_idle("a compaction")
         check_uncut(log, rewritten)
         files, log_dir, key = log.options.files, os.path.dirname(log.path), (log.topic, log.partition)
-        failures.guard(log, lambda: cleaner_offsets.write(files, log_dir, key, offset), lambda e: not is_final(e))
+        guard(log, lambda: cleaner_offsets.write(files, log_dir, key, offset), lambda e: not is_final(e))

@@ -18,8 +18,7 @@ import os
 from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
 from klog.log.core import LogCore
-from klog.log.load.inputs import inputs_of
-from klog.log.load.loader import new_segment
+from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.overflow import Part, is_flipped, plan, write_parts
 from klog.log.retain.cleaning_state import Overtaken
 from klog.segment import Segment

@@ -44,7 +44,7 @@ from klog.log.read.isolation import last_stable_offset
 from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
 from klog.log.retain.cleaning_stats import PurgeStats
 from klog.log.retain.removal import unlink_now
-from klog.log.write import failures
+from klog.log.write.failures import guard
 from klog.log.write.roll import roll
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment
@@ -309,7 +309,7 @@ class _Purge:
             entry["error"] = error
         files, directory = log.options.files, self._directory
         # Missing permission for the audit, or a full disk, is not a failed disk.
-        failures.guard(log, lambda: audit.append(files, directory, entry), lambda error: error.errno != errno.EIO)
+        guard(log, lambda: audit.append(files, directory, entry), lambda error: error.errno != errno.EIO)
 
     def _beat(self, stage: str, before: int, total: int) -> Callable[[int], None]:
         """Return what a pass calls after each chunk of a segment; `before` bytes of the pass precede the segment."""

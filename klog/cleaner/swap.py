@@ -19,11 +19,9 @@ from functools import partial
 
 from klog.disk import failed_sync_in, is_final
 from klog.log.core import LogCore
-from klog.log.load.inputs import inputs_of
-from klog.log.load.loader import new_segment
+from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.retain.cleaning_state import Overtaken
 from klog.log.retain.removal import mark_for_deletion_locked, unlink_later_locked
-from klog.log.write import failures
 from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.segment import Home, Segment, names
 
@@ -123,7 +121,7 @@ def write_cleaned(log: LogCore, cleaned: Sequence[Segment], write: Callable[[], 
         return not (written and is_final(error))
 
     try:
-        failures.guard(log, write, passes)
+        guard(log, write, passes)
     except BaseException:
         if log.health.offline is None:
             for segment in cleaned:

@@ -5,7 +5,7 @@
       the kernel when they are freed. So results lie in pooled memory (csrc/pool.h).
   K2  a result that is small, or fills little of its memory, is a copy of its own (`bytes`), so that an object that is
       kept never holds much more memory than its size.
-  K3  whoever fills a Result is the only one who has it; once finished it is read-only.
+  K3  the caller that fills a Result is its only owner; once finished it is read-only.
 """
 
 cimport cython

@@ -52,6 +52,7 @@ cdef class Watched:
     cdef kl_seen_t of_directory
     cdef int64_t until_ns       # by the monotonic clock: from then on nothing counts as unchanged
     cdef bint certain
+    cdef readonly bint same_directory
     cdef bint seen              # the same of the last look, before accept()
 
     cdef bint unchanged(self) noexcept

@@ -15,7 +15,8 @@ from klog.disk._path cimport encode_path
 cdef class Watched:
     """The last look at a file and its directory. Any thread, under the GIL.
 
-    until_ns: by the monotonic clock; from then on nothing counts as unchanged.
+    until_ns: by the monotonic clock; from then on nothing counts as unchanged. same_directory: did the last look find the
+    directory as the accepted one before it?
     """
 
     def look(self, file, directory, int64_t valid_ms):
@@ -24,9 +25,12 @@ cdef class Watched:
         valid_ms: for so long at most an equal look means no change.
         """
         cdef int64_t tick = kl_tick_ns()
-        self.certain = self.seen = False
+        cdef kl_seen_t before = self.of_directory
+        known, self.certain = self.certain, False
+        self.seen = self.same_directory = False
         self.file, self.directory = encode_path(file), encode_path(directory)
         if kl_look(self.file, &self.of_file) and kl_look(self.directory, &self.of_directory):
+            self.same_directory = known and kl_same(&before, &self.of_directory)
             self.until_ns = kl_elapsed_ns() + valid_ms * 1_000_000
             self.seen = self.of_file.stamp_ns < tick and self.of_directory.stamp_ns < tick
 
@@ -39,9 +43,8 @@ cdef class Watched:
             self.of_file.size == size and self.of_file.stamp_ns < tick)
 
     def accept(self):
-        """What the look was for is read: it counts from here on. Returns whether it does."""
+        """What the look was for is read: it counts from here on."""
         self.certain = self.seen
-        return self.certain
 
     def forget(self):
         """What was seen no longer counts."""

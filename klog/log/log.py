@@ -494,8 +494,8 @@ class Log:
             raise
 
     def refresh(self) -> None:
-        """Follow the writer in another process, as every other call of a read-only log does: new records, new and
-        deleted segments, truncations.
+        """Follow the writer in another process, as each other call of a read-only log does, but page_cache(): new
+        records, new and deleted segments, truncations.
 
         klog/log/read/refresh.py states what a reader may rely on. A writable log is always up to date.
         """

@@ -6,7 +6,7 @@
   M2  a record has all three of its own, or none of them: then it is a LazyRecord that was not read yet.
   M3  key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own: no cycle can
       contain them, so the garbage collector need not look at records.
-  M4  a freed record is kept for the next one: its slots are NULL, its other fields are written by whoever takes it.
+  M4  a freed record is kept for the next one: its slots are NULL, its other fields are written by its next owner.
 """
 
 cimport cython

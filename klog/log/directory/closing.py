@@ -37,14 +37,19 @@ def close(log: LogCore) -> None:
                 _finish_locked(log)
                 clean = True
         finally:
-            try:
-                for segment in log.segments:
-                    segment.close()
-                _end_views(log)
-            finally:
-                log.directory.release_claim()
-                if owner is not None:
-                    owner.release(log, clean)
+            _release(log, clean)
+
+
+def _release(log: LogCore, clean: bool) -> None:
+    """Release handles, views and locks."""
+    try:
+        for segment in log.segments:
+            segment.close()
+        _end_views(log)
+    finally:
+        log.directory.release_claim()
+        if log.directory.owner is not None:
+            log.directory.owner.release(log, clean)
 
 
 def _finish_locked(log: LogCore) -> None:
@@ -73,12 +78,7 @@ def abandon(log: LogCore) -> None:
     """Release handles and locks as a crash would: without a flush, and not as a clean shutdown."""
     log.health.close()
     log.end_appends()
-    for segment in log.segments:
-        segment.close()
-    _end_views(log)
-    log.directory.release_claim()
-    if log.directory.owner is not None:
-        log.directory.owner.release(log, False)
+    _release(log, False)
 
 
 def end_interrupted_close(log: LogCore) -> None:

@@ -63,7 +63,7 @@ class PartitionDir:
         self.home = home
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
-        """Set the owner, which writes the checkpoints from here on; None: nobody does."""
+        """Set the owner, which writes the checkpoints from here on; None: there is none."""
         self.owner, self.on_flush = owner, on_flush
 
     def home_of_deleted(self, options: Options) -> Home:

@@ -25,10 +25,7 @@ from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.load.leftovers import clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
-    has_producers,
     mend_txn_indexes,
-    producers_at,
-    rebuild_txn_index,
 )
 from klog.log.load.recovery import (
     allow_cut,
@@ -44,8 +41,7 @@ from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 
-__all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "load_read_only",
-           "load_writable", "new_segment", "producers_at", "rebuild_txn_index", "settled_listing"]  # fmt: skip
+__all__ = ["Inputs", "Loaded", "Policy", "Recovery", "load_read_only", "load_writable", "settled_listing"]
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
 _SWAP_LOOKS = 100

@@ -14,6 +14,7 @@ from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
 from klog.log.state._log_core cimport LogCore
+from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, place_t
 from klog.segment._scan cimport header_at, locate_shortly
 from klog.segment._span cimport NEAR, reach
@@ -59,6 +60,88 @@ cdef class FetchState:
     def _keep(self, LogFile file):
         """Keep the file of the slice open, None for an empty slice."""
         self._file = file
+
+    cdef void begin(self, LogCore log, int64_t offset, int64_t high_watermark, stable, int64_t start, int64_t end):
+        """Set the offsets of the fetch. Its slice is empty."""
+        self._log = log
+        self.offset, self.high_watermark, self._last_stable_offset = offset, high_watermark, stable
+        self.log_start_offset, self.log_end_offset = start, end
+        self.aborted_transactions = ()
+
+    cdef bint slice_shortly(self, LogCore log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
+                            bint writes) except -1:
+        """Set the slice, below bound. False: the full path is needed."""
+        cdef Py_ssize_t number = number_of(segments, self.offset), count = len(segments)
+        cdef SegmentState segment
+        cdef IndexPair index
+        cdef LogFile file
+        cdef kl_batch_t b
+        cdef place_t place
+        cdef int64_t offset = self.offset, position, limit, stop, next_offset
+        cdef int64_t first = 0      # bytes of the first batch, 0: not known
+        cdef int64_t second = -1    # the offset after it, -1: not certain
+        cdef bint certain = True
+        if count == 0:
+            return False
+        segment = <SegmentState>segments[number]
+        if offset < segment.base_offset:
+            return False
+        limit, next_offset = segment.size, -1
+        if number + 1 == count and segment.next_offset <= bound:
+            # An append sets next_offset before size, so that size is the end of the batches below the bound.
+            next_offset = bound
+            if offset == bound:
+                self.base_offset, self._byte = segment.base_offset, limit
+                return True
+        elif offset == bound:
+            return False
+        active = segment._active
+        if active is not None:
+            file, index = active.file, active.index
+        else:
+            file, index = <LogFile?>(found_file(segment) or segment.file), <IndexPair?>(found_index(segment) or segment.index)
+        if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
+            limit, next_offset = position_of(file, index, segment, bound), bound
+        position = -1
+        if index.find_newest(offset, &place) and place.base_offset <= offset:
+            position, first, second = place.position, place.size, place.last_offset + 1
+        elif writes:
+            position = log.fetch_positions.find(offset, segment.base_offset, &certain)
+        if position < 0:
+            if not locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) or not trusted(&b, offset):
+                return False
+            position, first = b.position, b.size
+            if b.base_offset == offset:
+                second = kl_batch_last_offset(&b) + 1
+        elif first == 0 and (not certain or (max_bytes <= NEAR and max_bytes < limit - position)):
+            if not header_at(file, position, limit, &b) or b.base_offset != offset or not trusted(&b, offset):
+                return False
+            first, second = b.size, kl_batch_last_offset(&b) + 1
+        if limit <= position:
+            return False
+        certain = True
+        if limit - position <= max_bytes:
+            stop = limit
+        elif first == 0:
+            next_offset = offset
+            stop = reach(file, index, position, limit, position + max_bytes, &next_offset)
+            if stop == position:
+                return False
+        elif first > limit - position:
+            return False
+        elif first <= max_bytes:
+            next_offset = second
+            stop = reach(file, index, position + first, limit, position + max_bytes, &next_offset)
+        else:
+            next_offset, certain = second, False    # its length may be damaged
+            stop = position + first if min_one else position
+            self.first_entry_incomplete = not min_one
+        self.base_offset, self._byte, self.size = segment.base_offset, position, stop - position
+        if self.size:
+            self._file = file
+            if next_offset >= 0 and writes:
+                log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
+        return True
 
     @property
     def position(self):
@@ -115,9 +198,10 @@ def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_
 
 cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
     # F1: these first.
-    cdef int64_t generation = log.segment_list.generation, rewritten = log.segment_list.rewritten, taken_back = log.segment_list.taken_back
+    cdef SegmentList known = log.segment_list
+    cdef int64_t generation = known.generation, rewritten = known.rewritten, taken_back = known.taken_back
     cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, bound
-    cdef tuple segments = log.segment_list.segments
+    cdef tuple segments = known.segments
     cdef FetchState found
     home, mark, stable = log.directory.home, log.watermark.mark, None
     writes = home.writable
@@ -140,99 +224,18 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     if not start <= offset <= bound:
         return None
     found = <FetchState>kind.__new__(kind)
-    found.offset, found.high_watermark, found._last_stable_offset = offset, high_watermark, stable
-    found.log_start_offset, found.log_end_offset = start, end
-    found.aborted_transactions = ()
-    found._log = log
+    found.begin(log, offset, high_watermark, stable, start, end)
     log.fetch_positions.follow(segments, generation, rewritten, taken_back)
-    if not slice_shortly(found, log, segments, bound, max_bytes, min_one, writes):
+    if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:
         (<ReadSampler>home.sampler).probe(found._file, found._byte, found.size)
         if isolation == "read_committed":
             found.aborted_transactions = tuple(
                 aborted_in_slice(log, segments, found.position, found.size, end))
-    if log.segment_list.generation != generation or log.segment_list.rewritten != rewritten or log.segment_list.taken_back != taken_back:
+    if known.generation != generation or known.rewritten != rewritten or known.taken_back != taken_back:
         return None
     return found
-
-
-cdef bint slice_shortly(FetchState found, LogCore log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
-                        bint writes) except -1:
-    """Set the slice, below bound. False: the full path is needed."""
-    cdef Py_ssize_t number = number_of(segments, found.offset), count = len(segments)
-    cdef SegmentState segment
-    cdef IndexPair index
-    cdef LogFile file
-    cdef kl_batch_t b
-    cdef place_t place
-    cdef int64_t offset = found.offset, position, limit, stop, next_offset
-    cdef int64_t first = 0      # bytes of the first batch, 0: not known
-    cdef int64_t second = -1    # the offset after it, -1: not certain
-    cdef bint certain = True
-    if count == 0:
-        return False
-    segment = <SegmentState>segments[number]
-    if offset < segment.base_offset:
-        return False
-    limit, next_offset = segment.size, -1
-    if number + 1 == count and segment.next_offset <= bound:
-        # An append sets next_offset before size, so that size is the end of the batches below the bound.
-        next_offset = bound
-        if offset == bound:
-            found.base_offset, found._byte = segment.base_offset, limit
-            return True
-    elif offset == bound:
-        return False
-    active = segment._active
-    if active is not None:
-        file, index = active.file, active.index
-    else:
-        file, index = <LogFile?>(found_file(segment) or segment.file), <IndexPair?>(found_index(segment) or segment.index)
-    if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
-        limit, next_offset = position_of(file, index, segment, bound), bound
-
-    position = -1
-    if index.find_newest(offset, &place) and place.base_offset <= offset:
-        position, first, second = place.position, place.size, place.last_offset + 1
-    elif writes:
-        position = log.fetch_positions.find(offset, segment.base_offset, &certain)
-    if position < 0:
-        if not locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) or not trusted(&b, offset):
-            return False
-        position, first = b.position, b.size
-        if b.base_offset == offset:
-            second = kl_batch_last_offset(&b) + 1
-    elif first == 0 and (not certain or (max_bytes <= NEAR and max_bytes < limit - position)):
-        if not header_at(file, position, limit, &b) or b.base_offset != offset or not trusted(&b, offset):
-            return False
-        first, second = b.size, kl_batch_last_offset(&b) + 1
-    if limit <= position:
-        return False
-
-    certain = True
-    if limit - position <= max_bytes:
-        stop = limit
-    elif first == 0:
-        next_offset = offset
-        stop = reach(file, index, position, limit, position + max_bytes, &next_offset)
-        if stop == position:
-            return False
-    elif first > limit - position:
-        return False
-    elif first <= max_bytes:
-        next_offset = second
-        stop = reach(file, index, position + first, limit, position + max_bytes, &next_offset)
-    else:
-        next_offset, certain = second, False    # its length may be damaged
-        stop = position + first if min_one else position
-        found.first_entry_incomplete = not min_one
-    found.base_offset, found._byte, found.size = segment.base_offset, position, stop - position
-    if found.size:
-        found._file = file
-        if next_offset >= 0 and writes:
-            log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
-    return True
 
 
 cdef bint trusted(const kl_batch_t *b, int64_t offset) noexcept:

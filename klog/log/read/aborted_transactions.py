@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from klog.log.load.inputs import inputs_of
-from klog.log.load.loader import has_producers, rebuild_txn_index
+from klog.log.load.rebuild import has_producers, rebuild_txn_index
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from klog.arguments import chosen
 from klog.log.load.inputs import inputs_of
-from klog.log.load.loader import producers_at
+from klog.log.load.rebuild import producers_at
 from klog.log.read.steady import check_there
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from klog.arguments import LONG_MAX, LONG_MIN, whole
 from klog.errors import CorruptBatch
 from klog.log.read.isolation import Isolation, bound
+from klog.log.read.newest_before import NONE
 from klog.log.read.positions import Position, checked_position, timestamp_ms, whole_number
 from klog.log.read.steady import steadily
 from klog.log.state._log_core import LogCore
@@ -25,7 +26,6 @@ from klog.log.state.segments import number_of
 from klog.record import iter_records
 from klog.segment import FoundByTime, Segment, count_records
 
-NONE = -1
 _NUMBERS = {
     -1: "latest",
     -2: "earliest",

@@ -28,8 +28,8 @@ from typing import NamedTuple
 from klog.disk import Watched
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint
-from klog.log.load.inputs import inputs_of
-from klog.log.load.loader import Loaded, load_read_only, new_segment, settled_listing
+from klog.log.load.inputs import inputs_of, new_segment
+from klog.log.load.loader import Loaded, load_read_only, settled_listing
 from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.segment import Segment, names
@@ -67,10 +67,9 @@ class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
     the checkpoints. The sole writer of these fields."""
 
-    __slots__ = ("_busy", "_checkpoints", "_epochs", "_mtime", "_tail", "watched")
+    __slots__ = ("_busy", "_checkpoints", "_epochs", "_tail", "watched")
 
     def __init__(self) -> None:
-        self._mtime = -1
         self._tail: TailFingerprint | None = None
         self._checkpoints: dict[str, tuple[int, int] | None] = {}
         self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
@@ -97,8 +96,7 @@ class Follower:
             self.watched.accept()
 
     def distrust(self) -> None:
-        """Look at the directory again, whatever its mtime: older kernels update that in steps of milliseconds."""
-        self._mtime = -1
+        """Look at the directory again, whatever its stamp: older kernels update that in steps of milliseconds."""
         self.watched.forget()
 
     def renew(self) -> None:
@@ -131,21 +129,19 @@ class Follower:
         self.look(log)
         self._follow_checkpoints(log)
         try:
-            known, self._mtime = self._mtime, -1
-            mtime = os.stat(log.directory.path).st_mtime_ns
             if not self.stands():
                 if log.is_snapshot and not self._tail_was_deleted(log):
                     log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
                     return True
                 self._reload(log)
-            elif mtime != known or _has_rolled(log):
+            elif not self.watched.same_directory or _has_rolled(log):
                 self._relist(log)
             self._follow_end(log)
             if _has_rolled(log):  # in the same step of the file system's clock
                 self._relist(log)
                 self._follow_end(log)
-            if log.segments[-1:] == before and self.watched.accept():  # else the next call looks again
-                self._mtime = mtime
+            if log.segments[-1:] == before:  # else the next call looks again
+                self.watched.accept()
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
             self.distrust()
             return False

@@ -13,8 +13,8 @@
   what a reader knows of the writer's files      Follower
 
 The fields are struct members for the hot paths. Python code may read them; it changes them by methods of their owners.
-What must change together changes in one method, so that no thread and no signal handler sees a part of it. Lock order:
-the cleaning state's condition, the log's `beside` lock, the log's lock, the sync lock.
+What must change together changes in one method, so that no thread and no signal handler sees a part of it. Order
+of locks: a pause of cleanings, the log's `beside` lock, the log's lock, the sync lock.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -199,7 +199,11 @@ cdef class LogCore:
 
     def end_at(self, int64_t offset):
         """Move the log end: bytes below it have been written, or the records above it removed."""
-        self.log_end_offset = min(offset, self.end_max)
+        self.advance(offset)
+
+    cdef void advance(self, int64_t end) noexcept:
+        """end_at() for the hot paths."""
+        self.log_end_offset = min(end, self.end_max)
 
     # Commits
 
@@ -210,13 +214,9 @@ cdef class LogCore:
 
     def written(self, int64_t end, pending):
         """An append of the commit has written up to `end`. pending: its effects on producers, or None."""
-        self.written_end = end
+        self.written_up_to(end)
         if pending is not None:
             self.applied.append(pending)
-
-    cdef void advance(self, int64_t end) noexcept:
-        """The log ends here now: end_at() for the hot paths."""
-        self.log_end_offset = end
 
     cdef void written_up_to(self, int64_t end) noexcept:
         """written() for the hot paths."""
@@ -224,7 +224,7 @@ cdef class LogCore:
 
     cdef void publish(self, int64_t end) noexcept:
         """The commit is on disk: the log ends here now."""
-        self.log_end_offset = end
+        self.advance(end)
         self.written_end = -1
 
     def leave_commit(self):
