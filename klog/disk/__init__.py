@@ -18,7 +18,7 @@ from klog.disk._direct import DirectFile
 from klog.disk._handles import Handles, Reusable
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._residency import ReadSampler
-from klog.disk._send import SendCounts, Target, check_target
+from klog.disk._send import SendCounts, Target, check_target, send_slice
 from klog.disk._views import let_go, view_of
 from klog.disk._watched import Watched
 from klog.disk._whole import read_whole
@@ -28,7 +28,7 @@ from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptor
 from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock
-from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_slice, send_yielding
+from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
 from klog.disk.watch import Bell, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 

@@ -5,7 +5,7 @@
   G2  signals are handled between two kernel calls: Ctrl-C ends a send to a slow peer
   G3  however a send ends, the bytes it has sent are in its counts
 
-Not for TLS: bytes sent here bypass the encryption.
+send_bytes and a Target are not for TLS: bytes sent by them bypass the encryption.
 """
 
 cimport cython
@@ -31,8 +31,10 @@ from posix.fcntl cimport F_GETFL, O_NONBLOCK, fcntl
 
 import errno
 import os
+from socket import socket
 
 from klog.arguments import wrong_type
+from klog.disk import tls
 from klog.disk.faults import os_error
 from klog.errors import PeerGone, SendTimeout
 
@@ -54,10 +56,6 @@ cdef object _TARGET = frozenset({errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.
 cdef class SendCounts:
     """Bytes that have been sent, by method."""
 
-    cdef public int64_t sendfile
-    cdef public int64_t splice
-    cdef public int64_t copied
-
 
 cpdef int check_target(target) except -1:
     """Raise TypeError for an object without fileno(). A number is refused: it may be another file by now."""
@@ -72,10 +70,6 @@ cdef class Target:
 
     A socket waits according to its timeout. Anything else waits, unless it was opened non-blocking.
     """
-
-    cdef readonly int fd
-    cdef readonly object timeout  # seconds, None: no limit
-    cdef int64_t wait_ns
 
     def __cinit__(self, target):
         check_target(target)
@@ -106,12 +100,15 @@ cdef bint in_memory(LogFile file, int64_t position, int64_t size) noexcept:
     return <int64_t>found.cached * PAGE >= ((position & (PAGE - 1)) + size + PAGE - 1) & ~(<int64_t>PAGE - 1)
 
 
-def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts counts):
+cpdef int64_t send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts counts) except -1:
     """Send what the target takes of a slice: all of it, if the target blocks. Returns the number of bytes; 0 if the
     target takes none now.
 
-    Uses sendfile, else splice, else a copy. Raises PeerGone, SendTimeout, OSError; EOFError if the file ends first.
+    Uses sendfile, else splice, else a copy. A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError
+    if the file ends before the slice.
     """
+    if type(target) is not socket and tls.encrypts(target):
+        return send_encrypted(target, file, position, size, counts)
     cdef Target to = target if isinstance(target, Target) else Target(target)
     cdef AlignedBuffer buffer
     cdef kl_send_t send
@@ -152,6 +149,19 @@ def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts 
             counts.splice += send.went[KL_BY_SPLICE]
             counts.copied += send.went[KL_BY_COPY]
     return size - send.left
+
+
+cdef int64_t send_encrypted(target, LogFile file, int64_t position, int64_t size, SendCounts counts) except -1:
+    sent = 0
+    try:
+        sent = tls.send_slice(target, file, position, size)
+    except BaseException as error:
+        sent = getattr(error, "sent", 0)
+        raise
+    finally:
+        if counts is not None:
+            counts.copied += sent
+    return sent
 
 
 def send_bytes(target, data, bint more):

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from klog.disk import _send, tls
-from klog.disk._io import LogFile
-from klog.disk._send import SendCounts, Target
+from klog.disk._send import Target
 from klog.disk.ready import turns
 
 if TYPE_CHECKING:
@@ -36,26 +35,6 @@ class HasFileno(Protocol):
 
     def fileno(self) -> int:
         """Return its descriptor."""
-
-
-def send_slice(target: HasFileno, file: LogFile, position: int, size: int, counts: SendCounts | None) -> int:
-    """Send what the target takes of a slice: all of it, if the target blocks. Returns the number of bytes; 0 if the
-    target takes none now.
-
-    A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError if the file ends before the slice.
-    """
-    if type(target) is socket.socket or not tls.encrypts(target):
-        return _send.send_slice(target, file, position, size, counts)
-    sent = 0
-    try:
-        sent = tls.send_slice(target, file, position, size)
-    except BaseException as error:
-        sent = getattr(error, "sent", 0)
-        raise
-    finally:
-        if counts is not None:
-            counts.copied += sent
-    return sent
 
 
 def send_bytes(target: HasFileno, data: memoryview, more: bool) -> int:

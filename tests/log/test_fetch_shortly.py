@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import socket
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -158,6 +159,17 @@ def counted(io: FaultyIo, log: klog.Log, offset: int, max_bytes: int) -> tuple[i
     before = io.calls("pread") + io.calls("preadv2")
     frames = frames_of(lambda: found.append(log.fetch(offset, max_bytes))).total()
     return io.calls("pread") + io.calls("preadv2") - before, frames, found[0]
+
+
+def test_a_slice_is_sent_without_python_code(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append([(b"k", b"v" * 100)] * 10)
+        data = log.fetch(0)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            assert not frames_of(lambda: data.send_to(ours))
+            assert not frames_of(lambda: data.send_to(ours, start=100))
+            assert theirs.recv(1 << 20) == bytes(data.memory()) + bytes(data.memory()[100:])
 
 
 @pytest.mark.parametrize("size", [100, 4000, 16_000])

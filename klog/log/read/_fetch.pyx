@@ -13,6 +13,7 @@ from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
 from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
+from klog.disk._send cimport check_target, send_slice
 from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, place_t
@@ -20,7 +21,8 @@ from klog.segment._scan cimport header_at, locate_shortly
 from klog.segment._span cimport NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
 
-from klog.errors import CorruptData
+from klog.arguments import whole
+from klog.errors import CorruptBatch, CorruptData
 from klog.log.read.aborted_transactions import aborted_in_slice
 from klog.log.read.steady import check_there
 from klog.log.state.high_watermark_rules import OffsetMetadata
@@ -38,7 +40,7 @@ cdef class FetchState:
     cdef public tuple aborted_transactions
     cdef public object _last_stable_offset
     cdef public LogFile _file
-    cdef public object _log
+    cdef public LogCore _log
     cdef int64_t base_offset
     cdef readonly int64_t _byte     # of position
 
@@ -142,6 +144,55 @@ cdef class FetchState:
             if next_offset >= 0 and writes:
                 log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
         return True
+
+    def send_to(self, target, start=0):
+        """Send the slice from byte `start` on, without a copy where the kernel can. Returns the number of bytes sent.
+
+        target: a socket, also with TLS, or anything with a fileno(): a pipe, a file (at its current position; flush it
+        first). A blocking target takes all bytes. A non-blocking one takes what it can now; call again with start= what
+        it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. A place that was
+        truncated and written again is not noticed: the new bytes are sent.
+        """
+        cdef int64_t first = self._start_of(start)
+        return self._send(target, first, self.size - first)
+
+    def send_part(self, target, start, size):
+        """Send `size` bytes from byte `start` on, or as many of them as the target takes. Returns their number."""
+        cdef int64_t first = whole("start", start, 0), count = whole("size", size, 0)
+        if count > self.size - first:
+            raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
+        return self._send(target, first, count)
+
+    def _start_of(self, start):
+        """`start` as an int, checked: a byte of the slice or its end."""
+        if type(start) is not int or not 0 <= start <= self.size:
+            start = whole("start", start)
+            if not 0 <= start <= self.size:
+                raise ValueError(f"start={start}: the slice has {self.size} bytes")
+        return start
+
+    cdef int64_t _send(self, target, int64_t start, int64_t size) except -1:
+        cdef LogCore log = self._log
+        cdef LogFile file = self._file
+        cdef int64_t sent
+        if file is None or size == 0:
+            check_target(target)
+            return 0
+        try:
+            sent = send_slice(target, file, self._byte + start, size, None if log is None else log.sends)
+        except EOFError as error:
+            cut = CorruptBatch(
+                f"the file ends inside the slice of {self.size} bytes: the log was truncated after the fetch",
+                path=file.path, position=self._byte, offset=self.offset)
+            cut.sent = error.sent
+            raise cut from None
+        except OSError as error:
+            if error.filename == file.path and log is not None:     # an error of the target has no file name
+                log.read_failed(error)
+            raise
+        if sent and log is not None:
+            log.health.read_worked()
+        return sent
 
     @property
     def position(self):

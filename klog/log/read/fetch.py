@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from klog.arguments import LONG_MAX, whole
-from klog.disk import YIELD_BYTES, HasFileno, check_target, send_slice, send_yielding, view_of
+from klog.arguments import LONG_MAX
+from klog.disk import YIELD_BYTES, HasFileno, send_yielding, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.read._fetch import FetchState
 from klog.log.read.aborted_transactions import aborted_in_slice
@@ -72,7 +72,8 @@ class FetchData(FetchState):
         try:
             data = file.read(start, size)
         except OSError as error:
-            self._failed(error)
+            if self._log is not None:
+                self._log.read_failed(error)
             raise
         if self._log is not None:
             self._log.health.read_worked()
@@ -85,26 +86,13 @@ class FetchData(FetchState):
             )
         return memoryview(data)
 
-    def send_to(self, target: HasFileno, start: int = 0) -> int:
-        """Send the slice from byte `start` on, without a copy where the kernel can. Returns the number of bytes sent.
-
-        target: a socket, also with TLS, or anything with a fileno(): a pipe, a file (at its current position; flush it
-        first). A blocking target takes all bytes. A non-blocking one takes what it can now; call again with start= what
-        it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. A place that was
-        truncated and written again is not noticed: the new bytes are sent.
-        """
-        if type(start) is not int or not 0 <= start <= self.size:
-            self._check_start(start)
-        return self.send_part(target, start, self.size - start)
-
     async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
         """Send the whole slice from byte `start` on to a non-blocking target, in the running event loop.
 
         Yields to other tasks. An exception, also a cancellation, has the number of bytes sent as `sent`; an Outgoing
         continues from there by itself.
         """
-        self._check_start(start)
-        done = start
+        done = start = self._start_of(start)
 
         def step() -> bool:
             nonlocal done
@@ -121,47 +109,6 @@ class FetchData(FetchState):
             note_sent(error, done - start)
             raise
         return done - start
-
-    def _check_start(self, start: int) -> None:
-        if not 0 <= whole("start", start) <= self.size:
-            raise ValueError(f"start={start}: the slice has {self.size} bytes")
-
-    def send_part(self, target: HasFileno, start: int, size: int) -> int:
-        """Send `size` bytes from byte `start` on, or as many of them as the target takes. Returns their number."""
-        file, log = self._file, self._log
-        if type(start) is not int or type(size) is not int or start < 0 or not 0 <= size <= self.size - start:
-            self._check_part(start, size)
-        if file is None or size == 0:
-            check_target(target)
-            return 0
-        try:
-            sent = send_slice(target, file, self._byte + start, size, None if log is None else log.sends)
-        except EOFError as error:
-            cut = CorruptBatch(
-                f"the file ends inside the slice of {self.size} bytes: the log was truncated after the fetch",
-                path=file.path,
-                position=self._byte,
-                offset=self.offset,
-            )
-            cut.sent = error.sent  # type: ignore[attr-defined]
-            raise cut from None
-        except OSError as error:
-            if error.filename == file.path:  # an error of the target has no file name
-                self._failed(error)
-            raise
-        if sent and log is not None:
-            log.health.read_worked()
-        return sent
-
-    def _check_part(self, start: int, size: int) -> None:
-        start, size = whole("start", start, 0), whole("size", size, 0)
-        if size > self.size - start:
-            raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
-
-    def _failed(self, error: OSError) -> None:
-        """F20: the disk failed to read. Several failures in a row take the log offline."""
-        if self._log is not None:
-            self._log.read_failed(error)
 
 
 def note_sent(error: BaseException, sent: int) -> None:

@@ -15,3 +15,4 @@ cdef class Health:
 
     cdef bint takes_appends(self) noexcept
     cdef bint takes_reads(self) noexcept
+    cpdef void read_worked(self) noexcept

@@ -94,7 +94,7 @@ cdef class Health:
         """The write that go_offline() was called for in advance is undone: the log is online."""
         self.offline = None
 
-    def read_worked(self):
+    cpdef void read_worked(self) noexcept:
         """A read has returned data."""
         self.reads_failed = 0
 

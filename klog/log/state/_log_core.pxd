@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from klog.disk._send cimport SendCounts
 from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
 from klog.log.state._fetch_positions cimport FetchPositions
@@ -19,7 +20,7 @@ cdef class LogCore:
     cdef readonly FetchPositions fetch_positions
     cdef readonly object counters
     cdef readonly object bell
-    cdef readonly object sends
+    cdef readonly SendCounts sends
     cdef readonly object commits
     cdef readonly object sync_lock
     cdef readonly object cleaning
