@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import random
 import threading
 import time
 import uuid
@@ -16,9 +18,11 @@ import pytest
 import klog
 from klog import Log
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.errors import LogClosed, OffsetOutOfRange, StorageOffline
 from klog.log.read.refresh import Follower
 from tests.support.batches import marker, transactional
+from tests.support.faulty_io import FaultyIo
 from tests.support.frames import frames_of
 from tests.support.logs import NOW, values
 from tests.support.syscalls import count_syscalls
@@ -201,6 +205,60 @@ def test_leader_epochs_that_a_load_has_mended_stay(tmp_path: Path) -> None:
         (tmp_path / "t-0" / "another-file").touch()  # the directory has changed
         assert reader.log_end_offset == 6
         assert reader.leader_epochs == [(0, 0), (3, 3)]
+
+
+def committed(log: Log) -> tuple[Any, ...]:
+    """What a reader of committed records sees."""
+    found = (
+        log.last_stable_offset,
+        values(log, isolation="read_committed"),
+        log.fetch(0, isolation="read_committed").size,
+    )
+    return *found, sorted(log.producers)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_reader_of_committed_records_goes_on_from_what_it_knows(tmp_path: Path, seed: int) -> None:
+    """It sees at each moment what a reader sees that is opened then."""
+    chance, sequence = random.Random(seed), itertools.count()
+    with (
+        Log.open(tmp_path / "t-0", config={"segment.bytes": 3000}, clock=ManualClock(NOW)) as log,
+        Log.open(log.path, read_only=True) as reader,
+    ):
+        for _ in range(60):
+            at: dict[str, Any] = {"base_offset": log.log_end_offset, "leader_epoch": 0}
+            what = chance.choices(["data", "end", "plain", "roll", "delete", "truncate"], [40, 15, 20, 3, 2, 2])[0]
+            if what == "data":
+                data = transactional(chance.randrange(4), 0, next(sequence), **at)
+                log.append_batches(data, origin="replication")
+            elif what == "end":
+                ended = marker(chance.randrange(4), 0, chance.choice(["commit", "abort"]), **at)
+                log.append_batches(ended, origin="replication")
+            elif what == "plain":
+                add(log)
+            elif what == "roll":
+                log.roll()
+            elif what == "delete":
+                log.delete_records(chance.randint(log.log_start_offset, log.last_stable_offset))
+            else:
+                log.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset))
+            if chance.random() < 0.6:
+                with Log.open(log.path, read_only=True) as fresh:
+                    assert committed(reader) == committed(fresh)
+
+
+def test_a_reader_of_committed_records_replays_only_what_is_new(tmp_path: Path) -> None:
+    with FaultyIo() as io, Log.open(tmp_path / "t-0") as log:
+        reads = []
+        with Log.open(log.path, read_only=True, files=RealFiles(io.table)) as reader:
+            for number in range(2000):
+                data = transactional(9, 0, number, [b"v" * 5000])  # too long to be passed by the read of a header
+                log.append_batches(data, origin="coordinator")
+                if number % 200 == 199:
+                    before = io.calls("pread") + io.calls("preadv2")
+                    assert (reader.last_stable_offset, reader.log_end_offset) == (0, number + 1)
+                    reads.append(io.calls("pread") + io.calls("preadv2") - before)
+        assert len(reads) == 10 and max(reads) <= 600, reads  # it looks up the place by an index that may lag by 1 MiB
 
 
 def test_a_checkpoint_that_cannot_be_read_hides_no_record(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from klog.segment import Header, HeaderWalk, Segment, find_offset, scan_checked, scan_headers, search_batch
 
 
-def notable_headers(segment: Segment) -> tuple[list[Header], bool]:
-    """The headers of a whole segment as in Scan.notable, and whether it has no damage."""
+def notable_headers(segment: Segment, position: int = 0) -> tuple[list[Header], bool]:
+    """The headers of a segment from a batch's position on, as in Scan.notable, and whether there is no damage."""
     file, end = segment.file, segment.size
     found: list[Header] = []
-    position, whole = 0, True
+    whole = True
     while position < end:
         scan = scan_headers(file, position, end, 0, segment.base_offset if position == 0 else -1)
         found += scan.notable

@@ -19,7 +19,7 @@ import logging
 import os
 from collections.abc import Collection, Sequence
 
-from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.errors import CorruptData, CorruptIndex, CorruptSnapshot
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.damage import contradicted, notable_headers
@@ -163,6 +163,14 @@ def producers_at(
                     files.delete(offset)
     else:
         producers.clear(log_start)
+    replay_up_to(producers, segments, end, snapshots_at)
+    return producers
+
+
+def replay_up_to(
+    producers: Producers, segments: Sequence[Segment], end: int, snapshots_at: Collection[int] = ()
+) -> None:
+    """Apply the batches of [producers.end_offset, end). snapshots_at: see producers_at()."""
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset:
@@ -173,13 +181,24 @@ def producers_at(
         if not segment.size:
             continue
         unreadable: list[Header] = []
-        headers = [header for header in notable_headers(segment)[0] if header.last_offset < end]
+        position = _place_of(segment, producers.end_offset)
+        headers = [header for header in notable_headers(segment, position)[0] if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset, unreadable)
         for header in unreadable:
             _log.warning("event=marker_unreadable path=%s position=%d", segment.path, header.position)
         _add_missing(segment, aborted)
     producers.end_offset = end
-    return producers
+
+
+def _place_of(segment: Segment, offset: int) -> int:
+    """Position of the first batch that reaches an offset; 0 if damage may hide it."""
+    if offset <= segment.base_offset:
+        return 0
+    try:
+        header = segment.locate(offset)
+    except CorruptData:
+        return 0
+    return 0 if header is None else header.position
 
 
 def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:

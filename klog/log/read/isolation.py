@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from klog.arguments import chosen
 from klog.log.load.inputs import inputs_of
-from klog.log.load.rebuild import producers_at
+from klog.log.load.rebuild import producers_at, replay_up_to
 from klog.log.read.steady import check_there
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
@@ -53,16 +53,12 @@ def last_stable_offset(log: LogCore) -> int:
 
 
 def producer_state(log: LogCore) -> Producers:
-    """The producers at the log end. A read-only log computes them on demand."""
+    """The producers at the log end. A read-only log computes them on demand, and continues from there."""
     producers = log.producers
     if log.read_only and producers.end_offset != log.log_end_offset:
         with log.lock:
-            start, end, trusted = log.log_start_offset, log.log_end_offset, None
-            if not log.options.clean_shutdown:
-                point = log.options.recovery_point
-                trusted = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
             try:
-                producers = producers_at(inputs_of(log), log.segments, start, end, trusted)
+                producers = _producers_at_end(log)
             except FileNotFoundError as error:
                 check_there(log, error)
                 raise
@@ -70,6 +66,18 @@ def producer_state(log: LogCore) -> Producers:
             log.use_producers(producers)
             log.aborted_finder.forget()  # the replay may have found markers that are missing in an index
     return producers
+
+
+def _producers_at_end(log: LogCore) -> Producers:
+    start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, None
+    if start < known.end_offset <= end:  # else they are those of a new load, which are empty
+        producers = known.copy()  # other threads may be reading the old ones
+        replay_up_to(producers, log.segments, end)
+        return producers
+    if not log.options.clean_shutdown:
+        point = log.options.recovery_point
+        trusted = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
+    return producers_at(inputs_of(log), log.segments, start, end, trusted)
 
 
 def snapshot_locked(log: LogCore) -> OffsetSnapshot:

@@ -115,6 +115,13 @@ class Producers:
 
     # ---- replay ----------------------------------------------------------------------------------------------------
 
+    def copy(self) -> Producers:
+        """The same state in memory only, independent of this one."""
+        other = Producers(expiration_ms=self._expiration_ms)
+        other.end_offset, other._transactions = self.end_offset, self._transactions.copy()
+        other.entries = {producer_id: entry.copy() for producer_id, entry in self.entries.items()}
+        return other
+
     def update_data(
         self,
         producer_id: int,

@@ -74,6 +74,11 @@ class _ByFirstOffset:
     def eldest(self) -> Transaction | None:
         return next(iter(self._of.values()), None)
 
+    def copy(self) -> _ByFirstOffset:
+        other = _ByFirstOffset()
+        other._of, other._offsets = self._of.copy(), self._offsets.copy()
+        return other
+
 
 class Transactions:
     """The ongoing and unreplicated transactions of one log.
@@ -134,6 +139,13 @@ class Transactions:
                     return first
                 break
         return completed.last_offset + 1
+
+    def copy(self) -> Transactions:
+        """The same transactions, independent of these."""
+        other = Transactions()
+        other._ongoing, other._unreplicated = self._ongoing.copy(), self._unreplicated.copy()
+        other.first_unstable = self.first_unstable
+        return other
 
     @property
     def has_unreplicated(self) -> bool:
