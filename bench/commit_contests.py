@@ -118,8 +118,8 @@ def _group_commit(tiny: bool, folder: Path) -> Contest:
         count,
         count,
         (
-            Contestant("klog Log.append, 16 threads", race.threads, before=before, goal=0.6 * race.appenders),
-            Contestant("klog Log.append_async, 16 tasks", race.tasks, before=before, goal=0.6 * race.appenders),
+            Contestant("klog Log.append, 16 threads", race.threads, before=before, goal=0.8 * race.appenders),
+            Contestant("klog Log.append_async, 16 tasks", race.tasks, before=before, goal=0.8 * race.appenders),
             Contestant("klog Log.append, one thread", race.alone, before=before),
         ),
         check,

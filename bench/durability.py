@@ -32,7 +32,7 @@ _VALUE_BYTES = 1000
 
 
 def per_fdatasync(folder: Path, tiny: bool) -> None:
-    print(f"appends per fdatasync, an fdatasync of {SYNC_MS:g} ms (goal 0.6 of the appenders)")
+    print(f"appends per fdatasync, an fdatasync of {SYNC_MS:g} ms (goal 0.8 of the appenders)")
     for appenders in (2,) if tiny else (1, 4, 16, 64):
         for how in ("threads", "tasks"):
             with FaultyIo() as io:

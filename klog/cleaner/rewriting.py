@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
 from klog.log.core import LogCore
+from klog.record import BATCH_HEADER
 from klog.segment import AbortedTransaction, Home, IndexPair, Segment
 
 _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
@@ -60,7 +61,7 @@ def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:
     largest = sum(source.size for source in sources)
     existing = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # of an older configuration
     bound = max(log.config.segment_index_bytes, *existing)
-    capacity = (largest // max(interval, 61) + 2) * _TIME_ENTRY
+    capacity = (largest // max(interval, BATCH_HEADER) + 2) * _TIME_ENTRY
     base = sources[0].base_offset
     return IndexPair("", "", base, writable=True, capacity=min(capacity, bound), interval=interval)
 

@@ -8,6 +8,7 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     BatchBuilder                        to bytes, record by record
     validate_append, ValidatedBatch     a leader's validation of a producer's bytes; RecordError: a refused record
     EncodedBatches                      encoded batches, checked and numbered already; BatchTable: their common base
+    BATCH_HEADER                        bytes of a batch's header
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
     Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
@@ -20,13 +21,14 @@ from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._record import Record
 from klog.record._rows import Rows, RowSource, is_arrow
-from klog.record._table import BatchTable
+from klog.record._table import BATCH_HEADER, BatchTable
 from klog.record.inputs import Records
 from klog.record.lists import Lists
 from klog.record.refusals import RecordError
 from klog.record.timestamps import TimestampType
 
 __all__ = [
+    "BATCH_HEADER",
     "FIELDS",
     "ArrowStream",
     "BatchBuilder",

@@ -2,6 +2,8 @@ from typing import Never
 
 from typing_extensions import Buffer, disjoint_base
 
+BATCH_HEADER: int
+
 @disjoint_base
 class BatchTable(Buffer):
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...

@@ -5,6 +5,10 @@ Subclasses: BatchGroup, encoded from records; ValidatedBatch, a validated reques
 
 from cpython.buffer cimport PyBuffer_FillInfo
 
+from klog._c.batch cimport KL_BATCH_HEADER
+
+BATCH_HEADER = KL_BATCH_HEADER  # bytes
+
 
 cdef class BatchTable:
     """n batches of nbytes bytes; a read-only buffer of them. Any thread may read it."""

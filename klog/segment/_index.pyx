@@ -418,13 +418,6 @@ cdef class IndexPair(Reusable):
         self.times.close()
 
 
-def part(BatchTable group, Py_ssize_t first, Py_ssize_t stop):
-    """Return the bytes of batches [first, stop) of a group."""
-    cdef int64_t start = group.batches[first].position
-    cdef int64_t end = group.nbytes if stop == group.n else group.batches[stop].position
-    return memoryview(group)[start:end]
-
-
 def next_offset(BatchTable group, Py_ssize_t i):
     """Return the offset after batch i of a group."""
     return kl_batch_last_offset(&group.batches[i]) + 1

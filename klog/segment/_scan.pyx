@@ -14,6 +14,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 
 from klog._c.batch cimport (
     KL_ATTR_CONTROL,
+    KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER,
     kl_batch_crc,
     kl_batch_header,
@@ -115,11 +116,11 @@ cdef class Header:
 
     @property
     def is_control(self):
-        return (self.b.attributes & 0x20) != 0
+        return (self.b.attributes & KL_ATTR_CONTROL) != 0
 
     @property
     def is_transactional(self):
-        return (self.b.attributes & 0x10) != 0
+        return (self.b.attributes & KL_ATTR_TRANSACTIONAL) != 0
 
 
 cdef Header header_of(const kl_batch_t *b):

@@ -3,10 +3,13 @@ from typing import Any
 from typing_extensions import disjoint_base
 
 from klog.disk._handles import Holder
+from klog.record import BatchTable
 
 @disjoint_base
 class SegmentState(Holder):
     base_offset: int
     next_offset: int
     size: int
+    appended_ms: int | None
     _active: Any
+    def append(self, group: BatchTable, first: int, stop: int, now: int) -> None: ...

@@ -1,13 +1,43 @@
 # cython: auto_pickle=False
 """The numbers of a segment that each append and each fetch needs: struct members here, attributes for Python code."""
 
+from klog._c.batch cimport kl_batch_last_offset
+from klog.disk._io cimport LogFile
+from klog.segment._index cimport IndexPair
+
+
 cdef class SegmentState(Holder):
     """Base of Segment, its only writer. Its file and its index are held by the caches of klog.disk while it is closed.
 
     base_offset, next_offset    of the segment: its offsets are in [base_offset, next_offset)
     size                        the end of its last whole batch
+    appended_ms                 when this process last appended, by the log's clock; None: it has not
     _active                     the state for appends, None in a closed segment
     """
+
+    def append(self, BatchTable group, int32_t first, int32_t stop, int64_t now):
+        """Write batches [first, stop) at the end, and index them. After an error none of them counts; the caller undoes
+        the write. After the write nothing can fail or be interrupted."""
+        self.write_batches(group, first, stop, now)
+
+    cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1:
+        cdef object active = self._active or self._ready(), time = now
+        cdef LogFile file = active.file
+        cdef IndexPair index = active.index
+        cdef int64_t start = group.batches[first].position, position = self.size
+        cdef int64_t size = (group.nbytes if stop == group.n else group.batches[stop].position) - start
+        index.reserve(stop - first)
+        if position + size > <int64_t>active.stop:
+            active.make_room(position, position + size)
+        if type(file) is LogFile:
+            file.write_at(group.bytes_at + start, <size_t>size, position)
+        else:
+            file.write(memoryview(group)[start:start + size], position)
+        index.add(group, first, stop, position)
+        self.next_offset = kl_batch_last_offset(&group.batches[stop - 1]) + 1
+        self.size = position + size     # after next_offset: a reader takes them in the other order
+        self.appended_ms = time
+        return 0
 
 
 cdef inline int64_t base_of(tuple segments, Py_ssize_t number) noexcept:

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from klog.disk import AlignedBuffer, Handles, LogFile, Reusable
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
-from klog.record import iter_records
+from klog.record import BATCH_HEADER, iter_records
 from klog.segment import names
-from klog.segment._index import IndexPair, next_offset, part
+from klog.segment._index import IndexPair
 from klog.segment._scan import (
     Header,
     HeaderWalk,
@@ -59,7 +59,6 @@ T = TypeVar("T", bound=Reusable)
 
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
-_HEADER_BYTES = 61
 _ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
@@ -77,8 +76,8 @@ class FoundByTime(NamedTuple):
 class Segment(SegmentState):
     """A segment of a partition directory. Its files are opened and mapped only when needed."""
 
-    __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "appended_ms",
-                 "created_ms", "home")  # fmt: skip
+    __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "created_ms",
+                 "home")  # fmt: skip
     _active: Active | None
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
@@ -87,7 +86,7 @@ class Segment(SegmentState):
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = created_ms
-        self.appended_ms: int | None = None  # when this process last appended, by the log's clock
+        self.appended_ms = None
         self._active = None
         self._indexed_size = 0  # the segment's size when a reader's index was opened
         self._inode = 0  # S4: of the file that the numbers describe; negative if it was closed and grows no more
@@ -293,7 +292,7 @@ class Segment(SegmentState):
     def _index_in_memory(self) -> IndexPair:
         """Return an index in memory, without files, large enough for a segment of this size."""
         interval = self.home.config.index_interval_bytes
-        needed = (self.size // max(interval, 61) + 2) * 12
+        needed = (self.size // max(interval, BATCH_HEADER) + 2) * 12
         capacity = min(needed, self._index_bytes()) if self.writable else needed
         return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
 
@@ -561,19 +560,6 @@ class Segment(SegmentState):
         return active.index.must_roll(
             last_offset, max_timestamp, size, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms
         )
-
-    def append(self, group: BatchTable, first: int, stop: int) -> None:
-        """Write batches [first, stop) at the end. After an OSError none of them counts; the caller undoes the write."""
-        active = self._ready()
-        data = part(group, first, stop)
-        active.index.reserve(stop - first)
-        end = self.size + len(data)
-        if end > active.stop:
-            active.make_room(self.size, end)
-        active.file.write(data, self.size)
-        active.index.add(group, first, stop, self.size)
-        self.next_offset = next_offset(group, stop - 1)
-        self.size = end
 
     def savepoint(self) -> tuple[int, int, bytes]:
         """Return the state that rewind() needs."""
@@ -847,7 +833,7 @@ class Segment(SegmentState):
         position.
         """
         read = partial(self.home.sampler.read, self.file) if read is None else read
-        wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # a batch's length needs at least this much
+        wanted = min(max(max_bytes, BATCH_HEADER), self.size - position)  # a batch's length needs at least this much
         while True:
             chunk = read(position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)

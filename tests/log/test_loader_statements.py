@@ -84,9 +84,9 @@ def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bases of the segments that loading reads for producers and epochs, without the recovered ones."""
     bases: list[int] = []
 
-    def counting(segment: Segment) -> tuple[list[Header], bool]:
+    def counting(segment: Segment, position: int = 0) -> tuple[list[Header], bool]:
         bases.append(segment.base_offset)
-        return notable_headers(segment)
+        return notable_headers(segment, position)
 
     monkeypatch.setattr(rebuild, "notable_headers", counting)
     return bases

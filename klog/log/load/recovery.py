@@ -22,9 +22,9 @@ from klog.log.load.inputs import Findings, Inputs
 from klog.log.load.overflow import is_flipped, overflows, split_segment
 from klog.log.load.rebuild import Beside
 from klog.log.state.segments import number_of
+from klog.record import BATCH_HEADER
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
-BATCH_HEADER = 61
 LENGTH_END = 12
 SECTOR = 512
 _BASE_OFFSET_BYTES, _PREFIX, _CRC_AT, _CRC_FROM = 8, 12, 17, 21

@@ -109,7 +109,7 @@ def _chunks(
     log: LogCore, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
 ) -> Iterator[tuple[FetchedChunk, int]]:
     """Each chunk with the offset after it."""
-    producers = finder_of_producers(log)
+    producers = finder_of_producers(log) if isolation == "read_committed" else None
     while offset < stop:
         drop_behind, segments = None, log.segments
         if scan and segments:
@@ -145,7 +145,7 @@ def _chunks(
                         kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
-                if isolation == "read_committed":
+                if producers is not None:
                     aborted = aborted_in_range(log, segments, offset, next_offset, producers)
                 fetched = FetchedChunk(
                     chunk,

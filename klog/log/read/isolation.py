@@ -71,7 +71,7 @@ def producer_state(log: LogCore) -> Producers:
 def _producers_at_end(log: LogCore) -> Producers:
     start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, None
     if start < known.end_offset <= end:  # else they are those of a new load, which are empty
-        producers = known.copy()  # other threads may be reading the old ones
+        producers = Producers(like=known)  # other threads may be reading the old ones
         replay_up_to(producers, log.segments, end)
         return producers
     if not log.options.clean_shutdown:

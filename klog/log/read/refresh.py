@@ -32,10 +32,11 @@ from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.loader import Loaded, load_read_only, settled_listing
 from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
+from klog.record import BATCH_HEADER
 from klog.segment import Segment, names
 
 _VALID_MS = 100  # the checkpoints of the log.dir change beside the files of a log
-_FINGERPRINT_BYTES = 61  # a header of magic 2, or an older header and more bytes: both include the checksum
+_FINGERPRINT_BYTES = BATCH_HEADER  # a header of magic 2, or an older header and more bytes: both include the checksum
 
 
 class TailFingerprint(NamedTuple):

@@ -23,17 +23,21 @@ __all__ = ["ProducerState", "Producers"]
 
 
 class Producers:
-    """The producers of one log. snapshots None: the state is in memory only, as for a reader."""
+    """The producers of one log. snapshots None: the state is in memory only, as for a reader. like: begin with a copy
+    of these."""
 
     def __init__(
         self,
         snapshots: Snapshots | None = None,
         *,
         expiration_ms: int = 86_400_000,
+        like: Producers | None = None,
     ) -> None:
-        self.end_offset = 0
-        self.entries: dict[int, ProducerEntry] = {}
-        self._transactions = Transactions()
+        self.end_offset: int = 0 if like is None else like.end_offset
+        self.entries: dict[int, ProducerEntry] = (
+            {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
+        )
+        self._transactions: Transactions = Transactions(None if like is None else like._transactions)
         self._snapshots = snapshots
         self._snapshot_offset = 0  # end_offset of the newest snapshot
         self._expiration_ms = expiration_ms
@@ -114,13 +118,6 @@ class Producers:
             del self.entries[producer_id]
 
     # ---- replay ----------------------------------------------------------------------------------------------------
-
-    def copy(self) -> Producers:
-        """The same state in memory only, independent of this one."""
-        other = Producers(expiration_ms=self._expiration_ms)
-        other.end_offset, other._transactions = self.end_offset, self._transactions.copy()
-        other.entries = {producer_id: entry.copy() for producer_id, entry in self.entries.items()}
-        return other
 
     def update_data(
         self,

@@ -47,9 +47,9 @@ class _ByFirstOffset:
 
     __slots__ = ("_of", "_offsets")
 
-    def __init__(self) -> None:
-        self._of: OrderedDict[int, Transaction] = OrderedDict()
-        self._offsets: list[int] = []
+    def __init__(self, like: _ByFirstOffset | None = None) -> None:
+        self._of: OrderedDict[int, Transaction] = OrderedDict() if like is None else like._of.copy()
+        self._offsets: list[int] = [] if like is None else like._offsets.copy()
 
     def put(self, transaction: Transaction) -> None:
         first = transaction.first.offset
@@ -74,25 +74,21 @@ class _ByFirstOffset:
     def eldest(self) -> Transaction | None:
         return next(iter(self._of.values()), None)
 
-    def copy(self) -> _ByFirstOffset:
-        other = _ByFirstOffset()
-        other._of, other._offsets = self._of.copy(), self._offsets.copy()
-        return other
-
 
 class Transactions:
     """The ongoing and unreplicated transactions of one log.
 
     first_unstable: first offset of the oldest of them, None if there is none. Any thread may read it.
-    Markers are added in log order, so unreplicated transactions are in the order of their markers.
+    Markers are added in log order, so unreplicated transactions are in the order of their markers. like: begin with a
+    copy of these.
     """
 
     __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
 
-    def __init__(self) -> None:
-        self._ongoing = _ByFirstOffset()
-        self._unreplicated = _ByFirstOffset()
-        self.first_unstable: OffsetMetadata | None = None
+    def __init__(self, like: Transactions | None = None) -> None:
+        self._ongoing: _ByFirstOffset = _ByFirstOffset(None if like is None else like._ongoing)
+        self._unreplicated: _ByFirstOffset = _ByFirstOffset(None if like is None else like._unreplicated)
+        self.first_unstable: OffsetMetadata | None = None if like is None else like.first_unstable
 
     def begin(self, transaction: Transaction) -> None:
         """Note a transaction whose first batch is in the log."""
@@ -139,13 +135,6 @@ class Transactions:
                     return first
                 break
         return completed.last_offset + 1
-
-    def copy(self) -> Transactions:
-        """The same transactions, independent of these."""
-        other = Transactions()
-        other._ongoing, other._unreplicated = self._ongoing.copy(), self._unreplicated.copy()
-        other.first_unstable = self.first_unstable
-        return other
 
     @property
     def has_unreplicated(self) -> bool:

@@ -4,17 +4,8 @@ from typing_extensions import Buffer
 
 from klog.log.options import Compression
 from klog.log.state._log_core import LogCore
-from klog.log.state._producer_entry import ProducerEntry
 from klog.log.write._append_info import AppendInfo
 from klog.record import BatchGroup, EncodedBatches, Records
-
-@final
-class Tail: ...
-
-@final
-class ReplacedEntries:
-    def __new__(cls, known: dict[int, ProducerEntry], replaced: dict[int, ProducerEntry]) -> Self: ...
-    def take_back(self) -> None: ...
 
 def nothing(log: LogCore) -> AppendInfo: ...
 def append(log: LogCore, records: Records, compression: Compression) -> AppendInfo: ...

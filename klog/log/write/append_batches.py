@@ -109,8 +109,7 @@ def _write_locked(log: LogCore, group: BatchGroup, now: int) -> None:
             if done == 0:
                 high_watermark.rolled_locked(log)
             continue
-        active.append(group, done, done + fits)
-        active.appended_ms = now
+        active.append(group, done, done + fits, now)
         done += fits
     log.producers.end_offset = group_next_offset(group, group.n - 1)
 
@@ -234,8 +233,7 @@ def _append_locked(
         before, savepoint = log.segments, active.savepoint()
     next_offset = last_offset + 1
     try:
-        active.append(batches, 0, batches.n)
-        active.appended_ms = now
+        active.append(batches, 0, batches.n, now)
         if pending is not None:
             pending.apply(next_offset)
         else:
