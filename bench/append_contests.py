@@ -1,8 +1,9 @@
-"""Encoded batches, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
+"""Encoded batches, appended to a new log: beside a loop in C, and beside Kafka's engine.
 
-    append batches         as a follower takes them, offsets kept: lengths, order and checksums checked, indexes kept;
-                           the peer writes the same bytes to a new file with the same preallocation and checks
-                           nothing. Between them a contestant that computes each checksum and then writes
+    append batches leader    as clients send them: every record checked, offsets assigned. The peer does the same in a
+                             loop of C, with klog's own functions, and nothing else: copy, checks, checksum, pwrite with
+                             the same preallocation. Between them the pwrite alone
+    append batches follower  as a follower takes them: lengths and checksums checked; the peer as above
     append one             one record at a time; beside encode and append_batches. Between them the same batches
                            of an idempotent producer
     kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets assigned
@@ -14,6 +15,8 @@ record: the first append of a leader epoch makes its checkpoint durable, millise
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
 import struct
 from collections.abc import Callable, Mapping
@@ -23,15 +26,18 @@ from typing import Any, Literal
 import klog
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaJvm, write_fetches
+from bench.native import compiled
 from bench.workloads import FIRST_TIMESTAMP, arrow_table, workload
 from klog import record
-from klog.codec import crc32c
-from klog.disk import LogFile, RealFiles
 
 _SEGMENT_BYTES = 1 << 30
 _CONFIG = {"segment.bytes": _SEGMENT_BYTES, "retention.ms": -1, "max.message.bytes": 16 << 20}
-_FIRST_STEP, _LAST_STEP = 64 << 10, 16 << 20
-_CRC_FROM = 21
+_GOALS = {
+    ("leader", "16KiB none"): 1.9,
+    ("leader", "1MiB none"): 2.2,
+    ("leader", "16KiB lz4"): 1.6,
+    ("leader", "1MiB lz4"): 2.3,
+}
 Durability = Literal["os", "sync"]
 _FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
@@ -103,45 +109,52 @@ class NewLog:
         assert not self.log.verify().problems
 
 
-def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) -> Contest:
+def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) -> Contest:
     new = NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny, begun=True)
-    files, plain = RealFiles(), folder / "plain"
-    opened: list[LogFile] = []
+    library, plain = compiled("appends.c", "batch.c", "leader.c", "crc32c.c", "legacy.c"), folder / "plain"
+    batches = [bytes(batch) for batch, _ in new.batches]
+    largest, count = max(map(len, batches)), len(batches)
+    starts, sizes = (ctypes.c_char_p * count)(*batches), (ctypes.c_int64 * count)(*map(len, batches))
+    buffer = ctypes.create_string_buffer(largest)
+    append = new.lead if role == "leader" else new.follow
+    opened: list[int] = []
 
-    def write(*, summed: bool = False) -> None:
-        (file,) = opened
-        position, allocated = len(_FIRST), _FIRST_STEP
-        for _ in range(new.turns):
-            for batch, _ in new.batches:
-                end = position + len(batch)
-                if end > allocated:
-                    step = min(max(allocated, _FIRST_STEP), _LAST_STEP)
-                    file.preallocate(allocated, max(step, end - allocated))
-                    allocated = max(allocated + step, end)
-                if summed:
-                    crc32c(memoryview(batch)[_CRC_FROM:])
-                file.write(batch, position)
-                position = end
+    def in_c(work: int) -> None:
+        places = ctypes.c_int64(count), ctypes.c_int64(new.turns), ctypes.c_int64(len(_FIRST)), ctypes.c_int64(1)
+        failed = library.append_batches(opened[0], starts, sizes, *places, buffer, work)
+        assert failed == 0, failed
+
+    def write() -> None:
+        in_c(0)
+
+    def composite() -> None:
+        in_c(2 if role == "leader" else 1)
 
     def check() -> None:
-        new.check(new.lead)
-        new.check(new.follow)
-        for summed in (False, True):
+        new.check(append)
+        for run in (composite, write):
             fresh_file()
-            write(summed=summed)
+            run()
             assert plain.stat().st_size == len(_FIRST) + new.bytes
+        if role == "leader":  # the bytes that klog writes, too
+            fresh_file()
+            composite()
+            new.fresh()
+            append()
+            assert new.log is not None
+            stored = Path(new.log.segments[0].path).read_bytes()[: new.log.size]
+            assert plain.read_bytes()[len(_FIRST) :] == stored[len(_FIRST) :]
 
     def close() -> None:
         new.close()
         while opened:
-            opened.pop().close()
+            os.close(opened.pop())
         plain.unlink(missing_ok=True)
 
     def fresh_file() -> None:
         close()
-        opened.append(files.open(str(plain), write=True, create=True))
-        opened[0].preallocate(0, _FIRST_STEP)
-        opened[0].write(_FIRST, 0)
+        opened.append(os.open(plain, os.O_RDWR | os.O_CREAT, 0o644))
+        os.pwrite(opened[0], _FIRST, 0)
 
     def fresh() -> None:
         close()
@@ -149,14 +162,13 @@ def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) 
 
     writing = Contestant("pwrite, same preallocation", write, before=fresh_file)
     return Contest(
-        f"append batches {name}",
+        f"append batches {role} {name}",
         new.count,
         new.bytes,
         (
-            Contestant("klog append_batches, replication", new.follow, before=fresh, goal=goal),
-            Contestant("klog append_batches, client", new.lead, before=fresh),
-            Contestant("crc32c, then the same pwrite", lambda: write(summed=True), before=fresh_file),
+            Contestant("klog append_batches", append, before=fresh, goal=goal),
             writing,
+            Contestant("the same work in C", composite, before=fresh_file),
         ),
         check,
         close,
@@ -185,7 +197,7 @@ def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny
         new.count,
         new.bytes,
         (
-            Contestant("klog append_batches", append, before=new.fresh, goal=3 if role == "leader" else 1.2),
+            Contestant("klog append_batches", append, before=new.fresh, goal=_GOALS.get((role, name), 1.35)),
             Contestant(
                 f"Kafka {VERSION} {'appendAsLeader' if role == 'leader' else 'appendAsFollower'}",
                 lambda: jvm.ask(question).seconds,
@@ -253,11 +265,11 @@ def _one(tiny: bool, folder: Path) -> Contest:
 
 def _factories() -> dict[str, Factory]:
     made: dict[str, Factory] = {"append one": _one}
-    for name, size, goal in (("16KiB", 16 << 10, 0.9), ("64KiB", 64 << 10, 0.95), ("1MiB", 1 << 20, 0.95)):
-        made[f"append batches {name}"] = lambda tiny, folder, name=name, size=size, goal=goal: _pwrite(
-            name, size, tiny, folder, goal
-        )
-    for role in ("leader", "follower"):
+    for role, goal in (("leader", 0.95), ("follower", 0.93)):
+        for name, size in (("16KiB", 16 << 10), ("64KiB", 64 << 10), ("1MiB", 1 << 20)):
+            made[f"append batches {role} {name}"] = lambda tiny, folder, role=role, name=name, size=size, goal=goal: (
+                _beside_c(role, name, size, tiny, folder, goal)
+            )
         for name, size in (("16KiB", 16 << 10), ("1MiB", 1 << 20)):
             for codec in (None, "lz4"):
                 label = f"{name} {codec or 'none'}"

@@ -29,7 +29,11 @@ def test_sustained_durable(contest, place, measure):
     measure(contest, place)
 
 
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("contest", [f"append batches {size}" for size in ("16KiB", "64KiB", "1MiB")], indirect=True)
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    "contest",
+    [f"append batches {role} {size}" for role in ("leader", "follower") for size in ("16KiB", "64KiB", "1MiB")],
+    indirect=True,
+)
 def test_append_batches(contest, place, measure):
     measure(contest, place)
