@@ -1,6 +1,6 @@
 """The table of a run: as text for a terminal, as Markdown between two markers of a document.
 
-Only `python -m bench.compare --docs` writes the text between the markers.
+Only `python -m bench.compare --docs` writes the text between its markers; between() serves other tables, too.
 """
 
 from __future__ import annotations
@@ -58,11 +58,16 @@ def markdown(run: Figures) -> str:
 
 def into(page: str, run: Figures) -> str:
     """The page with the table of this run between its markers."""
-    before, begin, rest = page.partition(BEGIN)
+    return between(page, BEGIN, markdown(run))
+
+
+def between(page: str, marker: str, written: str) -> str:
+    """The page with this text between the marker and the end of what is written."""
+    before, begin, rest = page.partition(marker)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN!r} followed by {END!r}")
-    return f"{before}{begin}\n{markdown(run)}\n{end}{after}"
+        raise ValueError(f"the page has no {marker!r} followed by {END!r}")
+    return f"{before}{begin}\n{written}\n{end}{after}"
 
 
 def _cells(line: Line) -> tuple[str, ...]:

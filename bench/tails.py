@@ -1,0 +1,350 @@
+"""How long the slowest durable appends take: python -m bench.tails [DIR] [--tiny] [--rate R] [--save FILE] [--docs]
+
+An open loop: arrival i is due at start + i / rate, whatever happened to those before it, and its latency is counted
+from then until its record is on disk. A stall of 100 ms at 200 a second is so 20 slow appends, and not one. Arrivals
+that are due while all threads of a contestant are busy wait for one.
+
+    quiet       a new store and nothing else
+    10 x        ten times the rate, for those that share a sync between threads
+    cleaning    beside a cleaning: of another store, and of the same one; a new copy of 1 GiB of mostly old records for
+                each cleaning, and the load ends with it
+    8 GiB       a store that has just been filled with 8 GiB, which fill the page cache; klog begins a new segment,
+                and RocksDB flushes a memtable, each 4 MiB
+
+Contestants alternate within each round, and the floor, pwrite and fdatasync of the same bytes, alternates with them:
+what it does not have is the contestant's own. After each run the store is reopened and every record looked up.
+
+The whole takes about half an hour, 30 GB of disk at DIR, and a quiet machine. --docs runs nothing: it writes the table
+of bench/results/tails.json into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import table
+from bench.contest import Unavailable
+from bench.figures import machine
+from bench.tail_stores import VALUE_BYTES, Floor, Klog, Lmdb, Rocks, Sqlite, Store, lay, remove
+from klog.cli.output import progress_bar
+from klog.progress import Event, Progress
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "tails.json"
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN = "<!-- written by python -m bench.tails --docs, from bench/results/tails.json -->"
+_RATE, _SECONDS, _ROUNDS = 200.0, 60.0, 3
+_THREADS = 16
+_PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+_HEAD = ("", "", *(f"{name} ms" for name in _PERCENTILES), "samples", "a second")
+_WIDTHS = (30, 24, 9, 9, 9, 9, 9, 9)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    store: type[Store]
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.store.name if self.threads == 1 else f"{self.store.name}, {self.threads} threads"
+
+
+CONTESTANTS = tuple(
+    itertools.starmap(
+        Contestant, [(Floor, 1), (Klog, 1), (Klog, _THREADS), (Sqlite, 1), (Lmdb, 1), (Rocks, 1), (Rocks, _THREADS)]
+    )
+)
+NO_CLEANER = "sqlite3 and LMDB have no cleaning in the background: theirs is part of a commit, in every row"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is run: by default everything."""
+
+    rate: float = _RATE
+    seconds: float = _SECONDS  # of each row
+    rounds: int = _ROUNDS
+    dirty_bytes: int = 1 << 30
+    filled_bytes: int = 8 << 30
+    piece_bytes: int = 4 << 20
+
+
+@dataclass
+class Row:
+    """The latencies of one contestant in one scenario, all rounds together."""
+
+    scenario: str
+    contestant: str
+    latencies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        ordered = sorted(self.latencies)
+        marks = {name: percentile(ordered, part) * 1e3 for name, part in _PERCENTILES.items()}
+        rate = len(ordered) / self.seconds
+        return {
+            "scenario": self.scenario,
+            "contestant": self.contestant,
+            **marks,
+            "samples": len(ordered),
+            "rate": rate,
+        }
+
+
+def percentile(ordered: list[float], part: float) -> float:
+    """The smallest value that so many of them do not exceed."""
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)]
+
+
+# ---- load ------------------------------------------------------------------------------------------------------------
+
+
+def load(
+    put: Callable[[int], object], threads: int, rate: float, seconds: float, running: Callable[[], bool] = lambda: True
+) -> tuple[dict[int, float], float]:
+    """Arrivals 0, 1, ... at this rate for so long, or while it is running. Returns the latency of each, in seconds
+    from when it was due, and how long all of them took."""
+    arrivals, count, start = itertools.count(), max(round(rate * seconds), 1), time.perf_counter()
+
+    def work() -> dict[int, float]:
+        taken: dict[int, float] = {}
+        while (number := next(arrivals)) < count and running():
+            due = start + number / rate
+            if (early := due - time.perf_counter()) > 0:
+                time.sleep(early)
+            put(number)
+            taken[number] = time.perf_counter() - due
+        return taken
+
+    with ThreadPoolExecutor(threads) as pool:
+        parts = [pool.submit(work) for _ in range(threads)]
+        latencies = {number: latency for part in parts for number, latency in part.result().items()}
+    return latencies, time.perf_counter() - start
+
+
+def lap(store: Store, row: Row, threads: int, rate: float, seconds: float, cleaned: Store | None = None) -> None:
+    """One run over a closed store, beside the cleaning of another one, or of its own; then look up every record."""
+    opened = [store] if cleaned in (None, store) else [store, cleaned]
+    for each in opened:
+        each.open()
+    first = store.next_number
+    store.put(first)  # the first append makes files and checkpoints that no other does
+    with ThreadPoolExecutor(1) as pool:
+        cleaning = None if cleaned is None else pool.submit(cleaned.clean)
+
+        def running() -> bool:
+            return cleaning is None or not cleaning.done()
+
+        latencies, taken = load(lambda number: store.put(first + 1 + number), threads, rate, seconds, running)
+        if cleaning is not None:
+            cleaning.result()
+    for each in opened:
+        each.close()
+    wanted = [first, *(first + 1 + number for number in sorted(latencies))]
+    store.open()
+    found = store.numbers(first)
+    store.close()
+    assert found == wanted, f"{row.contestant}, {row.scenario}: {len(wanted)} records were written, {len(found)} found"
+    store.next_number = wanted[-1] + 1
+    row.latencies += latencies.values()
+    row.seconds += taken
+
+
+# ---- scenarios -------------------------------------------------------------------------------------------------------
+
+
+class Tails:
+    """All scenarios in one directory. `skipped` has what could not run, and why."""
+
+    def __init__(self, folder: Path, sizes: Sizes, draw: Progress | None) -> None:
+        self._folder, self._sizes, self._draw = folder, sizes, draw
+        self._numbers = itertools.count()
+        self.skipped: dict[str, str] = {}
+        self._contestants = [each for each in CONTESTANTS if self._available(each.store)]
+
+    def run(self) -> Iterator[Row]:
+        """The rows, scenario by scenario."""
+        sizes = self._sizes
+        yield from self._fresh(f"quiet, {sizes.rate:g} a second", sizes.rate, self._contestants)
+        sharing = [each for each in self._contestants if each.threads > 1]
+        yield from self._fresh(f"quiet, {10 * sizes.rate:g} a second", 10 * sizes.rate, sharing)
+        yield from self._cleaning()
+        yield from self._filled()
+
+    def _available(self, store: type[Store]) -> bool:
+        try:
+            store.check_available()
+        except Unavailable as missing:
+            self.skipped[store.name] = str(missing)
+            return False
+        return True
+
+    def _path(self) -> Path:
+        """A name that no store had before: klog's checkpoints beside a log keep its name."""
+        return self._folder / f"store-{next(self._numbers)}"
+
+    def _report(self, row: Row, seconds: float) -> None:
+        if self._draw is not None:
+            done, note = min(round(row.seconds), round(seconds)), f"{row.contestant}"
+            self._draw(Event(row.scenario, done, round(seconds), "seconds", note))
+
+    def _fresh(self, scenario: str, rate: float, contestants: list[Contestant]) -> list[Row]:
+        """A new store for each run."""
+        rows = [Row(scenario, each.name) for each in contestants]
+        for _ in range(self._sizes.rounds):
+            for each, row in zip(contestants, rows, strict=True):
+                store = each.store(self._path())
+                lap(store, row, each.threads, rate, self._sizes.seconds / self._sizes.rounds)
+                remove(store.path)
+                self._report(row, self._sizes.seconds)
+        return rows
+
+    def _cleaning(self) -> list[Row]:
+        """Beside the cleaning of another store, and of the same one. The floor runs beside klog's."""
+        sources: dict[type[Store], Path] = {}
+        for store in dict.fromkeys(each.store for each in self._contestants if each.store.cleans):
+            sources[store] = self._path()
+            store(sources[store]).dirty(self._sizes.dirty_bytes)
+        pairs = [
+            (each, own, Row("beside its own cleaning" if own else "beside the cleaning of another", each.name))
+            for own in (False, True)
+            for each in self._contestants
+            if each.store.cleans or (each.store is Floor and not own)
+        ]
+        while any(row.seconds < self._sizes.seconds for _, _, row in pairs):
+            for each, own, row in pairs:
+                if row.seconds < self._sizes.seconds:
+                    self._beside(each, row, sources, own)
+                    self._report(row, self._sizes.seconds)
+        for source in sources.values():
+            remove(source)
+        return [row for _, _, row in pairs]
+
+    def _beside(self, each: Contestant, row: Row, sources: dict[type[Store], Path], own: bool) -> None:
+        cleaner = Klog if each.store is Floor else each.store
+        dirty = cleaner(self._path())
+        store = dirty if own else each.store(self._path())
+        lay(sources[cleaner], dirty.path)
+        lap(store, row, each.threads, self._sizes.rate, self._sizes.seconds, dirty)
+        for path in {dirty.path, store.path}:
+            remove(path)
+
+    def _filled(self) -> list[Row]:
+        """Over a store that has just been filled; store by store, because the disk could not hold all."""
+        sizes = self._sizes
+        needed, free = 3 * sizes.filled_bytes, shutil.disk_usage(self._folder).free
+        title = f"over {sizes.filled_bytes / (1 << 30):.3g} GiB"
+        if free < needed:
+            self.skipped[title] = f"{needed >> 30} GiB of free disk, where {free >> 30} GiB are free"
+            return []
+        floor = Row(title, Floor.name)
+        rows = [floor]
+        for kind in dict.fromkeys(each.store for each in self._contestants if each.store is not Floor):
+            store = kind(self._path(), sizes.piece_bytes)
+            for done in store.fill(sizes.filled_bytes // VALUE_BYTES):
+                if self._draw is not None:
+                    self._draw(Event(f"filling {kind.name}", done, sizes.filled_bytes // VALUE_BYTES, "records"))
+            ways = [each for each in self._contestants if each.store is kind]
+            of_kind = [Row(title, each.name) for each in ways]
+            for _ in range(sizes.rounds):
+                plain = Floor(self._path())
+                lap(plain, floor, 1, sizes.rate, sizes.seconds / sizes.rounds)
+                remove(plain.path)
+                for each, row in zip(ways, of_kind, strict=True):
+                    lap(store, row, each.threads, sizes.rate, sizes.seconds / sizes.rounds)
+                    self._report(row, sizes.seconds)
+            remove(store.path)
+            rows += of_kind
+        return rows
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    marks = [f"{row[name]:.2f}" for name in _PERCENTILES]
+    return [row["scenario"], row["contestant"], *marks, f"{row['samples']:,}", f"{row['rate']:,.0f}"]
+
+
+def text(row: dict[str, Any]) -> str:
+    return _line(_cells(row))
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    aligned = [
+        f"{cell:<{width}}" if place < 2 else f"{cell:>{width}}"
+        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ]
+    return " ".join(aligned).rstrip()
+
+
+def markdown(run: dict[str, Any]) -> str:
+    at = run["machine"]
+    where = f"{at['cpu']}, {at['cores']} cores, Linux {at['kernel']}, Python {at['python']}"
+    out = [
+        f"At commit {at['commit']} on {where}; {run['rate']:g} records of {VALUE_BYTES:,} bytes a second unless the row "
+        f"names another rate, {run['seconds']:g} seconds a row in {run['rounds']} rounds.",
+        "",
+    ]
+    out += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---"] * 2 + ["---:"] * (len(_HEAD) - 2))]
+    out += [f"| {' | '.join(_cells(row))} |" for row in run["rows"]]
+    out += ["", f"{NO_CLEANER}."]
+    if run["skipped"]:
+        out += ["", "Not run:", "", *(f"- {name} needs: {needs}" for name, needs in run["skipped"].items())]
+    return "\n".join(out)
+
+
+def into(page: str, run: dict[str, Any]) -> str:
+    """The page with the table of this run between its markers."""
+    return table.between(page, BEGIN, markdown(run))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.tails", description="the slowest durable appends")
+    parser.add_argument("directory", nargs="?", type=Path, help="on the disk to measure; by default a temporary one")
+    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--rate", type=float, default=_RATE, help="arrivals a second")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of each row")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--docs", action="store_true", help="run nothing; write the saved table into the document")
+    asked = parser.parse_args(arguments)
+    if asked.docs:
+        PAGE.write_text(into(PAGE.read_text(), json.loads(RESULTS.read_text())))
+        return 0
+    sizes = Sizes(asked.rate, asked.seconds)
+    if asked.tiny:
+        sizes = Sizes(200.0, 0.1, 2, dirty_bytes=1 << 20, filled_bytes=2 << 20, piece_bytes=2 << 20)
+    print(_line(_HEAD))
+    rows = []
+    with (
+        tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder,
+        progress_bar(True) as draw,
+    ):
+        tails = Tails(Path(folder), sizes, draw)
+        for row in tails.run():
+            rows.append(row.figures())
+            print(text(rows[-1]), flush=True)
+    for name, needs in tails.skipped.items():
+        print(f"{name:<28} needs: {needs}")
+    if asked.save:
+        made = {"machine": machine(), "rate": sizes.rate, "seconds": sizes.seconds, "rounds": sizes.rounds}
+        asked.save.parent.mkdir(parents=True, exist_ok=True)
+        asked.save.write_text(json.dumps({**made, "rows": rows, "skipped": tails.skipped}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
