@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.contest import Unavailable
-
 _NO_COMPRESSION = 0
 _POINTERS = (
     "options_create",
@@ -29,13 +27,15 @@ _POINTERS = (
 )
 
 
+def library_name() -> str | None:
+    """Its file name here, or None."""
+    return ctypes.util.find_library("rocksdb")
+
+
 @functools.cache
-def library() -> ctypes.CDLL:
-    """The library, with what its functions return. Raises Unavailable if there is none."""
-    name = ctypes.util.find_library("rocksdb")
-    if name is None:
-        raise Unavailable("librocksdb")
-    found = ctypes.CDLL(name)
+def _library() -> ctypes.CDLL:
+    """The library, with what its functions return."""
+    found = ctypes.CDLL(library_name())
     for function in _POINTERS:
         getattr(found, f"rocksdb_{function}").restype = ctypes.c_void_p
     found.rocksdb_iter_valid.restype = ctypes.c_ubyte
@@ -95,7 +95,7 @@ class RocksDb:
         self._call("close", self._db)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return getattr(library(), f"rocksdb_{name}")(*arguments)
+        return getattr(_library(), f"rocksdb_{name}")(*arguments)
 
     def _pointer(self, name: str) -> ctypes.c_void_p:
         return ctypes.c_void_p(self._call(name))

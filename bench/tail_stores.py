@@ -26,9 +26,7 @@ from typing import Any
 
 import klog
 from bench.cleaner_limits import make_log
-from bench.contest import Unavailable
-from bench.rocksdb import RocksDb
-from bench.rocksdb import library as rocksdb_library
+from bench.rocksdb import RocksDb, library_name
 from bench.workloads import noise
 from klog import record
 from klog.disk import RealFiles
@@ -39,7 +37,7 @@ _GROUP = 1000
 _MAP_BYTES = 64 << 30
 _LINKED_BYTES = 1 << 20
 _STEP_BYTES = 16 << 20
-_HOT_KEYS, _UNIQUE_EVERY = 1000, 8
+_UNIQUE_EVERY = 8
 
 
 def key(number: int) -> bytes:
@@ -61,8 +59,9 @@ class Store(ABC):
         self.next_number = 0
 
     @classmethod
-    def check_available(cls) -> None:
-        """Raise Unavailable if it cannot run here."""
+    def needs(cls) -> str:
+        """What it needs that this machine lacks; nothing if it can run."""
+        return ""
 
     @abstractmethod
     def open(self) -> None:
@@ -203,9 +202,8 @@ class Lmdb(Store):
     name = "LMDB"
 
     @classmethod
-    def check_available(cls) -> None:
-        if find_spec("lmdb") is None:
-            raise Unavailable("lmdb (extra [dev])")
+    def needs(cls) -> str:
+        return "" if find_spec("lmdb") else "lmdb (extra [dev])"
 
     def open(self) -> None:
         self._open(True)
@@ -245,8 +243,8 @@ class Rocks(Store):
     cleans = True
 
     @classmethod
-    def check_available(cls) -> None:
-        rocksdb_library()
+    def needs(cls) -> str:
+        return "" if library_name() else "librocksdb"
 
     def open(self) -> None:
         self._db = RocksDb(self.path, write_buffer_bytes=self.piece_bytes)
@@ -271,19 +269,16 @@ class Rocks(Store):
         _sync(*self.path.iterdir())
 
     def dirty(self, size: int) -> None:
-        self._db = RocksDb(self.path, auto_compactions=False)
-        for numbers in _groups(size // VALUE_BYTES, _GROUP):
-            self._db.put_all((_often_or_once(number), value(number)) for number in numbers)
+        count = size // VALUE_BYTES
+        keys = count // _UNIQUE_EVERY  # each written eight times, further apart than a memtable holds
+        self._db = RocksDb(self.path, write_buffer_bytes=size // 16, auto_compactions=False)
+        for numbers in _groups(count, _GROUP):
+            self._db.put_all((b"fill" + key(number % keys), value(number)) for number in numbers)
         self._db.flush()
         self.close()
 
     def clean(self) -> None:
         self._db.compact()
-
-
-def _often_or_once(number: int) -> bytes:
-    """The key of a record of a store to be cleaned: one in eight is unique, as in make_log."""
-    return b"once" + key(number) if number % _UNIQUE_EVERY == 0 else b"many" + key(number % _HOT_KEYS)
 
 
 def lay(source: Path, target: Path) -> None:

@@ -101,6 +101,37 @@ def test_every_contest_with_kafka_runs(tmp_path):
     }  # fmt: skip
 
 
+def test_the_tails_of_durable_appends_are_still_measured(tmp_path):
+    output = run("-m", "bench.tails", str(tmp_path), "--tiny", "--save", str(tmp_path / "figures"))
+    figures = json.loads((tmp_path / "figures").read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+    assert {row["scenario"] for row in figures["rows"]} == {
+        "quiet, 200 a second",
+        "quiet, 2000 a second",
+        "beside the cleaning of another",
+        "beside its own cleaning",
+        "over 0.00195 GiB",
+    }
+    expected = {"pwrite + fdatasync", "klog append", "klog append, 16 threads", "sqlite3", "LMDB", "RocksDB"}
+    assert {row["contestant"] for row in figures["rows"]} >= expected - set(figures["skipped"])
+    for row in figures["rows"]:
+        assert row["contestant"] in output
+        assert 0 < row["p50"] <= row["p99"] <= row["p99.9"] <= row["max"]
+        assert row["samples"] > 0
+        assert row["rate"] > 0
+    for name, needs in figures["skipped"].items():
+        assert re.search(rf"^{name} +needs: {needs}$", output, re.MULTILINE)
+
+
+def test_the_cost_of_a_durable_append_by_io_uring_is_still_measured(tmp_path):
+    output = run("-m", "bench.uring", str(tmp_path), "--tiny")
+    assert list(tmp_path.iterdir()) == []
+    for title in ("1 KiB, allocated", "1 KiB, written zeros", "16 KiB, allocated", "16 KiB, written zeros"):
+        assert re.search(rf"^{title} +p50 us", output, re.MULTILINE)
+    for name in ("pwrite, fdatasync", "pwritev2 RWF_DSYNC", "io_uring write -> fdatasync", "io_uring write RWF_DSYNC"):
+        assert re.search(rf"^  {name} +[0-9.]+|{name} needs: a kernel that permits ", output, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -1,0 +1,103 @@
+"""Would io_uring make a durable append cheaper? python -m bench.uring [DIR] [--tiny]
+
+One append needs a write and a sync: two system calls, which io_uring can take as one, the sync linked to the write; and
+Linux has a write that syncs. bench/uring.c makes the same appends by each, into blocks that are allocated (klog's
+default) and into written zeros (klog.io.preallocate=zeros). p50 and p99 of an append; processor time of an append, the
+ring's kernel threads included; system calls. Ways alternate in rounds, and the file is read back each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.contest import Unavailable
+from bench.native import compiled
+from klog.cli.output import progress_bar
+from klog.progress import Event
+
+WAYS = (
+    "pwrite, fdatasync",
+    "pwritev2 RWF_DSYNC",
+    "io_uring write -> fdatasync",
+    "io_uring write RWF_DSYNC",
+    "io_uring write -> fdatasync, SQPOLL",
+)
+_SIZES = (1 << 10, 16 << 10)
+_BLOCKS = ("allocated", "written zeros")
+_COUNT, _ROUNDS = 200, 10
+
+
+class Way:
+    """One way to append, with its figures of all rounds: nanoseconds of each append, and more."""
+
+    def __init__(self, how: int) -> None:
+        self._how = how
+        self.name = WAYS[how]
+        self.latencies: list[int] = []
+        self.processor: list[float] = []  # nanoseconds an append, of each round
+        self.system_calls = 0
+
+    def run(self, path: Path, size: int, count: int, zeros: bool) -> None:
+        """Append and read back. Raises Unavailable where the kernel does not permit it."""
+        latencies, processor, calls = (ctypes.c_int64 * count)(), ctypes.c_int64(), ctypes.c_int64()
+        run = compiled("uring.c").uring_run
+        run.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64, *[ctypes.c_int] * 2, *[ctypes.c_void_p] * 3]
+        status = run(
+            os.fsencode(path), self._how, size, count, zeros, latencies, ctypes.byref(processor), ctypes.byref(calls)
+        )
+        if status in (-errno.EPERM, -errno.ENOSYS, -errno.EACCES):
+            raise Unavailable(f"a kernel that permits {self.name} ({os.strerror(-status)})")
+        if status:
+            raise OSError(-status, os.strerror(-status), str(path))
+        wanted = b"".join(bytes([(number + 1) & 255]) * size for number in range(count))
+        assert path.read_bytes() == wanted, f"{self.name}: not the bytes that were appended"
+        path.unlink()
+        self.latencies += latencies
+        self.processor.append(processor.value / count)
+        self.system_calls += calls.value
+
+    def text(self) -> str:
+        ordered, count = sorted(self.latencies), len(self.latencies)
+        marks = [ordered[count // 2], ordered[count * 99 // 100], statistics.median(self.processor)]
+        return (
+            f"  {self.name:<38}"
+            + "".join(f"{mark / 1e3:10.1f}" for mark in marks)
+            + f"{self.system_calls / count:10.2f}"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.uring", description="io_uring for durable appends")
+    parser.add_argument("directory", nargs="?", type=Path, help="on the disk to measure; by default a temporary one")
+    parser.add_argument("--tiny", action="store_true", help="a few appends: does it still work?")
+    asked = parser.parse_args(arguments)
+    count, rounds = (5, 1) if asked.tiny else (_COUNT, _ROUNDS)
+    with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder, progress_bar(True) as draw:
+        for size in _SIZES:
+            for blocks in _BLOCKS:
+                title = f"{size >> 10} KiB, {blocks}"
+                ways = [Way(how) for how in range(len(WAYS))]
+                for number in range(rounds):
+                    for way in list(ways):
+                        try:
+                            way.run(Path(folder) / "appended", size, count, blocks != "allocated")
+                        except Unavailable as missing:
+                            ways.remove(way)
+                            print(f"{title}: {way.name} needs: {missing}")
+                    if draw is not None:
+                        draw(Event(title, number + 1, rounds, "rounds"))
+                print(f"{title:<40}{'p50 us':>10}{'p99 us':>10}{'cpu us':>10}{'syscalls':>10}")
+                for way in ways:
+                    print(way.text(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
