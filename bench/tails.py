@@ -9,7 +9,7 @@ that are due while all threads of a contestant are busy wait for one.
     cleaning    beside a cleaning: of another store, and of the same one; a new copy of 1 GiB of mostly old records for
                 each cleaning, and the load ends with it
     8 GiB       a store that has just been filled with 8 GiB, which fill the page cache; klog begins a new segment,
-                and RocksDB flushes a memtable, each 4 MiB
+                and RocksDB flushes a memtable, each MiB
 
 Contestants alternate within each round, and the floor, pwrite and fdatasync of the same bytes, alternates with them:
 what it does not have is the contestant's own. After each run the store is reopened and every record looked up.
@@ -78,7 +78,7 @@ class Sizes:
     rounds: int = _ROUNDS
     dirty_bytes: int = 1 << 30
     filled_bytes: int = 8 << 30
-    piece_bytes: int = 4 << 20
+    piece_bytes: int = 1 << 20
 
 
 @dataclass

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -38,6 +39,13 @@ static int64_t now(clockid_t clock) {
     struct timespec at;
     clock_gettime(clock, &at);
     return at.tv_sec * 1000000000LL + at.tv_nsec;
+}
+
+/* How often a thread of this process has waited, kernel threads of its rings included. */
+static int64_t waits(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_nvcsw;
 }
 
 /* 0, or -errno: -EPERM and -ENOSYS where io_uring is not permitted or not there. */
@@ -146,10 +154,10 @@ static int append(int how, ring_t *ring, int fd, const uint8_t *from, int64_t by
 
 /* `count` appends of `bytes` each to a new file whose blocks are allocated before: the bytes of append i are all i + 1.
  * zeros: the blocks are written, so that an append changes neither the file's length nor its extents.
- * Gives the nanoseconds of each append, and of all together the processor time of this process, kernel threads of its
- * ring included, and the number of system calls. Returns 0 or -errno. */
+ * Gives the nanoseconds of each append, and of all together the processor time of this process and how often it waited,
+ * kernel threads of its ring included, and the number of its system calls. Returns 0 or -errno. */
 int uring_run(const char *path, int how, int64_t bytes, int count, int zeros, int64_t *nanoseconds, int64_t *processor,
-              int64_t *system_calls) {
+              int64_t *system_calls, int64_t *switches) {
     ring_t ring;
     int rings = how >= URING_LINKED;
     int status = rings ? ring_open(&ring, how == URING_LINKED_SQPOLL) : 0;
@@ -159,13 +167,14 @@ int uring_run(const char *path, int how, int64_t bytes, int count, int zeros, in
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
     if (from == NULL || fd < 0 || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes * count) < 0)
         status = -errno;
-    memset(from, 0, (size_t)bytes);
+    if (status == 0)
+        memset(from, 0, (size_t)bytes);
     for (int i = 0; zeros && status == 0 && i < count; i++)
         if (pwrite(fd, from, (size_t)bytes, i * bytes) != bytes)
             status = -EIO;
     if (status == 0 && fsync(fd) < 0)
         status = -errno;
-    int64_t before = now(CLOCK_PROCESS_CPUTIME_ID);
+    int64_t before = now(CLOCK_PROCESS_CPUTIME_ID), waited = waits();
     *system_calls = 0;
     for (int i = 0; status == 0 && i < count; i++) {
         memset(from, i + 1, (size_t)bytes);
@@ -174,6 +183,7 @@ int uring_run(const char *path, int how, int64_t bytes, int count, int zeros, in
         nanoseconds[i] = now(CLOCK_MONOTONIC) - started;
     }
     *processor = now(CLOCK_PROCESS_CPUTIME_ID) - before;
+    *switches = waits() - waited;
     if (rings)
         ring_close(&ring);
     if (fd >= 0)

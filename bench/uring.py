@@ -2,8 +2,9 @@
 
 One append needs a write and a sync: two system calls, which io_uring can take as one, the sync linked to the write; and
 Linux has a write that syncs. bench/uring.c makes the same appends by each, into blocks that are allocated (klog's
-default) and into written zeros (klog.io.preallocate=zeros). p50 and p99 of an append; processor time of an append, the
-ring's kernel threads included; system calls. Ways alternate in rounds, and the file is read back each time.
+default) and into written zeros (klog.io.preallocate=zeros). The figures: p50 and p99 of an append; medians of its
+processor time, system calls and waits (voluntary context switches), the ring's kernel threads included. Ways alternate
+in rounds, and the file is read back each time.
 """
 
 from __future__ import annotations
@@ -41,17 +42,16 @@ class Way:
         self._how = how
         self.name = WAYS[how]
         self.latencies: list[int] = []
-        self.processor: list[float] = []  # nanoseconds an append, of each round
-        self.system_calls = 0
+        self.processor: list[float] = []  # an append, of each round, and so the others
+        self.system_calls: list[float] = []
+        self.switches: list[float] = []
 
     def run(self, path: Path, size: int, count: int, zeros: bool) -> None:
         """Append and read back. Raises Unavailable where the kernel does not permit it."""
-        latencies, processor, calls = (ctypes.c_int64 * count)(), ctypes.c_int64(), ctypes.c_int64()
+        latencies, sums = (ctypes.c_int64 * count)(), [ctypes.c_int64() for _ in range(3)]
         run = compiled("uring.c").uring_run
-        run.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64, *[ctypes.c_int] * 2, *[ctypes.c_void_p] * 3]
-        status = run(
-            os.fsencode(path), self._how, size, count, zeros, latencies, ctypes.byref(processor), ctypes.byref(calls)
-        )
+        run.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64, *[ctypes.c_int] * 2, *[ctypes.c_void_p] * 4]
+        status = run(os.fsencode(path), self._how, size, count, zeros, latencies, *map(ctypes.byref, sums))
         if status in (-errno.EPERM, -errno.ENOSYS, -errno.EACCES):
             raise Unavailable(f"a kernel that permits {self.name} ({os.strerror(-status)})")
         if status:
@@ -60,17 +60,14 @@ class Way:
         assert path.read_bytes() == wanted, f"{self.name}: not the bytes that were appended"
         path.unlink()
         self.latencies += latencies
-        self.processor.append(processor.value / count)
-        self.system_calls += calls.value
+        for values, total in zip((self.processor, self.system_calls, self.switches), sums, strict=True):
+            values.append(total.value / count)
 
     def text(self) -> str:
         ordered, count = sorted(self.latencies), len(self.latencies)
         marks = [ordered[count // 2], ordered[count * 99 // 100], statistics.median(self.processor)]
-        return (
-            f"  {self.name:<38}"
-            + "".join(f"{mark / 1e3:10.1f}" for mark in marks)
-            + f"{self.system_calls / count:10.2f}"
-        )
+        counts = [statistics.median(self.system_calls), statistics.median(self.switches)]
+        return f"  {self.name:<38}" + "".join(f"{mark:10.1f}" for mark in [*(ns / 1e3 for ns in marks), *counts])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
                             print(f"{title}: {way.name} needs: {missing}")
                     if draw is not None:
                         draw(Event(title, number + 1, rounds, "rounds"))
-                print(f"{title:<40}{'p50 us':>10}{'p99 us':>10}{'cpu us':>10}{'syscalls':>10}")
+                print(f"{title:<40}{'p50 us':>10}{'p99 us':>10}{'cpu us':>10}{'syscalls':>10}{'waits':>10}")
                 for way in ways:
                     print(way.text(), flush=True)
     return 0

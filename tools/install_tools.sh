@@ -23,6 +23,11 @@ declare -A library=([liblz4.so.1]=liblz4-1 [libzstd.so.1]=libzstd1 [libz.so.1]=z
 for name in "${!library[@]}"; do
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$name" || missing+=("${library[$name]}")
 done
+# RocksDB, a peer of bench/tails.py: the name of its package has a version in it.
+if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF librocksdb.so; then
+    rocksdb=$(apt-cache pkgnames librocksdb 2>/dev/null | grep -m1 '^librocksdb[0-9][0-9.]*')
+    missing+=("${rocksdb:-librocksdb7.8}")
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get -qq update && apt-get -qq -y install "${missing[@]}" && exit 0
