@@ -30,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ NO_CLEANER = "sqlite3 and LMDB have no cleaning in the background: theirs is par
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is run: by default everything."""
+    """How much is run: by default everything. Stored with the rows."""
 
     rate: float = _RATE
     seconds: float = _SECONDS  # of each row
@@ -321,23 +321,27 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = Sizes(asked.rate, asked.seconds)
     if asked.tiny:
         sizes = Sizes(200.0, 0.1, 2, dirty_bytes=1 << 20, filled_bytes=2 << 20, piece_bytes=2 << 20)
-    made = {"machine": machine(), "rate": sizes.rate, "seconds": sizes.seconds, "rounds": sizes.rounds}
+    made: dict[str, Any] = {"machine": machine(), **asdict(sizes), "rows": [], "skipped": {}}
     print(_line(_HEAD))
-    rows = []
     with (
         tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder,
         progress_bar(True) as draw,
     ):
         tails = Tails(Path(folder), sizes, draw)
         for row in tails.run():
-            rows.append(row.figures())
-            print(text(rows[-1]), flush=True)
+            made["rows"].append(row.figures())
+            print(text(made["rows"][-1]), flush=True)
+            _save(made, asked.save)  # a later row may fail
     for name, needs in tails.skipped.items():
-        print(f"{name:<28} needs: {needs}")
-    if asked.save:
-        asked.save.parent.mkdir(parents=True, exist_ok=True)
-        asked.save.write_text(json.dumps({**made, "rows": rows, "skipped": tails.skipped}, indent=1) + "\n")
+        print(f"{name:<30} needs: {needs}")
+    _save({**made, "skipped": tails.skipped}, asked.save)
     return 0
+
+
+def _save(made: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":

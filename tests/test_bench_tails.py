@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_a_copy_of_a_dirty_store_is_cleaned_and_its_source_is_not(kind, tmp_path
 
 def run_of(*rows, **more):
     machine = {"cpu": "a processor", "cores": 2, "kernel": "6.1", "python": "3.11", "commit": "abc"}
-    return {"machine": machine, "rate": 200.0, "seconds": 60.0, "rounds": 3, "rows": rows, "skipped": {}, **more}
+    return {"machine": machine, **asdict(tails.Sizes()), "rows": rows, "skipped": {}, **more}
 
 
 def test_the_table_has_percentiles_in_milliseconds_samples_and_rate():
