@@ -14,7 +14,7 @@ that are due while all threads of a contestant are busy wait for one.
 Contestants alternate within each round, and the floor, pwrite and fdatasync of the same bytes, alternates with them:
 what it does not have is the contestant's own. After each run the store is reopened and every record looked up.
 
-The whole takes about half an hour, 30 GB of disk at DIR, and a quiet machine. --docs runs nothing: it writes the table
+The whole takes about 40 minutes, 30 GB of disk at DIR, and a quiet machine. --docs runs nothing: it writes the table
 of bench/results/tails.json into docs/performance.md.
 """
 
@@ -114,13 +114,13 @@ def percentile(ordered: list[float], part: float) -> float:
 def load(
     put: Callable[[int], object], threads: int, rate: float, seconds: float, running: Callable[[], bool] = lambda: True
 ) -> tuple[dict[int, float], float]:
-    """Arrivals 0, 1, ... at this rate for so long, or while it is running. Returns the latency of each, in seconds
-    from when it was due, and how long all of them took."""
+    """Arrivals 0, 1, ... at this rate for so long, or while it is running, at least one. Returns the latency of each, in
+    seconds from when it was due, and how long all of them took."""
     arrivals, count, start = itertools.count(), max(round(rate * seconds), 1), time.perf_counter()
 
     def work() -> dict[int, float]:
         taken: dict[int, float] = {}
-        while (number := next(arrivals)) < count and running():
+        while (number := next(arrivals)) < count and (number == 0 or running()):
             due = start + number / rate
             if (early := due - time.perf_counter()) > 0:
                 time.sleep(early)

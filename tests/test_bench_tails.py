@@ -50,7 +50,9 @@ def test_an_arrival_behind_a_stall_is_taken_by_another_thread():
 def test_the_load_ends_with_what_it_runs_beside():
     running = iter([True] * 5)
     latencies, _ = tails.load(lambda number: None, 1, _RATE, 60, lambda: next(running, False))
-    assert sorted(latencies) == list(range(5))
+    assert sorted(latencies) == [0, 1, 2, 3, 4, 5]
+    latencies, _ = tails.load(lambda number: None, 1, _RATE, 60, lambda: False)
+    assert sorted(latencies) == [0]
 
 
 def test_a_failed_put_ends_the_run():
