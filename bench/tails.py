@@ -114,8 +114,8 @@ def percentile(ordered: list[float], part: float) -> float:
 def load(
     put: Callable[[int], object], threads: int, rate: float, seconds: float, running: Callable[[], bool] = lambda: True
 ) -> tuple[dict[int, float], float]:
-    """Arrivals 0, 1, ... at this rate for so long, or while it is running, at least one. Returns the latency of each, in
-    seconds from when it was due, and how long all of them took."""
+    """Arrivals 0, 1, ... at this rate for so long, or while it is running; at least one. Returns the latency of each,
+    in seconds from when it was due, and how long all of them took."""
     arrivals, count, start = itertools.count(), max(round(rate * seconds), 1), time.perf_counter()
 
     def work() -> dict[int, float]:
