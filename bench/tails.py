@@ -4,8 +4,7 @@ An open loop: arrival i is due at start + i / rate, whatever happened to those b
 from then until its record is on disk. A stall of 100 ms at 100 a second is so ten slow appends, and not one. Arrivals
 that are due while all threads of a contestant are busy wait for one.
 
-    quiet       a new store and nothing else
-    10 x        ten times the rate, for those that share a sync between threads
+    alone       a new store and nothing else; then ten times the rate, for those that share a sync between threads
     cleaning    beside a cleaning: of another store, and of the same one; a new copy of 1 GiB of mostly old records for
                 each cleaning, and the load ends with it
     8 GiB       a store that has just been filled with 8 GiB, which fill the page cache; klog begins a new segment,
@@ -24,7 +23,9 @@ import argparse
 import itertools
 import json
 import math
+import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -47,7 +48,7 @@ BEGIN = "<!-- written by python -m bench.tails --docs, from bench/results/tails.
 _RATE, _SECONDS, _ROUNDS = 100.0, 60.0, 3
 _THREADS = 16
 _PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-_HEAD = ("", "", *(f"{name} ms" for name in _PERCENTILES), "samples", "a second")
+_HEAD = ("load", "store", *(f"{name} ms" for name in _PERCENTILES), "samples", "a second")
 _WIDTHS = (30, 24, 9, 9, 9, 9, 9, 9)
 
 
@@ -180,9 +181,9 @@ class Tails:
     def run(self) -> Iterator[Row]:
         """The rows, scenario by scenario."""
         sizes = self._sizes
-        yield from self._fresh(f"quiet, {sizes.rate:g} a second", sizes.rate, self._contestants)
+        yield from self._fresh(f"alone, {sizes.rate:g} a second", sizes.rate, self._contestants)
         sharing = [each for each in self._contestants if each.threads > 1]
-        yield from self._fresh(f"quiet, {10 * sizes.rate:g} a second", 10 * sizes.rate, sharing)
+        yield from self._fresh(f"alone, {10 * sizes.rate:g} a second", 10 * sizes.rate, sharing)
         yield from self._cleaning()
         yield from self._filled()
 
@@ -290,7 +291,8 @@ def markdown(run: dict[str, Any]) -> str:
     where = f"{at['cpu']}, {at['cores']} cores, Linux {at['kernel']}, Python {at['python']}"
     out = [
         f"At commit {at['commit']} on {where}: {run['rate']:g} records of {VALUE_BYTES:,} bytes a second, if the row "
-        f"names no other rate, for {run['seconds']:g} seconds a row, in {run['rounds']} rounds.",
+        f"names no other rate, for {run['seconds']:g} seconds a row, in {run['rounds']} rounds. The load "
+        f"average of the machine was {run['load_average']:.1f}; the run itself makes less than 1.",
         "",
     ]
     out += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---"] * 2 + ["---:"] * (len(_HEAD) - 2))]
@@ -322,6 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.tiny:
         sizes = Sizes(200.0, 0.1, 2, dirty_bytes=1 << 20, filled_bytes=2 << 20, piece_bytes=2 << 20)
     made: dict[str, Any] = {"machine": machine(), **asdict(sizes), "rows": [], "skipped": {}}
+    loads: list[float] = []
     print(_line(_HEAD))
     with (
         tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder,
@@ -330,6 +333,8 @@ def main(arguments: list[str] | None = None) -> int:
         tails = Tails(Path(folder), sizes, draw)
         for row in tails.run():
             made["rows"].append(row.figures())
+            loads.append(os.getloadavg()[1])
+            made["load_average"] = statistics.mean(loads)
             print(text(made["rows"][-1]), flush=True)
             _save(made, asked.save)  # a later row may fail
     for name, needs in tails.skipped.items():

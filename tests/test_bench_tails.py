@@ -75,7 +75,7 @@ def test_a_run_finds_a_record_that_is_missing(tmp_path):
             return super().numbers(first)[:-1]
 
     with pytest.raises(AssertionError, match="21 records were written, 20 found"):
-        tails.lap(Forgetful(tmp_path / "store-0"), tails.Row("quiet", "forgetful"), 1, _RATE, 0.02)
+        tails.lap(Forgetful(tmp_path / "store-0"), tails.Row("alone", "forgetful"), 1, _RATE, 0.02)
 
 
 @pytest.mark.parametrize("kind", [Klog, Sqlite, Lmdb, Rocks], ids=lambda kind: kind.name)
@@ -108,14 +108,14 @@ def test_a_copy_of_a_dirty_store_is_cleaned_and_its_source_is_not(kind, tmp_path
 
 def run_of(*rows, **more):
     machine = {"cpu": "a processor", "cores": 2, "kernel": "6.1", "python": "3.11", "commit": "abc"}
-    return {"machine": machine, **asdict(tails.Sizes()), "rows": rows, "skipped": {}, **more}
+    return {"machine": machine, **asdict(tails.Sizes()), "load_average": 0.5, "rows": rows, "skipped": {}, **more}
 
 
 def test_the_table_has_percentiles_in_milliseconds_samples_and_rate():
-    row = tails.Row("quiet", "klog append", [0.001] * 998 + [0.002, 0.5], 5.0).figures()
+    row = tails.Row("alone", "klog append", [0.001] * 998 + [0.002, 0.5], 5.0).figures()
     assert tails.text(row).split()[-6:] == ["1.00", "1.00", "2.00", "500.00", "1,000", "200"]
     page = tails.markdown(run_of(row, skipped={"RocksDB": "librocksdb"}))
-    assert "| quiet | klog append | 1.00 | 1.00 | 2.00 | 500.00 | 1,000 | 200 |" in page
+    assert "| alone | klog append | 1.00 | 1.00 | 2.00 | 500.00 | 1,000 | 200 |" in page
     assert "- RocksDB needs: librocksdb" in page
     assert "At commit abc on a processor" in page
 
