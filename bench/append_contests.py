@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import klog
+from bench.child import write_fetches
 from bench.contest import Contest, Contestant, Factory
-from bench.kafka_loop import VERSION, KafkaJvm, write_fetches
+from bench.kafka_loop import VERSION, KafkaJvm
 from bench.native import compiled
 from bench.workloads import FIRST_TIMESTAMP, arrow_table, workload
 from klog import record
@@ -39,7 +40,7 @@ _GOALS = {
     ("leader", "1MiB lz4"): 2.3,
 }
 Durability = Literal["os", "sync"]
-_FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
+FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
 
 class NewLog:
@@ -75,7 +76,7 @@ class NewLog:
         self.close()
         self.log = klog.Log.open(self.directory, config={**_CONFIG, **(config or {})}, durability=durability)
         if self.begun:
-            self.log.append_batches(_FIRST)
+            self.log.append_batches(FIRST)
 
     def close(self) -> None:
         if self.log is not None:
@@ -103,7 +104,7 @@ class NewLog:
         self.fresh(config)
         append()
         assert self.log is not None
-        count, size = self.count + self.begun, self.bytes + self.begun * len(_FIRST)
+        count, size = self.count + self.begun, self.bytes + self.begun * len(FIRST)
         assert (self.log.log_end_offset, self.log.count(), self.log.size) == (count, count, size)
         assert sum(1 for _ in self.log.read()) == count
         assert not self.log.verify().problems
@@ -120,7 +121,7 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
     opened: list[int] = []
 
     def in_c(work: int) -> None:
-        places = ctypes.c_int64(count), ctypes.c_int64(new.turns), ctypes.c_int64(len(_FIRST)), ctypes.c_int64(1)
+        places = ctypes.c_int64(count), ctypes.c_int64(new.turns), ctypes.c_int64(len(FIRST)), ctypes.c_int64(1)
         failed = library.append_batches(opened[0], starts, sizes, *places, buffer, work)
         assert failed == 0, failed
 
@@ -135,7 +136,7 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
         for run in (composite, write):
             fresh_file()
             run()
-            assert plain.stat().st_size == len(_FIRST) + new.bytes
+            assert plain.stat().st_size == len(FIRST) + new.bytes
         if role == "leader":  # the bytes that klog writes, too
             fresh_file()
             composite()
@@ -143,7 +144,7 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
             append()
             assert new.log is not None
             stored = Path(new.log.segments[0].path).read_bytes()[: new.log.size]
-            assert plain.read_bytes()[len(_FIRST) :] == stored[len(_FIRST) :]
+            assert plain.read_bytes()[len(FIRST) :] == stored[len(FIRST) :]
 
     def close() -> None:
         new.close()
@@ -154,7 +155,7 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
     def fresh_file() -> None:
         close()
         opened.append(os.open(plain, os.O_RDWR | os.O_CREAT, 0o644))
-        os.pwrite(opened[0], _FIRST, 0)
+        os.pwrite(opened[0], FIRST, 0)
 
     def fresh() -> None:
         close()
@@ -220,7 +221,7 @@ def _one(tiny: bool, folder: Path) -> Contest:
     def fresh() -> None:
         close()
         opened.append(klog.Log.open(directory, config=_CONFIG))
-        opened[0].append_batches(_FIRST)
+        opened[0].append_batches(FIRST)
 
     def close() -> None:
         while opened:

@@ -21,7 +21,7 @@ from bench.log_contests import read_all
 from bench.workloads import Tuple, workload
 from klog.segment import HeaderWalk
 
-_SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES = 64 << 20
 _BATCH_RECORDS = 132  # 16 KiB of values of 100 bytes
 _CONFIG = {"retention.ms": -1}
 
@@ -31,7 +31,7 @@ def _batches(tuples: list[Tuple]) -> list[list[Tuple]]:
     return [tuples[start : start + _BATCH_RECORDS] for start in range(0, len(tuples), _BATCH_RECORDS)]
 
 
-class _Opened:
+class Opened:
     """A log.dir that klog and Kafka open alternately, never both at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,15 +49,20 @@ class _Opened:
         return sum(log.log_end_offset for log in self._logs.logs())
 
 
-def _open(name: str, partitions: int, segments: int, folder: Path, *, segment_bytes: int, goal: float) -> Contest:
-    opened, jvm = _Opened(folder), KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
+def fill_partitions(root: Path, partitions: int, segments: int, segment_bytes: int) -> int:
+    """Partitions of 64 KiB, or of many segments, stopped cleanly. Returns where each log ends."""
     batch = workload("100B", tiny=False).tuples()[:_BATCH_RECORDS]
     times = segments if segments > 1 else 4
-    end = times * len(batch)
-    with klog.open(opened.path, create=True) as logs:
+    with klog.open(root, create=True) as logs:
         for number in range(partitions):
             logs.create_topic(f"t{number:05}", config={**_CONFIG, "segment.bytes": segment_bytes})
             _fill(logs.log(f"t{number:05}"), batch, times)
+    return times * len(batch)
+
+
+def _open(name: str, partitions: int, segments: int, folder: Path, *, segment_bytes: int, goal: float) -> Contest:
+    opened, jvm = Opened(folder), KafkaJvm("KafkaLog", str(SEGMENT_BYTES))
+    end = fill_partitions(opened.path, partitions, segments, segment_bytes)
 
     def check() -> None:
         assert jvm.warm_up(f"open {opened.path} {end}").records == partitions
@@ -97,7 +102,7 @@ def _fill(log: klog.Log, batch: list[Tuple], times: int) -> None:
 def _recover(tiny: bool, folder: Path) -> Contest:
     directory = folder / "logs" / "recover-0"
     directory.parent.mkdir()
-    config = {**_CONFIG, "segment.bytes": _SEGMENT_BYTES}
+    config = {**_CONFIG, "segment.bytes": SEGMENT_BYTES}
     load = workload("100B", tiny=False)
     batches, times = _batches(load.tuples()), 1 if tiny else 256
     with klog.Log.open(directory, config=config) as log:
@@ -105,7 +110,7 @@ def _recover(tiny: bool, folder: Path) -> Contest:
             for batch in batches:
                 log.append(batch)
         size, end = log.size, log.log_end_offset
-    jvm = KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
+    jvm = KafkaJvm("KafkaLog", str(SEGMENT_BYTES))
     state: dict[str, klog.Log] = {}
 
     def recover() -> None:
@@ -205,7 +210,7 @@ def _headers(log: klog.Log) -> HeaderWalk:
 
 FACTORIES: dict[str, Factory] = {
     "kafka open partitions": lambda tiny, folder: _open(
-        "kafka open partitions", 4 if tiny else 1000, 1, folder, segment_bytes=_SEGMENT_BYTES, goal=4
+        "kafka open partitions", 4 if tiny else 1000, 1, folder, segment_bytes=SEGMENT_BYTES, goal=4
     ),
     "kafka open segments": lambda tiny, folder: _open(
         "kafka open segments", 1, 10 if tiny else 10_000, folder, segment_bytes=20_000, goal=3

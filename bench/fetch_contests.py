@@ -15,57 +15,70 @@ import struct
 from pathlib import Path
 
 import klog
+from bench.child import Answer
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaJvm
 from bench.workloads import FIRST_TIMESTAMP
 from klog import record
 
 _BATCH_BYTES = 4096
-_SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES = 64 << 20
+_LOG_BYTES = 160_000 << 10
+
+
+class Fetched:
+    """A log of batches, half of it in closed segments, and the offsets to fetch from; the same for a peer in files."""
+
+    def __init__(self, batch_bytes: int, max_bytes: int, *, in_turn: bool, tiny: bool, folder: Path) -> None:
+        batches, self.count = (200, 50) if tiny else (_LOG_BYTES // batch_bytes, 10_000)
+        batch = record.encode([(None, bytes(batch_bytes - 75), FIRST_TIMESTAMP)])
+        self.log = klog.Log.open(folder / "fetch-0", config={"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
+        for _ in range(batches):
+            self.log.append_batches(batch)
+        self.log.flush()
+        whole = max(max_bytes // len(batch), 1)
+        chance = random.Random(7)
+        self.offsets = [n * whole % batches if in_turn else chance.randrange(batches) for n in range(self.count)]
+        self.batch_bytes, self.max_bytes = len(batch), max_bytes
+        self.listed, self.copy = folder / "offsets", folder / "peer" / "fetch-0"
+        self.listed.write_bytes(struct.pack(f">{self.count}q", *self.offsets))
+        shutil.copytree(self.log.path, self.copy)
+
+    def fetch(self) -> None:
+        call, max_bytes = self.log.fetch, self.max_bytes
+        for offset in self.offsets:
+            call(offset, max_bytes)
+
+    def check(self, answer: Answer) -> None:
+        """The peer's slices end at most a batch later, or, where a segment ends, in the next one."""
+        sizes = []
+        for offset in self.offsets:
+            found = self.log.fetch(offset, self.max_bytes)
+            first = next(record.decode(found.memory()))
+            assert (first.base_offset, found.size % self.batch_bytes) == (offset, 0)
+            sizes.append(found.size)
+        assert answer.records == self.count
+        assert sum(sizes) <= answer.bytes < self.count * (max(sizes) + self.batch_bytes)
 
 
 def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
-    batches, count = (200, 50) if tiny else (40_000, 10_000)
-    batch = record.encode([(None, bytes(_BATCH_BYTES - 75), FIRST_TIMESTAMP)])
-    log = klog.Log.open(folder / "fetch-0", config={"segment.bytes": _SEGMENT_BYTES, "retention.ms": -1})
-    for _ in range(batches):
-        log.append_batches(batch)
-    log.flush()
-    whole = max(max_bytes // len(batch), 1)
-    chance = random.Random(7)
-    offsets = [chance.randrange(batches) if name == "random" else n * whole % batches for n in range(count)]
-    listed, peers = folder / "offsets", folder / "kafka" / "fetch-0"
-    listed.write_bytes(struct.pack(f">{count}q", *offsets))
-    shutil.copytree(log.path, peers)
-    jvm = KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
-    question = f"fetch {peers} {listed} {max_bytes}"
-
-    def fetch() -> None:
-        call = log.fetch
-        for offset in offsets:
-            call(offset, max_bytes)
+    fetched = Fetched(_BATCH_BYTES, max_bytes, in_turn=name != "random", tiny=tiny, folder=folder)
+    jvm = KafkaJvm("KafkaLog", str(SEGMENT_BYTES))
+    question = f"fetch {fetched.copy} {fetched.listed} {max_bytes}"
 
     def check() -> None:
-        size = 0
-        for offset in offsets:
-            found = log.fetch(offset, max_bytes)
-            first = next(record.decode(found.memory()))
-            assert (first.base_offset, found.size % len(batch)) == (offset, 0)
-            size += found.size
-        answer = jvm.warm_up(question)
-        assert answer.records == count
-        assert size <= answer.bytes < size + count * len(batch)
+        fetched.check(jvm.warm_up(question))
 
     def close() -> None:
-        log.close()
+        fetched.log.close()
         jvm.close()
 
     return Contest(
         f"kafka fetch {name}",
-        count,
+        fetched.count,
         0,
         (
-            Contestant("klog Log.fetch", fetch, goal=1.6),
+            Contestant("klog Log.fetch", fetched.fetch, goal=1.6),
             Contestant(f"Kafka {VERSION} UnifiedLog.read", lambda: jvm.ask(question).seconds, own_clock=True),
         ),
         check,
