@@ -42,6 +42,12 @@ void test_crc(void) {
             CHECK(kernel(before, exact, size) == crc_by_bits(before, exact, size));
             free(exact);
         }
+        static const size_t edges[] = {6143, 6144, 6145, 6519, 6520, 48383, 48384, 48385, 48640, 96768, 96769};
+        for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+            uint8_t *exact = exact_copy(data, edges[i]);
+            CHECK(kernel(3, exact, edges[i]) == crc_by_bits(3, exact, edges[i]));
+            free(exact);
+        }
         for (int i = 0; i < 300; i++) {
             size_t from = random_below(64), size = random_below(SIZE - 64);
             uint32_t before = (uint32_t)random_u64();

@@ -37,6 +37,17 @@ def test_every_kernel_agrees_with_another_library(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_agrees_where_its_blocks_begin_and_end(kernel: str) -> None:
+    """The streams of a block begin with 6 KiB, and there are blocks of 48,384 bytes with an end of less than 256."""
+    data = random.Random(4).randbytes(150_000)
+    for size in (
+        *range(6140, 6530),
+        *(block + n for block in (48_384, 96_768) for n in (-1, 0, 1, 63, 255, 256, 6144)),
+    ):
+        assert crc32c(data[:size], 5, kernel=kernel) == google_crc32c.extend(5, data[:size]), size
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_a_checksum_can_be_computed_in_pieces(kernel: str) -> None:
     data = random.Random(3).randbytes(40_000)
     whole = crc32c(data)
