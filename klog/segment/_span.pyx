@@ -11,7 +11,6 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
     HEAD = 12
-    BODY_MIN = 14         # every message format has at least this many bytes after its length
     WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
     LITTLE = 64           # the part of a span that is left out rather than walked through
@@ -40,12 +39,13 @@ cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64
     while at + HEAD <= end:
         skip = at - window.at
         if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
-            look(file, window, at, min(end - at, <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
+            look(file, window, at, min(min(end, max(at, limit) + KL_BATCH_HEADER) - at,
+                                       <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
             skip = 0
         if skip + HEAD > window.size:
             break
         size = HEAD + <int64_t><int32_t>kl_load_u32(window.bytes + skip + 8)
-        if size < HEAD + BODY_MIN or at + size > end:
+        if size < BATCH_MIN or at + size > end:
             next_offset[0] = -1
             break
         if first[0] == 0:

@@ -178,16 +178,16 @@ def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int) -> Non
     where the last ended: none for the begin. Near the log end: none. One read in sixteen is sampled, which is a read
     more."""
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", files=RealFiles(table=io.table)) as log:
-        count = 3_000_000 // size
+        count, batch = 3_000_000 // size, encode([(None, b"v" * size)])
         for _ in range(count):
-            log.append_batches(encode([(None, b"v" * size)]))
+            log.append_batches(batch)
         log.fetch(0)  # opens
-        for max_bytes, most in ((1, 1), (1 << 20, 2)):
+        for max_bytes, most in ((1, 1), (len(batch), 1), (len(batch) + 20, 1), (1 << 20, 2)):
             reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(1, count // 2, count // 40)]
             assert {frames for _, frames in reads} == {1}
             assert sum(read for read, _ in reads) <= most * len(reads) + len(reads) // 16 + 1
             reads, offset = [], 5
-            for _ in range(3 if max_bytes > 1 else 30):
+            for _ in range(3 if max_bytes == 1 << 20 else 30):
                 read, frames, found = counted(io, log, offset, max_bytes)
                 reads.append((read, frames))
                 offset = list(decode(found.memory()))[-1].next_offset

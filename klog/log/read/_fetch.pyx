@@ -18,7 +18,7 @@ from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, place_t
 from klog.segment._scan cimport header_at, locate_shortly
-from klog.segment._span cimport NEAR, reach
+from klog.segment._span cimport BATCH_MIN, NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
 
 from klog.arguments import whole
@@ -131,6 +131,8 @@ cdef class FetchState:
                 return False
         elif first > limit - position:
             return False
+        elif max_bytes - BATCH_MIN < first <= max_bytes:    # nothing fits after it
+            next_offset, certain, stop = second, False, position + first
         elif first <= max_bytes:
             next_offset = second
             stop = reach(file, index, position + first, limit, position + max_bytes, &next_offset)
