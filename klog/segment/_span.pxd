@@ -8,5 +8,5 @@ cdef enum:
     BATCH_MIN = 26  # offset, length, and what every message format has at least
 
 
-cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit,
+cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit, int64_t size,
                    int64_t *next_offset) except -1

@@ -27,14 +27,14 @@ cdef int look(LogFile file, window_t *window, int64_t at, int64_t size) except -
     return 0
 
 
-cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t *first,
-                  int64_t *next_offset) except -1:
+cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t size,
+                  int64_t *first, int64_t *next_offset) except -1:
     """Return the end of the last whole batch from byte `at` on that ends at or before byte limit <= end. An impossible
-    length ends the walk before it. first: bytes of the batch at `at`, also beyond limit; 0: there is no whole batch.
+    length ends the walk before it. size: bytes of the batch before `at`; 0: not known. first: bytes of the batch at `at`, also beyond limit; 0: there is no whole batch.
     next_offset: the offset that the batch at `at` begins with; set to the one after the last batch, -1 unless the batches
     and the one after them follow each other, in bytes and in offsets."""
     cdef kl_batch_t b
-    cdef int64_t skip, size = 0
+    cdef int64_t skip
     first[0] = 0
     while at + HEAD <= end:
         skip = at - window.at
@@ -65,7 +65,7 @@ cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64
     return at
 
 
-cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit,
+cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit, int64_t size,
                    int64_t *next_offset) except -1:
     """walk(), but if limit is far away, by the last index entry before it: up to that if little is left, else on from
     it. An entry that does not describe its batch is not used."""
@@ -89,7 +89,7 @@ cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64
                 at, next_offset[0] = place, b.base_offset
                 if close:
                     return at
-    return walk(file, &window, at, end, limit, &first, next_offset)
+    return walk(file, &window, at, end, limit, size, &first, next_offset)
 
 
 def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPair index=None):
@@ -100,8 +100,9 @@ def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPa
     cdef int64_t first, stop, next_offset = -1
     cdef int64_t limit = end if bytes_max >= end - position else position + bytes_max
     window.at = window.size = 0
-    stop = walk(file, &window, position, end, limit if index is None or limit == end else position, &first, &next_offset)
+    stop = walk(file, &window, position, end, limit if index is None or limit == end else position, 0, &first,
+                &next_offset)
     if index is not None and limit != end and 0 < first <= limit - position:
         next_offset = -1
-        stop = reach(file, index, position + first, end, limit, &next_offset)
+        stop = reach(file, index, position + first, end, limit, first, &next_offset)
     return first, stop - position

@@ -126,7 +126,7 @@ cdef class FetchState:
             stop = limit
         elif first == 0:
             next_offset = offset
-            stop = reach(file, index, position, limit, position + max_bytes, &next_offset)
+            stop = reach(file, index, position, limit, position + max_bytes, 0, &next_offset)
             if stop == position:
                 return False
         elif first > limit - position:
@@ -135,7 +135,7 @@ cdef class FetchState:
             next_offset, certain, stop = second, False, position + first
         elif first <= max_bytes:
             next_offset = second
-            stop = reach(file, index, position + first, limit, position + max_bytes, &next_offset)
+            stop = reach(file, index, position + first, limit, position + max_bytes, first, &next_offset)
         else:
             next_offset, certain = second, False    # its length may be damaged
             stop = position + first if min_one else position
