@@ -201,6 +201,8 @@ WIDE_512 static uint32_t block512(uint32_t start, const uint8_t *data, size_t si
         b = move512(b, factors, load512(data + 64));
         c = move512(c, factors, load512(data + 128));
         d = move512(d, factors, load512(data + 192));
+        for (int line = 0; line < 256; line += 64) /* four places at a time are many for the processor's own prefetch */
+            _mm_prefetch((const char *)data + 1024 + line, _MM_HINT_T0);
         for (size_t i = at; i < at + STREAM_STEP; i += 8) {
             crc = _mm_crc32_u64(crc, load64(first + i));
             crc2 = _mm_crc32_u64(crc2, load64(second + i));
@@ -303,9 +305,12 @@ __attribute__((constructor)) static void fill_tables(void) {
     fold_64 = make_fold(64);
     fold_128 = make_fold(128);
     fold_256 = make_fold(256);
-    for (size_t steps = 1; steps <= STEPS_MAX; steps++) {
-        past_stream[steps] = make_factor(steps * STREAM_STEP);
-        past_folds[steps] = make_factor(steps * 256);
+    uint32_t stream_step = x_power(8 * STREAM_STEP), fold_step = x_power(8 * 256);
+    past_stream[1] = make_factor(STREAM_STEP);
+    past_folds[1] = make_factor(256);
+    for (size_t steps = 2; steps <= STEPS_MAX; steps++) {
+        past_stream[steps] = multiply(past_stream[steps - 1], stream_step);
+        past_folds[steps] = multiply(past_folds[steps - 1], fold_step);
     }
     for (unsigned lane = 0; lane < 3; lane++)
         fold_lanes[lane] = make_fold(16 * (3 - lane));
