@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _longest_first(item: pytest.Item) -> tuple[float, bool]:
     """By their own time limits, then those that start a JVM or are deep; the others keep their order."""
     limit = item.get_closest_marker("timeout")
-    slow = any(item.get_closest_marker(mark) for mark in ("spark", "java", "deep"))
+    slow = any(item.get_closest_marker(mark) for mark in ("spark", "java", "cargo", "deep"))
     return -(limit.args[0] if limit else 0), not slow
 
 

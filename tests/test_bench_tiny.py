@@ -1,6 +1,6 @@
 """The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, with results checked.
 
-Those with Kafka start a JVM each and belong to the deep run.
+Those with Kafka start a JVM each, those with Krabka build its crate: both belong to the deep run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def races(table: str, figures: dict[str, Any]) -> set[str]:
 
 
 def test_every_contest_runs_and_is_drawn(tmp_path):
-    table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
+    others = ("--without", "kafka", "--without", "krabka")
+    table = run("-m", "bench.compare", "--tiny", *others, "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     subjects = {
         "encode",
@@ -132,6 +133,19 @@ def test_the_cost_of_a_durable_append_by_io_uring_is_still_measured(tmp_path):
         assert re.search(rf"^  {name} +[0-9.]+|{name} needs: a kernel that permits ", output, re.MULTILINE)
 
 
+@pytest.mark.cargo
+@pytest.mark.deep
+def test_every_contest_with_krabka_runs(tmp_path):
+    table = run("-m", "bench.compare", "--tiny", "krabka", "--save", str(tmp_path / "figures.json"))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    if figures["skipped"]:
+        pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
+    assert races(table, figures) == {"krabka"}
+    assert {result["contest"].split()[1] for result in figures["results"]} == {
+        "fetch", "read", "open", "recover", "append", "checksum",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -155,16 +169,18 @@ def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
 
 
 def test_a_contest_without_its_requirements_is_reported_and_skipped(tmp_path):
-    output = run(
-        "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"
-    )
+    names = ("kafka encode", "krabka open", "compress gzip", "crc32c 1KiB")
+    output = run("-m", "bench.compare", "--tiny", *names, PATH=str(tmp_path), CC="cc")
     assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", output, re.MULTILINE)
+    assert re.search(r"^krabka open partitions +needs: cargo$", output, re.MULTILINE)
     assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", output, re.MULTILINE)
     assert "google-crc32c" in output
 
 
 def test_every_contestant_under_pytest_benchmark():
-    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
+    output = run(
+        "-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java and not cargo"
+    )
     assert " passed" in output
     for skip in re.findall("^SKIPPED.*", output, re.MULTILINE):
         assert "needs: " in skip
@@ -174,6 +190,15 @@ def test_every_contestant_under_pytest_benchmark():
 @pytest.mark.deep
 def test_every_contestant_with_kafka_under_pytest_benchmark():
     output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
+    if needs := re.search(r"needs: .*", output):
+        pytest.skip(needs[0])
+    assert " passed" in output
+
+
+@pytest.mark.cargo
+@pytest.mark.deep
+def test_every_contestant_with_krabka_under_pytest_benchmark():
+    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "cargo", "-rs")
     if needs := re.search(r"needs: .*", output):
         pytest.skip(needs[0])
     assert " passed" in output
