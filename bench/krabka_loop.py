@@ -34,7 +34,7 @@ def _built() -> Path:
     found = re.search(r"\d+\.\d+", subprocess.run(["cargo", "--version"], capture_output=True, text=True).stdout)
     if found is None or tuple(map(int, found[0].split("."))) < _CARGO_MIN:
         raise Unavailable(f"cargo {'.'.join(map(str, _CARGO_MIN))} or newer")
-    if subprocess.run(["cargo", "fetch", "--quiet", "--locked"], cwd=_CRATE).returncode != 0:
+    if subprocess.run(["cargo", "fetch", "--quiet"], cwd=_CRATE).returncode != 0:
         raise Unavailable("the crates of bench/rust, which cargo could not fetch")
     # Some crates name a newer compiler than they need: --ignore-rust-version.
     options = ["--quiet", "--release", "--frozen", "--ignore-rust-version", "--target-dir", str(_TARGET)]
