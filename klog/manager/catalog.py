@@ -14,7 +14,7 @@ from klog.config import LogConfig, ManagerConfig, check_tiering
 from klog.disk import Files
 from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopicOrPartition
 from klog.log.directory import checkpoint
-from klog.log.directory.partition_names import parse_directory_name
+from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory
@@ -72,7 +72,7 @@ class TopicCatalog:
 
         Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
         """
-        if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
+        if not is_partition(topic, partition):  # `t--1` is partition 1 of `t-`
             raise self.unknown(topic, partition)
         found = [
             (directory, identity)

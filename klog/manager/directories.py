@@ -133,16 +133,14 @@ class LogDirectory:
         suffixed_names: dict[str, SuffixedName] = {}
         foreign: list[str] = []
         with os.scandir(self.path) as found:
-            for entry in sorted(found, key=lambda entry: entry.name):
-                if not entry.is_dir(follow_symlinks=False) or entry.name == REMOTE_INDEX_CACHE:
-                    continue
-                parsed = parse_directory_name(entry.name)
-                if parsed is not None:
-                    live[parsed] = entry.name
-                elif (suffixed := parse_suffixed_name(entry.name)) is not None:
-                    suffixed_names[entry.name] = suffixed
-                else:
-                    foreign.append(entry.name)
+            directories = sorted([entry.name for entry in found if entry.is_dir(follow_symlinks=False)])
+        for name in directories:
+            if (parsed := parse_directory_name(name)) is not None:
+                live[parsed] = name
+            elif (suffixed := parse_suffixed_name(name)) is not None:
+                suffixed_names[name] = suffixed
+            elif name != REMOTE_INDEX_CACHE:
+                foreign.append(name)
         return Entries(live, suffixed_names, foreign)
 
     def partition_path(self, topic: str, partition: int) -> str:
