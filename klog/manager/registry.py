@@ -100,7 +100,7 @@ class LogRegistry:
     def get(self, topic: str, partition: int, segments_left: Callable[[int], None] | None = None) -> Log:
         """Return a log, loading it if necessary; see LogManager.log. segments_left: see Options."""
         state, key = self._state, (topic, partition)
-        with self._condition:
+        with state.lock:
             while True:
                 state.check_open()
                 log = self._logs.get(key)
@@ -116,7 +116,7 @@ class LogRegistry:
             pending = self._pending[key] = _Pending(threading.get_ident())
         try:
             log = self._load(directory, key, identity, segments_left)
-            with self._condition:
+            with state.lock:
                 if state.closed:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
                 if pending.stale:
@@ -127,7 +127,7 @@ class LogRegistry:
                 abandon(log._core)
             raise
         finally:
-            with self._condition:
+            with state.lock:
                 del self._pending[key]
                 self._condition.notify_all()
         return log

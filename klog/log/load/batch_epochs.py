@@ -152,7 +152,10 @@ def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -
 
 def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
     """The epoch of the last entry below an offset, else that of the first."""
-    return next((epoch for epoch, start in reversed(entries) if start < offset), entries[0][0])
+    for epoch, start in reversed(entries):
+        if start < offset:
+            return epoch
+    return entries[0][0]
 
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
-from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, new_segment
+from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, home_of, new_segment
 from klog.log.load.leftovers import clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
@@ -74,10 +74,11 @@ def _list_segments(
     bases = listing.logs
     unread = bases if end is None else bases[:-1]
     drop = not inputs.clean_shutdown and inputs.config.io.scan_drop_behind
-    heads = read_heads(inputs.directory, unread, drop, inputs.files.table)
+    heads = read_heads(inputs.directory, unread, drop, inputs.files.table) if unread else []
     if end is not None:
         heads.append((end.size, end.inode, bases[-1]))
-    segments = [new_segment(inputs, base, writable=writable) for base in bases]
+    home, now = home_of(inputs, writable=writable), inputs.clock.wall_ms()
+    segments = [Segment(home, base, now) for base in bases]
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
     for segment, next_offset, (size, inode, _) in zip(segments, following, heads, strict=True):
         segment.size, segment.next_offset = size, next_offset

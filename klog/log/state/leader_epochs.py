@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import logging
-import os
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
@@ -29,7 +28,7 @@ class LeaderEpochCache:
     """
 
     def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
-        self.path = os.path.join(directory, names.EPOCHS)
+        self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
         self.scheduler = scheduler
         self._entries: list[tuple[int, int]] = []
@@ -50,9 +49,10 @@ class LeaderEpochCache:
             self.problem = error
             return
         self._stored = entries
-        for epoch, start in entries:
-            self._put(epoch, start)
-        self.fell = self._entries != entries
+        rising: list[tuple[int, int]] = []
+        for entry in entries:
+            _add(rising, entry)
+        self._entries, self.fell = rising, rising != entries
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -99,9 +99,8 @@ class LeaderEpochCache:
     def _put(self, epoch: int, start: int) -> None:
         """Add an entry and drop those that contradict it: the later call wins."""
         entries = list(self._entries)  # a new list, because readers hold no lock
-        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
-            entries.pop()
-        self._entries = [*entries, (epoch, start)]
+        _add(entries, (epoch, start))
+        self._entries = entries
 
     def assign(self, epoch: int, start: int) -> bool:
         """Note that a batch of this epoch begins at start. True: the cache changed, and flush() must come before the
@@ -164,11 +163,18 @@ class LeaderEpochCache:
 
     def move_to(self, directory: str) -> None:
         """Use the new path of the log's directory, which has been renamed."""
-        self.path = os.path.join(directory, names.EPOCHS)
+        self.path = f"{directory}/{names.EPOCHS}"
 
     def detach(self) -> None:
         """Never write the file again: its directory is marked for deletion."""
         self._detached = True
+
+
+def _add(entries: list[tuple[int, int]], entry: tuple[int, int]) -> None:
+    """Add an entry and drop those that contradict it (E1)."""
+    while entries and (entries[-1][0] >= entry[0] or entries[-1][1] >= entry[1]):
+        entries.pop()
+    entries.append(entry)
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

@@ -51,6 +51,10 @@ class _ByFirstOffset:
         self._of: OrderedDict[int, Transaction] = OrderedDict() if like is None else like._of.copy()
         self._offsets: list[int] = [] if like is None else like._offsets.copy()
 
+    def clear(self) -> None:
+        self._of.clear()
+        self._offsets.clear()
+
     def put(self, transaction: Transaction) -> None:
         first = transaction.first.offset
         at = bisect.bisect_left(self._offsets, first)
@@ -89,6 +93,12 @@ class Transactions:
         self._ongoing: _ByFirstOffset = _ByFirstOffset(None if like is None else like._ongoing)
         self._unreplicated: _ByFirstOffset = _ByFirstOffset(None if like is None else like._unreplicated)
         self.first_unstable: OffsetMetadata | None = None if like is None else like.first_unstable
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.first_unstable = None
+        self._ongoing.clear()
+        self._unreplicated.clear()
 
     def begin(self, transaction: Transaction) -> None:
         """Note a transaction whose first batch is in the log."""
