@@ -1,5 +1,6 @@
 from typing import final
 
+def identity_of(path: str) -> tuple[int, int] | None: ...
 @final
 class DirectoryPass:
     path: str

@@ -74,11 +74,11 @@ class TopicCatalog:
         """
         if not is_partition(topic, partition):  # `t--1` is partition 1 of `t-`
             raise self.unknown(topic, partition)
-        found = [
-            (directory, identity)
-            for directory in self._directories.online()
-            if (identity := directory.identity(topic, partition)) is not None
-        ]
+        found = []
+        for directory in self._directories:
+            identity = directory.identity(topic, partition)
+            if identity is not None:
+                found.append((directory, identity))
         if len(found) > 1:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:

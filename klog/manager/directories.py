@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -145,17 +144,11 @@ class LogDirectory:
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""
-        return os.path.join(self.path, f"{topic}-{partition}")
+        return f"{self.path}/{topic}-{partition}"
 
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the identity of the partition's directory (see Claim); None if it is not here."""
-        if self.offline is not None:
-            return None
-        try:
-            found = os.stat(self.partition_path(topic, partition))
-        except OSError:
-            return None
-        return identity_of(found) if stat.S_ISDIR(found.st_mode) else None
+        return identity_of(self.partition_path(topic, partition)) if self.offline is None else None
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

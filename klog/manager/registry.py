@@ -53,6 +53,7 @@ class LogRegistry:
     def after_fork(self) -> None:
         """Reset in a forked child, where no thread is loading a log."""
         self._condition = threading.Condition(self._state.lock)  # type: ignore[arg-type]
+        self._waiting = 0  # threads that wait for the end of a load
         self._pending: dict[Partition, _Pending] = {}
 
     # ---- logs in use -------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class LogRegistry:
                 if key not in self._pending:
                     break
                 self.check(f"a load of {topic}-{partition}")
-                self._condition.wait()
+                self._wait()
             directory, identity = self._catalog.locate(topic, partition)
             pending = self._pending[key] = _Pending(threading.get_ident())
         try:
@@ -129,7 +130,8 @@ class LogRegistry:
         finally:
             with state.lock:
                 del self._pending[key]
-                self._condition.notify_all()
+                if self._waiting:
+                    self._condition.notify_all()
         return log
 
     def _load(
@@ -181,7 +183,15 @@ class LogRegistry:
         """Wait until no load of the topic's logs is under way. Manager's lock held, and released while waiting."""
         while any(name == topic for name, _ in self._pending):
             self.check("a deletion")
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the end of a load. Manager's lock held, and released while waiting."""
+        self._waiting += 1
+        try:
             self._condition.wait()
+        finally:
+            self._waiting -= 1
 
     # ---- configuration -----------------------------------------------------------------------------------------------
 

@@ -211,8 +211,9 @@ class TopicLife:
             elif entry.state == "deleting":
                 _log.warning("event=deletion_finished topic=%s", name)
                 self._finish_deletion(name, delay_ms)
-        self._moves.settle()
-        found = {directory: directory.entries() for directory in self._directories.online()}
+        found = self._directories.entries()
+        if self._moves.settle(found):
+            found = self._directories.entries()
         self._mark_strays(found)
         for directory, entries in found.items():
             for name, way in entries.suffixed_names.items():

@@ -202,9 +202,10 @@ def read_topic_id(directory: str) -> uuid.UUID | None:
 
 def _read_metadata(directory: str) -> bytes:
     """The bytes of partition.metadata, none if it is missing."""
-    with contextlib.suppress(FileNotFoundError):
-        return read_whole(os.path.join(directory, METADATA))
-    return b""
+    try:
+        return read_whole(f"{directory}/{METADATA}")
+    except FileNotFoundError:
+        return b""
 
 
 def _topic_id_in(data: bytes, directory: str) -> uuid.UUID | None:

@@ -78,17 +78,19 @@ def _list_segments(
     if end is not None:
         heads.append((end.size, end.inode, bases[-1]))
     home, now = home_of(inputs, writable=writable), inputs.clock.wall_ms()
-    segments = [Segment(home, base, now) for base in bases]
+    segments = []
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
-    for segment, next_offset, (size, inode, _) in zip(segments, following, heads, strict=True):
+    for base, next_offset, (size, inode, _) in zip(bases, following, heads, strict=True):
+        segment = Segment(home, base, now)
         segment.size, segment.next_offset = size, next_offset
+        segments.append(segment)
         if not writable:
-            segment.take_for_inode(inode, closed=segment is not segments[-1])
+            segment.take_for_inode(inode, closed=base != bases[-1])
         if size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
                 f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
-    check_names(inputs, segments, [first for _, _, first in heads], found)
+    check_names(inputs, segments, heads, found)
     return segments
 
 
