@@ -109,7 +109,7 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, in file order."""
     plain = _PLAIN_EPOCHS.fullmatch(data)  # as every writer formats it: each load of a log reads one
     if plain is not None:
-        numbers = [int(text) for text in plain[2].split()]
+        numbers = list(map(int, plain[2].split()))
         if len(numbers) == 2 * int(plain[1]):
             return list(zip(numbers[::2], numbers[1::2], strict=True))
     entries = []

@@ -53,7 +53,9 @@ def mend_epochs(
     entries = epochs.entries
     if not entries:
         return False
-    stand = not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:])
+    stand = not epochs.fell
+    for entry in entries[1:]:
+        stand = stand and _stands(entry, segments, log_end)
     if stand:
         if last_epoch is None:
             last = _reaching(log_end - 1, segments)

@@ -51,7 +51,9 @@ class LeaderEpochCache:
         self._stored = entries
         rising: list[tuple[int, int]] = []
         for entry in entries:
-            _add(rising, entry)
+            if rising and (rising[-1][0] >= entry[0] or rising[-1][1] >= entry[1]):
+                _drop_contradicting(rising, *entry)
+            rising.append(entry)
         self._entries, self.fell = rising, rising != entries
 
     # ---- queries ---------------------------------------------------------------------------------------------------
@@ -99,7 +101,8 @@ class LeaderEpochCache:
     def _put(self, epoch: int, start: int) -> None:
         """Add an entry and drop those that contradict it: the later call wins."""
         entries = list(self._entries)  # a new list, because readers hold no lock
-        _add(entries, (epoch, start))
+        _drop_contradicting(entries, epoch, start)
+        entries.append((epoch, start))
         self._entries = entries
 
     def assign(self, epoch: int, start: int) -> bool:
@@ -125,9 +128,8 @@ class LeaderEpochCache:
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the entries that start at or above offset. A negative offset drops none."""
-        kept = bisect.bisect_left(self._entries, offset, key=_start_of)
-        if offset >= 0 and kept < len(self._entries):
-            self._entries = self._entries[:kept]
+        if offset >= 0 and self._entries and self._entries[-1][1] >= offset:
+            self._entries = self._entries[: bisect.bisect_left(self._entries, offset, key=_start_of)]
             self._flush_later()
 
     def truncate_from_start(self, offset: int) -> None:
@@ -170,11 +172,10 @@ class LeaderEpochCache:
         self._detached = True
 
 
-def _add(entries: list[tuple[int, int]], entry: tuple[int, int]) -> None:
-    """Add an entry and drop those that contradict it (E1)."""
-    while entries and (entries[-1][0] >= entry[0] or entries[-1][1] >= entry[1]):
+def _drop_contradicting(entries: list[tuple[int, int]], epoch: int, start: int) -> None:
+    """Drop the entries that must not be before this one (E1)."""
+    while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
         entries.pop()
-    entries.append(entry)
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

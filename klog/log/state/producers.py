@@ -112,6 +112,8 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> None:
         """Forget producers whose last batch is at least expiration_ms old and that have no open transaction."""
+        if not self.entries:
+            return
         limit = now_ms - (self._expiration_ms if expiration_ms is None else expiration_ms)
         old = [pid for pid, e in self.entries.items() if e.timestamp <= limit and e.txn_first_offset is None]
         for producer_id in old:

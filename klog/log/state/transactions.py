@@ -51,10 +51,6 @@ class _ByFirstOffset:
         self._of: OrderedDict[int, Transaction] = OrderedDict() if like is None else like._of.copy()
         self._offsets: list[int] = [] if like is None else like._offsets.copy()
 
-    def clear(self) -> None:
-        self._of.clear()
-        self._offsets.clear()
-
     def put(self, transaction: Transaction) -> None:
         first = transaction.first.offset
         at = bisect.bisect_left(self._offsets, first)
@@ -97,8 +93,9 @@ class Transactions:
     def clear(self) -> None:
         """Forget all of them."""
         self.first_unstable = None
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        for transactions in (self._ongoing, self._unreplicated):
+            transactions._of.clear()
+            transactions._offsets.clear()
 
     def begin(self, transaction: Transaction) -> None:
         """Note a transaction whose first batch is in the log."""
