@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
 _NONE = 2**63
+_base_of = operator.attrgetter("base_offset")
 DELETE_HORIZON = 0x40  # attribute bit
 
 
@@ -86,7 +88,8 @@ class Beside:
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
         producers.end_offset = log_end
-        producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+        if producers.entries:
+            producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
         return producers
 
@@ -121,7 +124,7 @@ class Beside:
         snapshots = self._snapshots
         if not self._inputs.clean_shutdown:
             snapshots.relist()  # recovery may have renamed some, with their segments
-        snapshots.remove_strays({segment.base_offset for segment in segments})
+        snapshots.remove_strays(set(map(_base_of, segments)))
         for offset in snapshots.offsets:
             if not log_start < offset <= log_end:
                 snapshots.delete(offset)
@@ -156,7 +159,8 @@ def producers_at(
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
                 producers.load(files.read(offset), offset)
-                producers.expire(inputs.clock.wall_ms())
+                if producers.entries:
+                    producers.expire(inputs.clock.wall_ms())
                 break
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)

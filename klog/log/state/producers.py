@@ -112,8 +112,6 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> None:
         """Forget producers whose last batch is at least expiration_ms old and that have no open transaction."""
-        if not self.entries:
-            return
         limit = now_ms - (self._expiration_ms if expiration_ms is None else expiration_ms)
         old = [pid for pid, e in self.entries.items() if e.timestamp <= limit and e.txn_first_offset is None]
         for producer_id in old:
@@ -182,11 +180,13 @@ class Producers:
 
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
         """Replace the state by that of a snapshot at offset."""
-        self.entries = {producer_id: ProducerEntry.of(producer_id, state) for producer_id, state in states.items()}
+        entries = {}
         self._transactions.clear()
-        for producer_id, entry in self.entries.items():
+        for producer_id, state in states.items():
+            entry = entries[producer_id] = ProducerEntry.of(producer_id, state)
             if entry.txn_first_offset is not None:
                 self._transactions.begin(Transaction(producer_id, OffsetMetadata(entry.txn_first_offset)))
+        self.entries = entries
         self.end_offset = self._snapshot_offset = offset
 
     def clear(self, offset: int) -> None:

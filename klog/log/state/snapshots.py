@@ -175,7 +175,7 @@ class Snapshots:
 
         The last of them stays if it is above every base offset: a clean shutdown has written it.
         """
-        strays = [offset for offset in self.offsets if offset not in segment_bases]
+        strays = sorted(set(self.offsets).difference(segment_bases))
         if strays and strays[-1] > max(segment_bases, default=-1):
             strays.pop()
         for offset in strays:
