@@ -94,7 +94,7 @@ class TopicCatalog:
 
     def config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises InvalidConfig."""
-        entry, broker = self.entry(topic), self._broker.current
+        entry, broker = self.file.entries.get(topic), self._broker.current
         own = entry.config if entry else {}
         made = self._configs
         if made[0] is not broker:

@@ -149,7 +149,7 @@ def format_metadata(topic_id: uuid.UUID) -> bytes:
 
 def encode_uuid(value: uuid.UUID) -> str:
     """Kafka's text form of an id: 16 bytes as URL-safe base64, 22 characters."""
-    return binascii.b2a_base64(value.bytes, newline=False).translate(_TO_URLSAFE)[:22].decode()
+    return binascii.b2a_base64(value.int.to_bytes(16), newline=False).translate(_TO_URLSAFE)[:22].decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID | None:

@@ -129,7 +129,8 @@ def load_writable(inputs: Inputs) -> Loaded:
     beside = Beside(inputs, listing)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
-    mend_txn_indexes(inputs, listing, segments, found)
+    if listing.txn_indexes:
+        mend_txn_indexes(inputs, listing, segments, found)
     if end is not None:
         if segments[-1].base_offset in listing.txn_indexes:
             segments[-1].txn_index.truncate_to(end.next_offset)
@@ -221,17 +222,6 @@ def _load_read_only(inputs: Inputs) -> Loaded:
 
 def _remove_orphans(inputs: Inputs, listing: Listing, found: Findings) -> None:
     """Remove index files without a .log."""
-    present = set(listing.logs)
-    orphans = [
-        names.file_name(offset, suffix)
-        for suffix, offsets in (
-            (names.INDEX, listing.indexes),
-            (names.TIME_INDEX, listing.time_indexes),
-            (names.TXN_INDEX, listing.txn_indexes),
-        )
-        for offset in offsets
-        if offset not in present
-    ]
-    for name in sorted(orphans):
+    for name in listing.orphans():
         found.note(f"{name} removed: it has no .log")
         inputs.files.unlink(os.path.join(inputs.directory, name))

@@ -280,7 +280,7 @@ def _agreed(stored: AbortedTransaction, found: AbortedTransaction, start: int, *
 def mend_txn_indexes(inputs: Inputs, listing: Listing, segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes with an invalid format, after a crash or a clean shutdown."""
     present = set(listing.txn_indexes)
-    for segment in segments if present else ():
+    for segment in segments:
         if segment.base_offset not in present:
             continue
         try:
