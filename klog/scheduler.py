@@ -96,10 +96,11 @@ class Scheduler:
         return task
 
     def _add(self, task: Task, due_ms: int) -> None:
-        with self._condition:
+        with self._lock:
             heapq.heappush(self._heap, (due_ms, next(self._order), task))
             self._next_ms = self._heap[0][0]
-            self._condition.notify_all()
+            if self._thread is not None:
+                self._condition.notify_all()
 
     def _take(self, now_ms: int) -> tuple[int, Task] | None:
         with self._condition:

@@ -15,6 +15,7 @@ The modules residency and monitor report what is in the page cache. They are imp
 
 from klog.disk._batch_read import read_parts
 from klog.disk._direct import DirectFile
+from klog.disk._directory import identity_of
 from klog.disk._handles import Handles, Reusable
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._residency import ReadSampler
@@ -22,7 +23,7 @@ from klog.disk._send import SendCounts, Target, check_target, send_slice
 from klog.disk._views import let_go, view_of
 from klog.disk._watched import Watched
 from klog.disk._whole import read_whole
-from klog.disk.claim import Claim, identity_of
+from klog.disk.claim import Claim
 from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles

@@ -1,5 +1,7 @@
 from typing import final
 
+def identity_of(path: str) -> tuple[int, int] | None: ...
+
 @final
 class DirectoryPass:
     path: str

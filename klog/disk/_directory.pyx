@@ -1,4 +1,4 @@
-"""One pass over a directory by getdents64(2): the names of its entries, without a stat(2) of any.
+"""Directories: their identity, and one pass by getdents64(2) over the names of the entries, without a stat(2) of any.
 
 A pass makes no Python object per entry and takes 32 KiB of memory, however many entries there are.
 """
@@ -8,6 +8,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.errno cimport EINTR, errno as c_errno
 from libc.stdint cimport int64_t
 from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, open
+from posix.stat cimport S_ISDIR, stat, struct_stat
 from posix.unistd cimport close
 
 from klog.disk._path cimport encode_path
@@ -33,6 +34,17 @@ cdef extern from * nogil:
 
 cdef enum:
     BUFFER = 32768
+
+
+def identity_of(str path):
+    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory."""
+    cdef bytes encoded = encode_path(path)
+    cdef const char *at = encoded
+    cdef struct_stat found
+    cdef int status
+    with nogil:
+        status = stat(at, &found)
+    return (found.st_dev, found.st_ino) if status == 0 and S_ISDIR(found.st_mode) else None
 
 
 @cython.final

@@ -13,11 +13,6 @@ from klog.errors import AlreadyLocked
 _claims: dict[tuple[int, int], Claim] = {}  # setdefault() is a single step, for threads and for signal handlers
 
 
-def identity_of(found: os.stat_result) -> tuple[int, int]:
-    """Return what a Claim knows a directory by."""
-    return found.st_dev, found.st_ino
-
-
 class Claim:
     """Held from take() to release(). The two steps let its owner release it wherever Ctrl-C ends take().
 
@@ -25,9 +20,12 @@ class Claim:
     """
 
     def __init__(self, directory: str, identity: tuple[int, int] | None = None) -> None:
-        """identity: device and inode of the directory, if the caller knows them."""
+        """identity: that of the directory, if the caller knows it."""
         self._directory = directory
-        self._key = identity_of(os.stat(directory)) if identity is None else identity
+        if identity is None:
+            found = os.stat(directory)
+            identity = found.st_dev, found.st_ino
+        self._key = identity
 
     def take(self) -> None:
         """Take the directory. Raises AlreadyLocked if another claim of this process holds it."""

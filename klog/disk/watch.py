@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import threading
 from collections.abc import Iterable
 from typing import Self
 
 from klog.disk._os import ffi, lib
 from klog.disk.ready import turns
+from klog.locks import CallLock
 
 LOOK_SECONDS = 1.0
 _IN_MODIFY, _IN_MOVED, _IN_CREATE, _IN_DELETE, _IN_SELF = 0x2, 0xC0, 0x100, 0x200, 0xC00
@@ -30,7 +30,7 @@ class Bell:
     __slots__ = ("_fds", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._fds: tuple[int, ...] = ()
 
     def ring(self) -> None:
@@ -53,7 +53,7 @@ class Bell:
 
     def renew(self) -> None:
         """Reset in a forked child: it has no waiters yet, and no thread holds the lock."""
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._fds = ()
 
 

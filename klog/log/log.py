@@ -192,7 +192,7 @@ class Log:
     @property
     def leader_epochs(self) -> list[tuple[int, int]]:
         """[(epoch, first offset written in it), ...]"""
-        return self._core.now.epochs.entries
+        return list(self._core.now.epochs.entries)
 
     @property
     def producers(self) -> dict[int, ProducerState]:

@@ -14,7 +14,7 @@ from klog.config import LogConfig, ManagerConfig, check_tiering
 from klog.disk import Files
 from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopicOrPartition
 from klog.log.directory import checkpoint
-from klog.log.directory.partition_names import parse_directory_name
+from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory
@@ -72,13 +72,13 @@ class TopicCatalog:
 
         Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
         """
-        if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
+        if not is_partition(topic, partition):  # `t--1` is partition 1 of `t-`
             raise self.unknown(topic, partition)
-        found = [
-            (directory, identity)
-            for directory in self._directories.online()
-            if (identity := directory.identity(topic, partition)) is not None
-        ]
+        found = []
+        for directory in self._directories:
+            identity = directory.identity(topic, partition)
+            if identity is not None:
+                found.append((directory, identity))
         if len(found) > 1:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:
@@ -94,7 +94,7 @@ class TopicCatalog:
 
     def config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises InvalidConfig."""
-        entry, broker = self.entry(topic), self._broker.current
+        entry, broker = self.file.entries.get(topic), self._broker.current
         own = entry.config if entry else {}
         made = self._configs
         if made[0] is not broker:

@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -133,31 +132,23 @@ class LogDirectory:
         suffixed_names: dict[str, SuffixedName] = {}
         foreign: list[str] = []
         with os.scandir(self.path) as found:
-            for entry in sorted(found, key=lambda entry: entry.name):
-                if not entry.is_dir(follow_symlinks=False) or entry.name == REMOTE_INDEX_CACHE:
-                    continue
-                parsed = parse_directory_name(entry.name)
-                if parsed is not None:
-                    live[parsed] = entry.name
-                elif (suffixed := parse_suffixed_name(entry.name)) is not None:
-                    suffixed_names[entry.name] = suffixed
-                else:
-                    foreign.append(entry.name)
+            directories = sorted([entry.name for entry in found if entry.is_dir(follow_symlinks=False)])
+        for name in directories:
+            if (parsed := parse_directory_name(name)) is not None:
+                live[parsed] = name
+            elif (suffixed := parse_suffixed_name(name)) is not None:
+                suffixed_names[name] = suffixed
+            elif name != REMOTE_INDEX_CACHE:
+                foreign.append(name)
         return Entries(live, suffixed_names, foreign)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""
-        return os.path.join(self.path, f"{topic}-{partition}")
+        return f"{self.path}/{topic}-{partition}"
 
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the identity of the partition's directory (see Claim); None if it is not here."""
-        if self.offline is not None:
-            return None
-        try:
-            found = os.stat(self.partition_path(topic, partition))
-        except OSError:
-            return None
-        return identity_of(found) if stat.S_ISDIR(found.st_mode) else None
+        return identity_of(self.partition_path(topic, partition)) if self.offline is None else None
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

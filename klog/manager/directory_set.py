@@ -16,7 +16,7 @@ from klog import arguments
 from klog.disk import Files, is_final, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.log.directory.partition_names import FUTURE
-from klog.manager.directories import LogDirectory
+from klog.manager.directories import Entries, LogDirectory
 
 _log = logging.getLogger("klog.manager")
 _NEXT = "; klog.open('data', create=True) creates a new one"
@@ -84,6 +84,10 @@ class DirectorySet:
         """Those that are online."""
         return [directory for directory in self._all if directory.offline is None]
 
+    def entries(self) -> dict[LogDirectory, Entries]:
+        """The subdirectories of those that are online."""
+        return {directory: directory.entries() for directory in self.online()}
+
     def _reasons(self) -> str:
         return "; ".join(f"{path}: {reason}" for path, reason in self.offline.items())
 
@@ -110,8 +114,7 @@ class DirectorySet:
         """Return the number of logs in each online directory, in the order they were given; copies of moves count,
         too."""
         counts = {}
-        for directory in self.online():
-            entries = directory.entries()
+        for directory, entries in self.entries().items():
             counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.suffixed_names.values())
         return counts
 

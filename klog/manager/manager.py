@@ -405,7 +405,7 @@ class LogManager:
         """Every log of the directory, loading those that are not open."""
         for topic, partitions in self.topics().items():
             for partition in partitions if self._state.read_only or is_ordinary(topic) else ():
-                yield self.log(topic, partition)
+                yield self._registry.get(topic, partition)
 
     # ---- whole topics ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from klog.disk import Files, read_whole
@@ -39,7 +40,7 @@ from klog.log.write.undo import wait_for_sync_locked
 from klog.manager import versioned
 from klog.manager.catalog import TopicCatalog
 from klog.manager.deletions import LogDeletions, remove_tree
-from klog.manager.directories import LogDirectory, is_ordinary
+from klog.manager.directories import Entries, LogDirectory, is_ordinary
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
@@ -196,9 +197,10 @@ class Moves:
 
     # ---- start -------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
-        found = {home: home.entries() for home in self._directories.online()}
+    def settle(self, found: Mapping[LogDirectory, Entries]) -> bool:
+        """Finish or remove the copies that interrupted moves left; return whether there were any. Called at start.
+        found: the subdirectories of each log.dir. Raises NewerFormat, OSError."""
+        settled = False
         live = {key for entries in found.values() for key in entries.live}
         for home, entries in found.items():
             for name, way in entries.suffixed_names.items():
@@ -207,6 +209,7 @@ class Moves:
                 if note is None:
                     continue
                 key, source, ready = note
+                settled = True
                 if ready and key not in live:
                     if source in self._directories.offline:
                         _log.warning("event=move_open path=%s: %s may hold the log", path, source)
@@ -221,6 +224,7 @@ class Moves:
                 else:
                     remove_tree(self._files, path)
                     _log.warning("event=move_undone path=%s", path)
+        return settled
 
 
 # ---- copy ------------------------------------------------------------------------------------------------------------

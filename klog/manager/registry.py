@@ -26,14 +26,6 @@ from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A log that is being loaded. stale: its configuration has changed since the load read it."""
-
-    thread: int
-    stale: bool = False
-
-
 @dataclass(eq=False)
 class LogRegistry:
     """Any thread. Its condition is the manager's lock. new_options: makes Options, given what differs between logs."""
@@ -53,7 +45,9 @@ class LogRegistry:
     def after_fork(self) -> None:
         """Reset in a forked child, where no thread is loading a log."""
         self._condition = threading.Condition(self._state.lock)  # type: ignore[arg-type]
-        self._pending: dict[Partition, _Pending] = {}
+        self._waiting = 0  # threads that wait for the end of a load
+        self._pending: dict[Partition, int] = {}  # of each log that is being loaded: the thread that loads it
+        self._stale: set[Partition] = set()  # those whose configuration has changed since the load read it
 
     # ---- logs in use -------------------------------------------------------------------------------------------------
 
@@ -100,7 +94,7 @@ class LogRegistry:
     def get(self, topic: str, partition: int, segments_left: Callable[[int], None] | None = None) -> Log:
         """Return a log, loading it if necessary; see LogManager.log. segments_left: see Options."""
         state, key = self._state, (topic, partition)
-        with self._condition:
+        with state.lock:
             while True:
                 state.check_open()
                 log = self._logs.get(key)
@@ -111,15 +105,15 @@ class LogRegistry:
                 if key not in self._pending:
                     break
                 self.check(f"a load of {topic}-{partition}")
-                self._condition.wait()
+                self._wait()
             directory, identity = self._catalog.locate(topic, partition)
-            pending = self._pending[key] = _Pending(threading.get_ident())
+            self._pending[key] = threading.get_ident()
         try:
             log = self._load(directory, key, identity, segments_left)
-            with self._condition:
+            with state.lock:
                 if state.closed:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
-                if pending.stale:
+                if key in self._stale:
                     log.update_config(self._catalog.config(topic))
                 self._logs[key] = log
         except BaseException:
@@ -127,9 +121,11 @@ class LogRegistry:
                 abandon(log._core)
             raise
         finally:
-            with self._condition:
+            with state.lock:
                 del self._pending[key]
-                self._condition.notify_all()
+                self._stale.discard(key)
+                if self._waiting:
+                    self._condition.notify_all()
         return log
 
     def _load(
@@ -171,7 +167,7 @@ class LogRegistry:
 
     def check(self, what: str) -> None:
         """Raise ReentrantCall if this thread is loading a log: waiting for that load would never end."""
-        for topic, partition in [key for key, each in self._pending.items() if each.thread == threading.get_ident()]:
+        for topic, partition in [key for key, thread in self._pending.items() if thread == threading.get_ident()]:
             raise ReentrantCall(
                 f"{self._state.path}: {what} inside a load of {topic}-{partition} by the same thread; "
                 "a signal handler must not do this; set a flag and do it after the handler returns"
@@ -181,7 +177,15 @@ class LogRegistry:
         """Wait until no load of the topic's logs is under way. Manager's lock held, and released while waiting."""
         while any(name == topic for name, _ in self._pending):
             self.check("a deletion")
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the end of a load. Manager's lock held, and released while waiting."""
+        self._waiting += 1
+        try:
             self._condition.wait()
+        finally:
+            self._waiting -= 1
 
     # ---- configuration -----------------------------------------------------------------------------------------------
 
@@ -191,8 +195,7 @@ class LogRegistry:
 
         Raises InvalidConfig if a log cannot take it; logs before that one have taken it.
         """
-        for (name, _), pending in self._pending.items():
-            pending.stale = pending.stale or topic in (None, name)
+        self._stale.update(key for key in self._pending if topic in (None, key[0]))
         broker = self._broker.current
         for (name, _), log in list(self._logs.items()):
             if topic in (None, name) and not log.closed:

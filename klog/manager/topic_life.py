@@ -32,7 +32,7 @@ from klog.log.retain.cleaning_state import without_cleaning
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate
 from klog.manager.deletions import LogDeletions, remove_tree
-from klog.manager.directories import RESERVED_IDS, LogDirectory
+from klog.manager.directories import RESERVED_IDS, Entries, LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.moving import Moves
 from klog.manager.open_state import OpenState
@@ -211,10 +211,11 @@ class TopicLife:
             elif entry.state == "deleting":
                 _log.warning("event=deletion_finished topic=%s", name)
                 self._finish_deletion(name, delay_ms)
-        self._moves.settle()
-        self._mark_strays()
-        for directory in self._directories.online():
-            entries = directory.entries()
+        found = self._directories.entries()
+        if self._moves.settle(found):
+            found = self._directories.entries()
+        self._mark_strays(found)
+        for directory, entries in found.items():
             for name, way in entries.suffixed_names.items():
                 if way.suffix == DELETE:
                     self._deletions.remove_later(directory, os.path.join(directory.path, name), delay_ms)
@@ -223,14 +224,14 @@ class TopicLife:
             for name in entries.foreign:
                 _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
 
-    def _mark_strays(self) -> None:
+    def _mark_strays(self, found: Mapping[LogDirectory, Entries]) -> None:
         """Rename directories that belong to no topic. Raises DuplicateLog if a partition is still there twice.
 
         A partition's topic id is read only if it decides: there may be thousands of partitions at a start."""
         homes: dict[Partition, list[LogDirectory]] = {}
         deleted = self._catalog.file.deleted
-        for directory in self._directories.online():
-            for key in directory.entries().live:
+        for directory, entries in found.items():
+            for key in entries.live:
                 if deleted and checkpoint.read_topic_id(directory.partition_path(*key)) in deleted:
                     self._mark_stray(directory, key)
                 else:

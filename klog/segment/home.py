@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
 
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache, ReadSampler
+from klog.locks import CallLock
 from klog.segment.active import WriteCounts
 
 
@@ -47,14 +47,14 @@ class Home:
         self.writable = writable
         self.mappable = writable  # this process holds the log's lock, so no other one shortens a file
         # Held to open an index, or to rename a segment's files or the directory; shared by all homes of a directory.
-        self.opening: AbstractContextManager[object] = threading.RLock() if beside is None else beside.opening
+        self.opening: AbstractContextManager[object] = CallLock() if beside is None else beside.opening
         self.suffix = ""
         self.written = WriteCounts()
         self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache
 
     def renew(self) -> None:
         """Reset in a forked child: other threads' locks are never released there, and the parent has the log's."""
-        self.opening, self.mappable = threading.RLock(), False
+        self.opening, self.mappable = CallLock(), False
 
     def path(self, base_offset: int, kind: str) -> str:
         """Return the path of a file of the segment with this base offset: names.file_path(), in a third of its time."""

@@ -9,8 +9,6 @@ Kafka: LogFileUtils, UnifiedLog.
 
 from __future__ import annotations
 
-import os
-
 from klog.segment._names import parse_name
 
 __all__ = ["CLEANED", "DELETED", "EPOCHS", "GAPS", "INDEX", "LOG", "METADATA", "MOVE_NOTE", "SEGMENT_SUFFIXES",
@@ -32,7 +30,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 def file_path(directory: str, offset: int, suffix: str) -> str:
     """Return the same with its directory."""
-    return os.path.join(directory, file_name(offset, suffix))
+    return f"{directory}/{offset:020d}{suffix}"
 
 
 def is_temporary(name: str) -> bool:

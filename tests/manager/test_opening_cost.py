@@ -1,4 +1,5 @@
-"""The system calls of opening what a clean stop has left, counted exactly: per partition, and per closed segment."""
+"""The cost of opening what a clean stop has left, in exact counts: system calls and Python frames per partition, system
+calls per closed segment."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from pathlib import Path
 
 import klog
 from bench.many_segments import write_segments
+from tests.support.frames import frames_of
 from tests.support.logs import NOW
 from tests.support.syscalls import count_syscalls
 
@@ -24,6 +26,7 @@ with klog.Log.open(sys.argv[1], clean_shutdown=True) as log:
 """
 FEW, MANY = 10, 110
 PARTITION_MAX = 26
+FRAMES_MAX = 105
 CLOSED_SEGMENT_MAX = 5
 
 
@@ -42,6 +45,21 @@ def test_a_clean_partition_takes_at_most_26_calls(tmp_path: Path) -> None:
     few, many = clean_partitions(tmp_path / "few", FEW), clean_partitions(tmp_path / "many", MANY)
     calls = count_syscalls(OPEN_ALL, many) - count_syscalls(OPEN_ALL, few)
     assert calls / (MANY - FEW) <= PARTITION_MAX
+
+
+def test_a_clean_partition_takes_at_most_105_frames(tmp_path: Path) -> None:
+    """From klog.open() to the loaded log, the library's frames included."""
+    frames = {}
+    for count in (FEW, MANY):
+        path, opened = clean_partitions(tmp_path / str(count), count), []
+
+        def open_all(path: str = path, opened: list[klog.LogManager] = opened) -> None:
+            opened.append(klog.open(path))
+            list(opened[0].logs())
+
+        frames[count] = frames_of(open_all).total()
+        opened[0].close()
+    assert (frames[MANY] - frames[FEW]) / (MANY - FEW) <= FRAMES_MAX
 
 
 def test_a_closed_segment_takes_five_calls(tmp_path: Path) -> None:

@@ -63,6 +63,17 @@ cdef class Listing:
         self.snapshots.sort()
         self.unfinished.sort()
 
+    def orphans(self):
+        """The names of index files without a .log, sorted."""
+        cdef set present = set(self.logs)
+        cdef list found = []
+        for suffix, offsets in ((names.INDEX, self.indexes), (names.TIME_INDEX, self.time_indexes),
+                                (names.TXN_INDEX, self.txn_indexes)):
+            if not present.issuperset(offsets):
+                found += [names.file_name(offset, suffix) for offset in offsets if offset not in present]
+        found.sort()
+        return found
+
     cdef int take(self, const char *name, size_t size) except -1:
         cdef int64_t offset = 0
         cdef int kind = live_kind(name, size, &offset)

@@ -9,7 +9,6 @@ Kafka: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, Partitio
 
 from __future__ import annotations
 
-import base64
 import binascii
 import contextlib
 import json
@@ -32,6 +31,8 @@ CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
+_DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
+_TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _PLAIN_EPOCHS = re.compile(rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)")
 
 
@@ -73,6 +74,8 @@ def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
 
 
 def _number(text: str, path: str, what: str) -> int:
+    if text.isdecimal() and len(text) < _DIGITS_MAX:
+        return int(text)
     if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise CorruptCheckpoint(f"{what} {text[:30]!r} is not a 64-bit number", path=path)
     return int(text)
@@ -106,7 +109,7 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, in file order."""
     plain = _PLAIN_EPOCHS.fullmatch(data)  # as every writer formats it: each load of a log reads one
     if plain is not None:
-        numbers = [int(text) for text in plain[2].split()]
+        numbers = list(map(int, plain[2].split()))
         if len(numbers) == 2 * int(plain[1]):
             return list(zip(numbers[::2], numbers[1::2], strict=True))
     entries = []
@@ -146,14 +149,14 @@ def format_metadata(topic_id: uuid.UUID) -> bytes:
 
 def encode_uuid(value: uuid.UUID) -> str:
     """Kafka's text form of an id: 16 bytes as URL-safe base64, 22 characters."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+    return binascii.b2a_base64(value.int.to_bytes(16), newline=False).translate(_TO_URLSAFE)[:22].decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID | None:
     """The id of Kafka's text form; None if the text is not valid."""
     try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (binascii.Error, ValueError):
+        raw = binascii.a2b_base64((text + "=" * (-len(text) % 4)).encode("ascii").translate(_FROM_URLSAFE))
+    except ValueError:
         return None
     return uuid.UUID(bytes=raw) if len(raw) == 16 else None
 
@@ -199,9 +202,10 @@ def read_topic_id(directory: str) -> uuid.UUID | None:
 
 def _read_metadata(directory: str) -> bytes:
     """The bytes of partition.metadata, none if it is missing."""
-    with contextlib.suppress(FileNotFoundError):
-        return read_whole(os.path.join(directory, METADATA))
-    return b""
+    try:
+        return read_whole(f"{directory}/{METADATA}")
+    except FileNotFoundError:
+        return b""
 
 
 def _topic_id_in(data: bytes, directory: str) -> uuid.UUID | None:

@@ -19,8 +19,8 @@ DELETE, FUTURE, STRAY = "delete", "future", "stray"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered segments there
 METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its controller writes without a LogManager
 NAME_MAX = 255
+_DIGITS_MAX = 10
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_LIVE = re.compile(r"(.+)-(\d{1,10})")
 _KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
@@ -34,11 +34,16 @@ class SuffixedName(NamedTuple):
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a live partition directory's name; None for any other name, suffixed ones included."""
-    match = _LIVE.fullmatch(name)
-    if match is None or not TOPIC.fullmatch(match[1]) or match[1] in (".", ".."):
+    topic, _, digits = name.rpartition("-")
+    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
         return None
-    partition = int(match[2])
-    return (match[1], partition) if partition < 2**31 and str(partition) == match[2] else None
+    partition = int(digits)
+    return (topic, partition) if str(partition) == digits and is_partition(topic, partition) else None
+
+
+def is_partition(topic: str, partition: int) -> bool:
+    """Can a topic have this name, and a partition of it this number?"""
+    return 0 <= partition < 2**31 and TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
 
 
 def parse_suffixed_name(name: str) -> SuffixedName | None:

@@ -53,7 +53,9 @@ def mend_epochs(
     entries = epochs.entries
     if not entries:
         return False
-    stand = not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:])
+    stand = not epochs.fell
+    for entry in entries[1:]:
+        stand = stand and _stands(entry, segments, log_end)
     if stand:
         if last_epoch is None:
             last = _reaching(log_end - 1, segments)
@@ -152,7 +154,10 @@ def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -
 
 def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
     """The epoch of the last entry below an offset, else that of the first."""
-    return next((epoch for epoch, start in reversed(entries) if start < offset), entries[0][0])
+    for epoch, start in reversed(entries):
+        if start < offset:
+            return epoch
+    return entries[0][0]
 
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:

@@ -68,10 +68,15 @@ class Findings:
 
 def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     """A Segment object for a base offset. Accesses no file."""
+    return Segment(home_of(inputs, writable=writable), base_offset, inputs.clock.wall_ms())
+
+
+def home_of(inputs: Inputs, *, writable: bool) -> Home:
+    """The Home of the segments that this load makes."""
     home = inputs.home
     if home is None or home.writable != writable:
         home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
-    return Segment(home, base_offset, inputs.clock.wall_ms())
+    return home
 
 
 def inputs_of(log: LogCore) -> Inputs:

@@ -41,6 +41,8 @@ def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable
     OSError.
     """
     listing, unfinished = Listing(directory), []
+    if not listing.unfinished:
+        return listing
     for name in listing.unfinished:
         if _is_directory(os.path.join(directory, name)):
             note(f"{name} left alone: it is a directory, not an unfinished file")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
-from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, new_segment
+from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, home_of, new_segment
 from klog.log.load.leftovers import clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
@@ -74,20 +74,23 @@ def _list_segments(
     bases = listing.logs
     unread = bases if end is None else bases[:-1]
     drop = not inputs.clean_shutdown and inputs.config.io.scan_drop_behind
-    heads = read_heads(inputs.directory, unread, drop, inputs.files.table)
+    heads = read_heads(inputs.directory, unread, drop, inputs.files.table) if unread else []
     if end is not None:
         heads.append((end.size, end.inode, bases[-1]))
-    segments = [new_segment(inputs, base, writable=writable) for base in bases]
+    home, now = home_of(inputs, writable=writable), inputs.clock.wall_ms()
+    segments = []
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
-    for segment, next_offset, (size, inode, _) in zip(segments, following, heads, strict=True):
+    for base, next_offset, (size, inode, _) in zip(bases, following, heads, strict=True):
+        segment = Segment(home, base, now)
         segment.size, segment.next_offset = size, next_offset
+        segments.append(segment)
         if not writable:
-            segment.take_for_inode(inode, closed=segment is not segments[-1])
+            segment.take_for_inode(inode, closed=base != bases[-1])
         if size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
                 f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
-    check_names(inputs, segments, [first for _, _, first in heads], found)
+    check_names(inputs, segments, heads, found)
     return segments
 
 
@@ -126,7 +129,8 @@ def load_writable(inputs: Inputs) -> Loaded:
     beside = Beside(inputs, listing)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
-    mend_txn_indexes(inputs, listing, segments, found)
+    if listing.txn_indexes:
+        mend_txn_indexes(inputs, listing, segments, found)
     if end is not None:
         if segments[-1].base_offset in listing.txn_indexes:
             segments[-1].txn_index.truncate_to(end.next_offset)
@@ -218,17 +222,6 @@ def _load_read_only(inputs: Inputs) -> Loaded:
 
 def _remove_orphans(inputs: Inputs, listing: Listing, found: Findings) -> None:
     """Remove index files without a .log."""
-    present = set(listing.logs)
-    orphans = [
-        names.file_name(offset, suffix)
-        for suffix, offsets in (
-            (names.INDEX, listing.indexes),
-            (names.TIME_INDEX, listing.time_indexes),
-            (names.TXN_INDEX, listing.txn_indexes),
-        )
-        for offset in offsets
-        if offset not in present
-    ]
-    for name in sorted(orphans):
+    for name in listing.orphans():
         found.note(f"{name} removed: it has no .log")
         inputs.files.unlink(os.path.join(inputs.directory, name))

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from klog.errors import CorruptData, CorruptIndex, CorruptSnapshot
 from klog.log.directory._listing import Listing
@@ -32,6 +33,8 @@ from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
+_NONE = 2**63
+_base_of = operator.attrgetter("base_offset")
 DELETE_HORIZON = 0x40  # attribute bit
 
 
@@ -51,10 +54,10 @@ class Beside:
         """Recovery begins with segments[number]."""
         self._log_start = log_start
         before, base = segments[:number], segments[number].base_offset
-        last_two = {segment.base_offset for segment in segments[-2:]}
         if self._lost:
             learn_epochs(self.epochs, before)
-        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, last_two)
+        first = segments[-2:][0].base_offset
+        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, first)
 
     def learn(self, segment: Segment, scan: Scan) -> None:
         """Apply the next segment that recovery has checked."""
@@ -80,12 +83,13 @@ class Beside:
         reload = producers is None or producers.end_offset > log_end
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
         if producers is None or reload:
-            last_two = {segment.base_offset for segment in segments[-2:]}
-            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, last_two)
+            first = segments[-2:][0].base_offset
+            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, first)
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
         producers.end_offset = log_end
-        producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+        if producers.entries:
+            producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
         return producers
 
@@ -120,7 +124,7 @@ class Beside:
         snapshots = self._snapshots
         if not self._inputs.clean_shutdown:
             snapshots.relist()  # recovery may have renamed some, with their segments
-        snapshots.remove_strays({segment.base_offset for segment in segments})
+        snapshots.remove_strays(set(map(_base_of, segments)))
         for offset in snapshots.offsets:
             if not log_start < offset <= log_end:
                 snapshots.delete(offset)
@@ -141,12 +145,12 @@ def producers_at(
     end: int,
     snapshot_max: int | None = None,
     snapshots: Snapshots | None = None,
-    snapshots_at: Collection[int] = (),
+    snapshots_from: int = _NONE,
 ) -> Producers:
     """The producer state below offset `end`: from the newest usable snapshot and a replay of the batches after it.
 
     snapshot_max: use no snapshot above this offset. snapshots: where the state writes snapshots, at those base offsets
-    in snapshots_at that the replay passes; None for a state that is only read.
+    from snapshots_from on that the replay passes; None for a state that is only read.
     """
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
@@ -155,7 +159,8 @@ def producers_at(
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
                 producers.load(files.read(offset), offset)
-                producers.expire(inputs.clock.wall_ms())
+                if producers.entries:
+                    producers.expire(inputs.clock.wall_ms())
                 break
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)
@@ -163,19 +168,17 @@ def producers_at(
                     files.delete(offset)
     else:
         producers.clear(log_start)
-    replay_up_to(producers, segments, end, snapshots_at)
+    replay_up_to(producers, segments, end, snapshots_from)
     return producers
 
 
-def replay_up_to(
-    producers: Producers, segments: Sequence[Segment], end: int, snapshots_at: Collection[int] = ()
-) -> None:
-    """Apply the batches of [producers.end_offset, end). snapshots_at: see producers_at()."""
+def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, snapshots_from: int = _NONE) -> None:
+    """Apply the batches of [producers.end_offset, end). snapshots_from: see producers_at()."""
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset:
             continue
-        if segment.base_offset in snapshots_at:
+        if segment.base_offset >= snapshots_from:
             producers.end_offset = max(producers.end_offset, segment.base_offset)
             producers.take_snapshot()
         if not segment.size:
@@ -277,7 +280,7 @@ def _agreed(stored: AbortedTransaction, found: AbortedTransaction, start: int, *
 def mend_txn_indexes(inputs: Inputs, listing: Listing, segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes with an invalid format, after a crash or a clean shutdown."""
     present = set(listing.txn_indexes)
-    for segment in segments if present else ():
+    for segment in segments:
         if segment.base_offset not in present:
             continue
         try:

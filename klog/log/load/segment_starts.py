@@ -21,13 +21,15 @@ from klog.log.load.inputs import Findings, Inputs
 from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
 
 
-def check_names(inputs: Inputs, segments: Sequence[Segment], heads: Sequence[int], found: Findings) -> None:
+def check_names(
+    inputs: Inputs, segments: Sequence[Segment], heads: Sequence[tuple[int, int, int]], found: Findings
+) -> None:
     """Raise CorruptLog under the strict policy for a segment with a wrong name; under the other note it.
 
-    heads: the first 8 bytes of each segment, as numbers.
+    heads: the result of read_heads() for them.
     """
     before: Segment | None = None
-    for segment, head in zip(segments, heads, strict=True):
+    for segment, (_, _, head) in zip(segments, heads, strict=True):
         if not segment.size:
             continue
         first = None if head == segment.base_offset else _misnamed(inputs, before, segment)

@@ -23,13 +23,12 @@ from klog.segment import AbortedTransaction, Segment, collect_aborted
 class AbortedFinder:
     """Finds the aborted transactions of one log."""
 
-    def __init__(self) -> None:
-        # A tuple of segments, and {number of a closed one without entries: number of the next that may have some}.
-        self._known: tuple[Sequence[Segment], dict[int, int]] = ((), {})
+    # A tuple of segments, and {number of a closed one without entries: number of the next that may have some}.
+    _known: tuple[Sequence[Segment] | None, dict[int, int]] = (None, {})
 
     def forget(self) -> None:
         """Drop the memory: a closed segment may have new entries."""
-        self._known = ((), {})
+        self._known = (None, {})
 
     def find(
         self,

@@ -17,8 +17,7 @@ class NewestBefore:
     lookups have needed them.
     """
 
-    def __init__(self) -> None:
-        self._known: tuple[Sequence[Segment], int, list[int]] = ((), 0, [])
+    _known: tuple[Sequence[Segment], int, Sequence[int]] = ((), 0, ())
 
     def reaching(self, segments: Sequence[Segment], first: int, ms: int) -> int:
         """Number of the first closed segment from `first` on with a timestamp of at least ms, else that of the newest.
@@ -29,7 +28,7 @@ class NewestBefore:
         if of is not segments or first < origin:
             origin, newest = first, []
         if not newest or newest[-1] < ms:
-            newest = newest.copy()  # other threads may be reading the old list
+            newest = list(newest)  # other threads may be reading the old list
             for segment in segments[origin + len(newest) : -1]:
                 newest.append(max(segment.max_timestamp if segment.size else NONE, newest[-1] if newest else NONE))
                 if newest[-1] >= ms:

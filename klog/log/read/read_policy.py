@@ -45,10 +45,9 @@ class Payloads:
 class Reading:
     """The state that the readers of one log share. Any thread."""
 
-    def __init__(self) -> None:
-        self._cache: ReadCache | None = None
-        self._limits = (0, 0)  # bytes and ms of the cache
-        self._of: tuple[int, object] = (0, ())  # the generation and segments of the cached values
+    _cache: ReadCache | None = None
+    _limits = (0, 0)  # bytes and ms of the cache
+    _of: tuple[int, object] = (0, ())  # the generation and segments of the cached values
 
     def drop_behind(self, log: LogCore, segment: Segment) -> DropBehind | None:
         """A DropBehind for a scan, made before it searches its position in a segment: the search brings pages in."""

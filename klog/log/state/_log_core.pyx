@@ -25,7 +25,7 @@ from klog.log.state._flush_state cimport FlushState
 from klog.log.state._health cimport Health
 from klog.log.state._high_watermark cimport HighWatermark
 from klog.log.state._segment_list cimport SegmentList
-from klog.log.write._append_policy cimport AppendPolicy
+from klog.log.write._append_policy cimport policy_of
 
 import logging
 
@@ -48,7 +48,7 @@ cdef class LogCore:
         """Not loaded yet, and closed."""
         self.options, self.directory, self.config = options, directory, options.config
         self.name = f"{options.topic}-{options.partition}"
-        self.append_policy = AppendPolicy(options.config)
+        self.append_policy = policy_of(options.config)
         self.lock = CallLock()
         self.segment_list = SegmentList()
         self.health = Health(self.name, options.read_only, forks.process_id())
@@ -290,7 +290,7 @@ cdef class LogCore:
 
     def configure(self, config):
         """Use another configuration."""
-        self.append_policy = AppendPolicy(config)
+        self.append_policy = policy_of(config)
         self.config = self.options.config = config
         self.options.config_known = True
         if self.directory.home is not None:

@@ -32,7 +32,6 @@ cdef class SegmentList:
 
     def __cinit__(self):
         self.segments = ()
-        self.known_sizes = Sizes(())
 
     @property
     def moment(self):
@@ -47,7 +46,7 @@ cdef class SegmentList:
     def sizes_of(self, tuple segments not None):
         """The prefix sums of a tuple of segments, kept until the next call with another one."""
         known = self.known_sizes
-        if known.segments is not segments:
+        if known is None or known.segments is not segments:
             known = self.known_sizes = Sizes(segments)
         return known
 

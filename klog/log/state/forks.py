@@ -19,12 +19,12 @@ class _Handle(Protocol):
 
 
 _process_id = os.getpid()
-_handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
+_handles: set[weakref.ref[_Handle]] = set()
 
 
 def register(handle: _Handle) -> None:
     """Call handle._after_fork() in forked children. Holds only a weak reference to the handle."""
-    _handles.add(handle)
+    _handles.add(weakref.ref(handle, _handles.discard))
 
 
 def process_id() -> int:
@@ -35,8 +35,10 @@ def process_id() -> int:
 def _in_child() -> None:
     global _process_id
     _process_id = os.getpid()
-    for handle in list(_handles):
-        handle._after_fork()
+    for reference in list(_handles):
+        handle = reference()
+        if handle is not None:
+            handle._after_fork()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -17,27 +17,23 @@ _CLASSES = 220  # up to 1,200 seconds
 class Histogram:
     """Durations of one operation. Written under the lock of the timed object; read by any thread."""
 
-    __slots__ = ("_classes", "count", "longest", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.longest = 0.0
-        self._classes: list[int] = []  # allocated at the first duration: few of thousands of logs are ever flushed
+    count = 0
+    total = 0.0
+    longest = 0.0
+    _classes: list[int] | None = None  # made with the first duration: few of thousands of logs are ever flushed
 
     def note(self, seconds: float) -> None:
         """Add one duration."""
         self.count += 1
         self.total += seconds
         self.longest = max(self.longest, seconds)
-        if not self._classes:
-            self._classes = [0] * _CLASSES
+        classes = self._classes = self._classes or [0] * _CLASSES
         number = math.ceil(math.log(seconds / _FIRST_SECONDS) / _STEP) if seconds > _FIRST_SECONDS else 0
-        self._classes[min(number, _CLASSES - 1)] += 1
+        classes[min(number, _CLASSES - 1)] += 1
 
     def add(self, other: Self) -> None:
         """Add all durations of another histogram."""
-        if not other.count:
+        if other._classes is None:
             return
         self.count += other.count
         self.total += other.total
@@ -49,7 +45,7 @@ class Histogram:
         """The seconds that `percent` of the durations do not exceed; 0 without durations."""
         wanted = self.count * percent / 100
         passed = 0
-        for number, count in enumerate(self._classes):
+        for number, count in enumerate(self._classes or ()):
             passed += count
             if count and passed >= wanted:
                 return min(_FIRST_SECONDS * math.exp(number * _STEP), self.longest)

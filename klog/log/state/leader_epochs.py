@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import logging
-import os
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
@@ -25,14 +24,15 @@ UNDEFINED = (-1, -1)
 class LeaderEpochCache:
     """The leader epochs of one partition, in memory and, by flush(), on disk.
 
+    entries: [(epoch, start offset), ...]. Each change makes a new list, because readers hold no lock.
     scheduler: writes the file after a truncation. Without one (while a log is loaded) the caller writes it.
     """
 
     def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
-        self.path = os.path.join(directory, names.EPOCHS)
+        self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
         self.scheduler = scheduler
-        self._entries: list[tuple[int, int]] = []
+        self.entries: list[tuple[int, int]] = []
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
         self.problem: CorruptCheckpoint | None = None
@@ -50,16 +50,14 @@ class LeaderEpochCache:
             self.problem = error
             return
         self._stored = entries
-        for epoch, start in entries:
-            self._put(epoch, start)
-        self.fell = self._entries != entries
+        rising: list[tuple[int, int]] = []
+        for entry in entries:
+            if rising and (rising[-1][0] >= entry[0] or rising[-1][1] >= entry[1]):
+                _drop_contradicting(rising, *entry)
+            rising.append(entry)
+        self.entries, self.fell = rising, rising != entries
 
     # ---- queries ---------------------------------------------------------------------------------------------------
-
-    @property
-    def entries(self) -> list[tuple[int, int]]:
-        """[(epoch, start offset), ...]"""
-        return list(self._entries)
 
     @property
     def stored(self) -> bool:
@@ -69,11 +67,11 @@ class LeaderEpochCache:
     @property
     def latest(self) -> int | None:
         """The newest epoch, None if there is none."""
-        return self._entries[-1][0] if self._entries else None
+        return self.entries[-1][0] if self.entries else None
 
     def _at(self, epoch: int) -> int:
         """Index of the first entry whose epoch is not below this one."""
-        return bisect.bisect_left(self._entries, epoch, key=_epoch_of)
+        return bisect.bisect_left(self.entries, epoch, key=_epoch_of)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch at or below this one, its end offset): the offset up to which two replicas can agree.
@@ -81,35 +79,35 @@ class LeaderEpochCache:
         The latest epoch ends at the log end. For an epoch below the first entry: that epoch and the start offset of
         the first entry. (-1, -1) for -1, for an epoch above the latest, and if the cache is empty.
         """
-        if epoch == -1 or not self._entries or epoch > self._entries[-1][0]:
+        if epoch == -1 or not self.entries or epoch > self.entries[-1][0]:
             return UNDEFINED
-        if epoch == self._entries[-1][0]:
+        if epoch == self.entries[-1][0]:
             return epoch, log_end_offset
         above = self._at(epoch + 1)
-        floor = epoch if above == 0 else self._entries[above - 1][0]
-        return floor, self._entries[above][1]
+        floor = epoch if above == 0 else self.entries[above - 1][0]
+        return floor, self.entries[above][1]
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch in which an offset was written, None if unknown."""
-        at = bisect.bisect_right(self._entries, offset, key=_start_of)
-        return self._entries[at - 1][0] if at else None
+        at = bisect.bisect_right(self.entries, offset, key=_start_of)
+        return self.entries[at - 1][0] if at else None
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def _put(self, epoch: int, start: int) -> None:
         """Add an entry and drop those that contradict it: the later call wins."""
-        entries = list(self._entries)  # a new list, because readers hold no lock
-        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
-            entries.pop()
-        self._entries = [*entries, (epoch, start)]
+        entries = list(self.entries)
+        _drop_contradicting(entries, epoch, start)
+        entries.append((epoch, start))
+        self.entries = entries
 
     def assign(self, epoch: int, start: int) -> bool:
         """Note that a batch of this epoch begins at start. True: the cache changed, and flush() must come before the
         batch is acknowledged (E2)."""
         if epoch < 0 or start < 0:
             raise ValueError(f"epoch {epoch} from offset {start}: neither may be negative")
-        if self._entries:
-            latest, latest_start = self._entries[-1]
+        if self.entries:
+            latest, latest_start = self.entries[-1]
             if epoch == latest and start >= latest_start:
                 return False
         self._put(epoch, start)
@@ -117,30 +115,29 @@ class LeaderEpochCache:
 
     def learn(self, epoch: int, start: int) -> None:
         """Note the epoch of a batch that recovery reads. Only an epoch above the latest changes the cache."""
-        if epoch >= 0 and (not self._entries or epoch > self._entries[-1][0]):
+        if epoch >= 0 and (not self.entries or epoch > self.entries[-1][0]):
             self._put(epoch, start)
 
     def put_back(self, entries: list[tuple[int, int]]) -> None:
         """Restore earlier entries in memory, after an append that was undone."""
-        self._entries = entries
+        self.entries = entries
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the entries that start at or above offset. A negative offset drops none."""
-        kept = bisect.bisect_left(self._entries, offset, key=_start_of)
-        if offset >= 0 and kept < len(self._entries):
-            self._entries = self._entries[:kept]
+        if offset >= 0 and self.entries and self.entries[-1][1] >= offset:
+            self.entries = self.entries[: bisect.bisect_left(self.entries, offset, key=_start_of)]
             self._flush_later()
 
     def truncate_from_start(self, offset: int) -> None:
         """Drop the entries below offset, except the last of them, which now starts at offset."""
-        kept = bisect.bisect_right(self._entries, offset, key=_start_of)
-        if kept and offset > self._entries[0][1]:
-            self._entries = [(self._entries[kept - 1][0], offset), *self._entries[kept:]]
+        kept = bisect.bisect_right(self.entries, offset, key=_start_of)
+        if kept and offset > self.entries[0][1]:
+            self.entries = [(self.entries[kept - 1][0], offset), *self.entries[kept:]]
             self._flush_later()
 
     def clear(self) -> None:
         """Drop all entries in memory."""
-        self._entries = []
+        self.entries = []
 
     def clear_and_flush(self) -> None:
         """Drop all entries in memory and in the file."""
@@ -156,19 +153,25 @@ class LeaderEpochCache:
 
     def flush(self) -> None:
         """Write the file if it differs from the cache."""
-        if not self._detached and (self._stored != self._entries or self.problem is not None):
-            entries = list(self._entries)
+        if not self._detached and (self._stored != self.entries or self.problem is not None):
+            entries = list(self.entries)
             self._files.replace(self.path, format_epochs(entries))
             self._stored = entries
             self.problem = None
 
     def move_to(self, directory: str) -> None:
         """Use the new path of the log's directory, which has been renamed."""
-        self.path = os.path.join(directory, names.EPOCHS)
+        self.path = f"{directory}/{names.EPOCHS}"
 
     def detach(self) -> None:
         """Never write the file again: its directory is marked for deletion."""
         self._detached = True
+
+
+def _drop_contradicting(entries: list[tuple[int, int]], epoch: int, start: int) -> None:
+    """Drop the entries that must not be before this one (E1)."""
+    while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
+        entries.pop()
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

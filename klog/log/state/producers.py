@@ -180,11 +180,13 @@ class Producers:
 
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
         """Replace the state by that of a snapshot at offset."""
-        self.entries = {producer_id: ProducerEntry.of(producer_id, state) for producer_id, state in states.items()}
-        self._transactions = Transactions()
-        for producer_id, entry in self.entries.items():
+        entries = {}
+        self._transactions.clear()
+        for producer_id, state in states.items():
+            entry = entries[producer_id] = ProducerEntry.of(producer_id, state)
             if entry.txn_first_offset is not None:
                 self._transactions.begin(Transaction(producer_id, OffsetMetadata(entry.txn_first_offset)))
+        self.entries = entries
         self.end_offset = self._snapshot_offset = offset
 
     def clear(self, offset: int) -> None:

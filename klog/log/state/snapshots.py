@@ -104,23 +104,21 @@ def _holds(path: str, data: bytes) -> bool:
 
 
 class Snapshots:
-    """The snapshot files of one log. Their only writer. Under the log's lock."""
+    """The snapshot files of one log. Their only writer. Under the log's lock.
+
+    offsets: of all of them, ascending. Each change makes a new list.
+    """
 
     def __init__(self, directory: str, files: Files, offsets: Iterable[int] | None = None) -> None:
         """offsets: those of the snapshots in the directory, ascending; None: list it."""
         self._directory = directory
         self._files = files
-        self._offsets = snapshot_offsets(directory) if offsets is None else list(offsets)
-
-    @property
-    def offsets(self) -> list[int]:
-        """Offsets of all snapshots, ascending."""
-        return list(self._offsets)
+        self.offsets = snapshot_offsets(directory) if offsets is None else list(offsets)
 
     @property
     def latest(self) -> int | None:
         """Offset of the last snapshot, None if there is none."""
-        return self._offsets[-1] if self._offsets else None
+        return self.offsets[-1] if self.offsets else None
 
     def path(self, offset: int) -> str | None:
         """Path of the snapshot of this offset, None if there is none."""
@@ -132,7 +130,7 @@ class Snapshots:
 
     def relist(self) -> None:
         """List the directory again."""
-        self._offsets = snapshot_offsets(self._directory)
+        self.offsets = snapshot_offsets(self._directory)
 
     def write(self, offset: int, producers: Mapping[int, ProducerState]) -> None:
         """Write a snapshot atomically and sync it.
@@ -144,15 +142,16 @@ class Snapshots:
         if not (self._there(offset) and _holds(path, data)):
             self._files.replace(path, data)
         if not self._there(offset):
-            bisect.insort(self._offsets, offset)
+            self.offsets = sorted((*self.offsets, offset))
 
     def _there(self, offset: int) -> bool:
-        at = bisect.bisect_left(self._offsets, offset)
-        return at < len(self._offsets) and self._offsets[at] == offset
+        at = bisect.bisect_left(self.offsets, offset)
+        return at < len(self.offsets) and self.offsets[at] == offset
 
     def read(self, offset: int) -> dict[int, ProducerState]:
         """The producers of a snapshot. Raises CorruptSnapshot."""
-        return read_snapshot(self._directory, offset)
+        path = f"{self._directory}/{offset:020d}{names.SNAPSHOT}"
+        return parse_snapshot(read_whole(path), path)
 
     def delete(self, offset: int) -> None:
         """Unlink a snapshot. A missing file is not an error."""
@@ -176,12 +175,11 @@ class Snapshots:
 
         The last of them stays if it is above every base offset: a clean shutdown has written it.
         """
-        strays = [offset for offset in self._offsets if offset not in segment_bases]
+        strays = sorted(set(self.offsets).difference(segment_bases))
         if strays and strays[-1] > max(segment_bases, default=-1):
             strays.pop()
         for offset in strays:
             self.delete(offset)
 
     def _forget(self, offset: int) -> None:
-        with contextlib.suppress(ValueError):
-            self._offsets.remove(offset)
+        self.offsets = [other for other in self.offsets if other != offset]

@@ -90,6 +90,13 @@ class Transactions:
         self._unreplicated: _ByFirstOffset = _ByFirstOffset(None if like is None else like._unreplicated)
         self.first_unstable: OffsetMetadata | None = None if like is None else like.first_unstable
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.first_unstable = None
+        for transactions in (self._ongoing, self._unreplicated):
+            transactions._of.clear()
+            transactions._offsets.clear()
+
     def begin(self, transaction: Transaction) -> None:
         """Note a transaction whose first batch is in the log."""
         self._ongoing.put(transaction)

@@ -3,7 +3,11 @@ from libc.stdint cimport int64_t
 from klog.record._builder cimport BatchGroup, Encoder
 
 
+cdef AppendPolicy policy_of(object config)
+
+
 cdef class AppendPolicy:
+    cdef object config
     cdef readonly bint stamps
     cdef int codec
     cdef object level

@@ -12,7 +12,18 @@ from klog.errors import RecordBatchTooLarge, RecordTooLarge
 cdef enum:
     BATCH_BYTES = 256 << 10
 
+cdef AppendPolicy latest = None     # most logs of a manager have the configuration of the log before
+
 cdef int64_t MS_MAX = <int64_t>1 << 62     # in place of larger numbers, to be added to a time
+
+
+cdef AppendPolicy policy_of(object config):
+    """The policy of a configuration."""
+    global latest
+    cdef AppendPolicy policy = latest
+    if policy is None or policy.config is not config:
+        policy = latest = AppendPolicy(config)
+    return policy
 
 
 @cython.final
@@ -20,6 +31,7 @@ cdef class AppendPolicy:
     """The settings of a configuration that appends need, computed once. stamps: is the timestamp the append time?"""
 
     def __init__(self, config):
+        self.config = config
         kind = config.compression_type
         compression = None
         if kind not in ("producer", "uncompressed"):

@@ -153,7 +153,7 @@ cdef Tail tail_of(LogCore log):
         tail is None
         or tail.segments is not log.segment_list.segments
         or tail.config is not log.config
-        or tail.entries is not log.epochs._entries
+        or tail.entries is not log.epochs.entries
         or tail.producers is not log.producers
         or tail.active is not tail.segment._active
     ):
@@ -168,7 +168,7 @@ cdef Tail tail_of(LogCore log):
 
 cdef Tail new_tail(LogCore log):
     cdef Tail tail
-    config, entries, segment = log.config, log.epochs._entries, log.segment_list.segments[len(log.segment_list.segments) - 1]
+    config, entries, segment = log.config, log.epochs.entries, log.segment_list.segments[len(log.segment_list.segments) - 1]
     active = segment._active
     if (
         active is None or not entries or active.config is not config

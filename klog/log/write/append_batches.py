@@ -122,7 +122,7 @@ def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) 
     begins = first if first >= 0 else batches.last_offset_of_first_batch
     if begins < end or (origin == "raft" and begins != end):
         raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
-    known = log.epochs._entries  # replaced at each change, never changed
+    known = log.epochs.entries  # replaced at each change, never changed
     base_offset = max(first if first >= 0 else last - RELATIVE_OFFSET_MAX, end)
     try:
         _assign_epochs(log, batches)
@@ -187,7 +187,7 @@ def _assign_epochs(log: LogCore, batches: EncodedBatches) -> None:
 
 def take_back_epochs(log: LogCore, known: list[tuple[int, int]]) -> None:
     """Undo A4 of batches that were not appended."""
-    if log.epochs._entries is not known:
+    if log.epochs.entries is not known:
         log.epochs.put_back(known)
         if log.health.offline is None:
             guard(log, log.epochs.flush)

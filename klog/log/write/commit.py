@@ -46,7 +46,7 @@ def commit_locked(log: LogCore, tickets: list[Ticket]) -> int:
 def _commit(log: LogCore, tickets: list[Ticket]) -> int:
     try:
         log.check_writable()
-        before, end, known = log.segments, log.log_end_offset, log.epochs._entries
+        before, end, known = log.segments, log.log_end_offset, log.epochs.entries
         savepoint = savepoint_locked(log)
     except ReentrantCall:  # raised in a signal handler: nothing has been done yet
         raise
