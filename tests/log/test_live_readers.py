@@ -24,7 +24,7 @@ from klog.log.read.refresh import Follower
 from tests.support.batches import marker, transactional
 from tests.support.faulty_io import FaultyIo
 from tests.support.frames import frames_of
-from tests.support.logs import NOW, values
+from tests.support.logs import NOW, settle, values
 from tests.support.syscalls import count_syscalls
 
 CALLS: dict[str, Callable[[Log], Any]] = {
@@ -62,11 +62,6 @@ def reader(log: Log) -> Iterator[Log]:
 def add(log: Log) -> None:
     """One batch of one record with the time NOW + its offset."""
     log.append([(b"", b"", NOW + log.log_end_offset)])
-
-
-def settle() -> None:
-    """Until the file system's clock has moved on: a look right after a change does not count as unchanged."""
-    time.sleep(0.02)
 
 
 @pytest.mark.parametrize("name", CALLS)

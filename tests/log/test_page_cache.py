@@ -15,6 +15,7 @@ from klog.disk import RealFiles
 from klog.disk.residency import Residency
 from klog.log.read.page_cache import picture
 from tests.support.faulty_io import FaultyIo
+from tests.support.logs import settle
 from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below, resident_pages
 
 pytestmark = pytest.mark.disk
@@ -38,6 +39,7 @@ def directory(tmp_path: Path) -> Path:
         for _ in range(35):
             log.append([(None, os.urandom(100_000))])
         assert len(log.segments) == 4
+    settle()  # else a reader looks once more at the last segment
     return tmp_path / "d"
 
 
