@@ -5,7 +5,7 @@
   G2  signals are handled between two kernel calls: Ctrl-C ends a send to a slow peer
   G3  however a send ends, the bytes it has sent are in its counts
 
-send_bytes and a Target are not for TLS: bytes sent by them bypass the encryption.
+send_bytes is not for TLS: bytes sent by it bypass the encryption.
 """
 
 cimport cython
@@ -109,7 +109,7 @@ cpdef int64_t send_slice(target, LogFile file, int64_t position, int64_t size, S
     """
     if type(target) is not socket and tls.encrypts(target):
         return send_encrypted(target, file, position, size, counts)
-    cdef Target to = target if isinstance(target, Target) else Target(target)
+    cdef Target to = Target(target)
     cdef AlignedBuffer buffer
     cdef kl_send_t send
     cdef int from_fd = file.fileno(), status
@@ -166,7 +166,7 @@ cdef int64_t send_encrypted(target, LogFile file, int64_t position, int64_t size
 
 def send_bytes(target, data, bint more):
     """Send bytes in memory in the same way. more: other bytes follow at once, so a partial packet may wait for them."""
-    cdef Target to = target if isinstance(target, Target) else Target(target)
+    cdef Target to = Target(target)
     cdef Py_buffer view
     cdef size_t done = 0
     cdef int64_t waited = 0

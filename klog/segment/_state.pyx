@@ -12,7 +12,7 @@ cdef class SegmentState(Holder):
     base_offset, next_offset    of the segment: its offsets are in [base_offset, next_offset)
     size                        the end of its last whole batch
     appended_ms                 when this process last appended, by the log's clock; None: it has not
-    _active                     the state for appends, None in a closed segment
+    _active                     the state for appends, None in a closed segment; Segment._ready() makes it
     """
 
     def append(self, BatchTable group, int32_t first, int32_t stop, int64_t now):

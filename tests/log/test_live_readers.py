@@ -22,6 +22,7 @@ from klog.disk import RealFiles
 from klog.errors import LogClosed, OffsetOutOfRange, StorageOffline
 from klog.log.read.refresh import Follower
 from tests.support.batches import marker, transactional
+from tests.support.damage import flip
 from tests.support.faulty_io import FaultyIo
 from tests.support.frames import frames_of
 from tests.support.logs import NOW, settle, values
@@ -202,6 +203,22 @@ def test_leader_epochs_that_a_load_has_mended_stay(tmp_path: Path) -> None:
         assert reader.leader_epochs == [(0, 0), (3, 3)]
 
 
+def replicate_transactions(log: Log) -> None:
+    """Two that begin at offsets 0 and 1, with markers at 2 and 3."""
+    for offset, producer in enumerate((1, 2)):
+        log.append_batches(transactional(producer, 0, 0, base_offset=offset, leader_epoch=0), origin="replication")
+    for offset, producer in enumerate((1, 2), 2):
+        log.append_batches(marker(producer, 0, "commit", base_offset=offset, leader_epoch=0), origin="replication")
+
+
+def flip_in_place(path: Path, place: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        flipped = flip(file.read(1), 0)
+        file.seek(place)
+        file.write(flipped)
+
+
 def committed(log: Log) -> tuple[Any, ...]:
     """What a reader of committed records sees."""
     found = (
@@ -240,6 +257,34 @@ def test_a_reader_of_committed_records_goes_on_from_what_it_knows(tmp_path: Path
             if chance.random() < 0.6:
                 with Log.open(log.path, read_only=True) as fresh:
                     assert committed(reader) == committed(fresh)
+
+
+def test_a_high_watermark_that_falls_makes_transactions_undecided_again(tmp_path: Path) -> None:
+    """Without a checkpoint it is the log end; the first one that the broker writes may be lower."""
+    with Log.open(tmp_path / "t-0") as log, Log.open(log.path, read_only=True) as reader:
+        replicate_transactions(log)
+        assert (reader.high_watermark, reader.last_stable_offset) == (4, 4)
+        for mark, stable in ((2, 0), (3, 1), (2, 0)):
+            (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
+            log.append([(b"k", b"v")])
+            time.sleep(0.15)  # checkpoints are looked at once in 100 ms
+            with Log.open(log.path, read_only=True) as fresh:
+                assert committed(reader) == committed(fresh)
+            assert (reader.high_watermark, reader.last_stable_offset) == (mark, stable)
+
+
+def test_a_marker_that_can_be_read_again_ends_its_transaction(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "t-0") as log:
+        replicate_transactions(log)
+        place, path = log.size - 3, Path(log.segments[-1].path)  # in the value of the last marker
+        log.append([(b"k", b"v")])
+        settle()
+        with Log.open(log.path, read_only=True) as reader:
+            flip_in_place(path, place)
+            assert reader.last_stable_offset == 1
+            flip_in_place(path, place)
+            log.append([(b"k", b"v")])
+            assert reader.last_stable_offset == reader.log_end_offset == 6
 
 
 def test_a_reader_of_committed_records_replays_only_what_is_new(tmp_path: Path) -> None:

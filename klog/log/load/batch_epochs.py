@@ -53,9 +53,7 @@ def mend_epochs(
     entries = epochs.entries
     if not entries:
         return False
-    stand = not epochs.fell
-    for entry in entries[1:]:
-        stand = stand and _stands(entry, segments, log_end)
+    stand = not epochs.fell and (len(entries) == 1 or all(_stands(each, segments, log_end) for each in entries[1:]))
     if stand:
         if last_epoch is None:
             last = _reaching(log_end - 1, segments)

@@ -56,8 +56,8 @@ class Beside:
         before, base = segments[:number], segments[number].base_offset
         if self._lost:
             learn_epochs(self.epochs, before)
-        first = segments[-2:][0].base_offset
-        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, first)
+        passed = _last_but_one(segments)
+        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, passed)
 
     def learn(self, segment: Segment, scan: Scan) -> None:
         """Apply the next segment that recovery has checked."""
@@ -83,8 +83,8 @@ class Beside:
         reload = producers is None or producers.end_offset > log_end
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
         if producers is None or reload:
-            first = segments[-2:][0].base_offset
-            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, first)
+            passed = _last_but_one(segments)
+            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, passed)
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
         producers.end_offset = log_end
@@ -138,6 +138,11 @@ class Beside:
 # ---- producers -----------------------------------------------------------------------------------------------------
 
 
+def _last_but_one(segments: Sequence[Segment]) -> int:
+    """Base offset of the last segment but one; of the only one, if there is only one."""
+    return segments[-2:][0].base_offset
+
+
 def producers_at(
     inputs: Inputs,
     segments: Sequence[Segment],
@@ -189,6 +194,7 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
         aborted = replay(headers, segment.file, producers, None, producers.end_offset, unreadable)
         for header in unreadable:
             _log.warning("event=marker_unreadable path=%s position=%d", segment.path, header.position)
+            producers.unreadable = True
         _add_missing(segment, aborted)
     producers.end_offset = end
 

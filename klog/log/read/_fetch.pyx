@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The fast path of a fetch. fetch.py has the full path, and describes F1 to F4.
+"""The fast path of a fetch, and the sending of its slice. fetch.py has the full path, and describes F1 to F4.
 
 Most fetches are of sound batches in a log that does not change meanwhile. They need the log's numbers and a few short
 reads: of headers beside an index entry, for where the slice begins and, if it is long, for where it ends. A long slice

@@ -55,7 +55,7 @@ def last_stable_offset(log: LogCore) -> int:
 def producer_state(log: LogCore) -> Producers:
     """The producers at the log end. A read-only log computes them on demand, and continues from there."""
     producers = log.producers
-    if log.read_only and producers.end_offset != log.log_end_offset:
+    if log.read_only and (producers.end_offset != log.log_end_offset or _has_fallen(log)):
         with log.lock:
             try:
                 producers = _producers_at_end(log)
@@ -68,9 +68,16 @@ def producer_state(log: LogCore) -> Producers:
     return producers
 
 
+def _has_fallen(log: LogCore) -> bool:
+    """Has a reader's high watermark fallen, for example from the log end to the broker's first checkpoint? Then
+    transactions that the producers have forgotten count again."""
+    return bool(log.producers.high_watermark > log.high_watermark)
+
+
 def _producers_at_end(log: LogCore) -> Producers:
     start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, None
-    if start < known.end_offset <= end:  # else they are those of a new load, which are empty
+    # Those of a new load are empty. A marker that could not be read may be readable now.
+    if start < known.end_offset <= end and not known.unreadable and not _has_fallen(log):
         producers = Producers(like=known)  # other threads may be reading the old ones
         replay_up_to(producers, log.segments, end)
         return producers

@@ -2,7 +2,8 @@
 
   R1  a reader accepts whole batches that continue at its log end, after it verified the checksum of the last of them
   R2  before it reads on, a reader compares its last batch with the file: a writer that undoes a failed append, or
-      truncates, changes the file there. Then the reader loads the log again
+      truncates, changes the file there. Then the reader loads the log again. Its header has offset, leader epoch and
+      checksum: as Kafka's replicas do, the reader takes logs with the same batch there for the same below it
   R3  bytes are returned only after a second look that equals the first: what was read was in the log
   R4  if a closed segment is another file or has another size, or one in the middle is missing, a cleaner has replaced
       it: the reader loads again. Until it notices, it reads the files that it has open, which are complete, and opens

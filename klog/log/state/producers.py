@@ -23,8 +23,11 @@ __all__ = ["ProducerState", "Producers"]
 
 
 class Producers:
-    """The producers of one log. snapshots None: the state is in memory only, as for a reader. like: begin with a copy
-    of these."""
+    """The producers of one log.
+
+    high_watermark: the largest that on_high_watermark_updated() was given. unreadable: a marker could not be read in a
+    replay, so that its transaction stays open.
+    """
 
     def __init__(
         self,
@@ -33,11 +36,14 @@ class Producers:
         expiration_ms: int = 86_400_000,
         like: Producers | None = None,
     ) -> None:
+        """snapshots None: the state is in memory only, as for a reader. like: begin with a copy of that state."""
         self.end_offset: int = 0 if like is None else like.end_offset
         self.entries: dict[int, ProducerEntry] = (
             {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
         )
         self._transactions: Transactions = Transactions(None if like is None else like._transactions)
+        self.high_watermark: int = -1 if like is None else like.high_watermark
+        self.unreadable = False
         self._snapshots = snapshots
         self._snapshot_offset = 0  # end_offset of the newest snapshot
         self._expiration_ms = expiration_ms
@@ -101,6 +107,7 @@ class Producers:
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Note that markers below the high watermark are replicated."""
+        self.high_watermark = max(self.high_watermark, high_watermark)
         self._transactions.forget_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
@@ -180,13 +187,11 @@ class Producers:
 
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
         """Replace the state by that of a snapshot at offset."""
-        entries = {}
+        self.entries = {producer_id: ProducerEntry.of(producer_id, state) for producer_id, state in states.items()}
         self._transactions.clear()
-        for producer_id, state in states.items():
-            entry = entries[producer_id] = ProducerEntry.of(producer_id, state)
+        for producer_id, entry in self.entries.items():
             if entry.txn_first_offset is not None:
                 self._transactions.begin(Transaction(producer_id, OffsetMetadata(entry.txn_first_offset)))
-        self.entries = entries
         self.end_offset = self._snapshot_offset = offset
 
     def clear(self, offset: int) -> None:

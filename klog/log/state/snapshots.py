@@ -150,8 +150,7 @@ class Snapshots:
 
     def read(self, offset: int) -> dict[int, ProducerState]:
         """The producers of a snapshot. Raises CorruptSnapshot."""
-        path = f"{self._directory}/{offset:020d}{names.SNAPSHOT}"
-        return parse_snapshot(read_whole(path), path)
+        return read_snapshot(self._directory, offset)
 
     def delete(self, offset: int) -> None:
         """Unlink a snapshot. A missing file is not an error."""

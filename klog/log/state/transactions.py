@@ -71,6 +71,10 @@ class _ByFirstOffset:
     def all(self) -> Iterator[Transaction]:
         return (self._of[first] for first in self._offsets if first in self._of)
 
+    def clear(self) -> None:
+        self._of.clear()
+        self._offsets.clear()
+
     def eldest(self) -> Transaction | None:
         return next(iter(self._of.values()), None)
 
@@ -93,9 +97,8 @@ class Transactions:
     def clear(self) -> None:
         """Forget all of them."""
         self.first_unstable = None
-        for transactions in (self._ongoing, self._unreplicated):
-            transactions._of.clear()
-            transactions._offsets.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
 
     def begin(self, transaction: Transaction) -> None:
         """Note a transaction whose first batch is in the log."""

@@ -12,17 +12,18 @@ from klog.errors import RecordBatchTooLarge, RecordTooLarge
 cdef enum:
     BATCH_BYTES = 256 << 10
 
-cdef AppendPolicy latest = None     # most logs of a manager have the configuration of the log before
-
 cdef int64_t MS_MAX = <int64_t>1 << 62     # in place of larger numbers, to be added to a time
+
+
+cdef AppendPolicy _latest = None    # most logs of a manager have the configuration of the log before
 
 
 cdef AppendPolicy policy_of(object config):
     """The policy of a configuration."""
-    global latest
-    cdef AppendPolicy policy = latest
+    global _latest
+    cdef AppendPolicy policy = _latest
     if policy is None or policy.config is not config:
-        policy = latest = AppendPolicy(config)
+        policy = _latest = AppendPolicy(config)
     return policy
 
 
