@@ -31,6 +31,7 @@ cdef enum:
     FILES_MIN = 16
     FILES_MAX = 16384          # 2 KiB of memory each, nearly all the kernel's; and at most one map of the usual 65,530
     RAISED = 8192              # descriptors; the usual limit of a process is 1,024
+    RESERVE = 4096
     LOOK = 64                  # values kept between two looks at the limit
     INDEX_BYTES_MAX = 64 << 20
 
@@ -56,8 +57,10 @@ cdef class Holder:
 
 def share(int64_t allowed):
     """Return how many files may be held open for reuse by a process that may have this many descriptors: a quarter of
-    them, half if its limit was raised."""
-    return max(FILES_MIN, min(FILES_MAX, allowed // 2 if allowed >= RAISED else allowed // 4))
+    them. If its limit was raised, all but a quarter, and at least RESERVE are left to others."""
+    if allowed < RAISED:
+        return max(FILES_MIN, allowed // 4)
+    return min(FILES_MAX, allowed - max(RESERVE, allowed // 4))
 
 
 @cython.final

@@ -186,7 +186,7 @@ def test_a_handle_in_use_survives_eviction(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("allowed", "held"),
-    [(20, 16), (256, 64), (1024, 256), (8191, 2047), (8192, 4096), (20_000, 10_000), (1 << 20, 16_384)],
+    [(20, 16), (256, 64), (1024, 256), (8191, 2047), (8192, 4096), (20_000, 15_000), (1 << 20, 16_384)],
 )
 def test_a_share_of_the_descriptors_is_used(allowed: int, held: int) -> None:
     assert share(allowed) == held
