@@ -24,6 +24,7 @@ from klog.record import Lists, decode, encode
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
 from tests.support.frames import frames_of
+from tests.support.no_gc import no_gc
 
 APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms three more look for due tasks
 FULL_MIN = 20
@@ -113,7 +114,7 @@ def test_a_signal_ends_an_append_of_an_iterator_without_python_code(log: klog.Lo
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        with pytest.raises(InterruptedError):  # noqa: PT012 - the signal may also come before the append
+        with no_gc(), pytest.raises(InterruptedError):  # noqa: PT012 - the signal may also come before the append
             signal.setitimer(signal.ITIMER_REAL, 0.001)
             log.append(zip(itertools.repeat(b"k"), itertools.repeat(bytes(1 << 16), 1 << 10), strict=False))
     finally:

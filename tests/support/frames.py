@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
+
+from tests.support.no_gc import no_gc
 
 
 def frames_of(call: Callable[[], object]) -> Counter[str]:
@@ -17,14 +18,12 @@ def frames_of(call: Callable[[], object]) -> Counter[str]:
         if event == "call":
             entered[frame.f_code.co_name] += 1
 
-    before, collects = sys.getprofile(), gc.isenabled()
-    gc.disable()  # its callbacks are no frames of the call
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-        if collects:
-            gc.enable()
+    before = sys.getprofile()
+    with no_gc():
+        sys.setprofile(note)
+        try:
+            call()
+        finally:
+            sys.setprofile(before)
     entered.subtract([call.__name__])
     return +entered
