@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache, ReadSampler
 from klog.locks import CallLock
-from klog.segment import names
 from klog.segment.active import WriteCounts
 
 
@@ -59,4 +58,5 @@ class Home:
 
     def path(self, base_offset: int, kind: str) -> str:
         """Return the path of a file of the segment with this base offset."""
-        return names.file_path(self.directory, base_offset, kind + self.suffix)
+        # names.file_path() without its frame: a start makes ten of these for each log.
+        return f"{self.directory}/{base_offset:020d}{kind}{self.suffix}"
