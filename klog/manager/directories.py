@@ -144,7 +144,7 @@ class LogDirectory:
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""
-        return os.path.join(self.path, f"{topic}-{partition}")
+        return f"{self.path.rstrip('/')}/{topic}-{partition}"
 
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the identity of the partition's directory (see Claim); None if it is not here."""

@@ -188,7 +188,8 @@ class Producers:
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
         """Replace the state by that of a snapshot at offset."""
         self.entries = {producer_id: ProducerEntry.of(producer_id, state) for producer_id, state in states.items()}
-        self._transactions.clear()
+        if self._transactions.first_unstable is not None:
+            self._transactions.clear()
         for producer_id, entry in self.entries.items():
             if entry.txn_first_offset is not None:
                 self._transactions.begin(Transaction(producer_id, OffsetMetadata(entry.txn_first_offset)))
