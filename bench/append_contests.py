@@ -26,7 +26,7 @@ from typing import Any, Literal
 import klog
 from bench.child import write_fetches
 from bench.contest import Contest, Contestant, Factory
-from bench.kafka_loop import VERSION, KafkaJvm
+from bench.kafka_loop import KafkaJvm
 from bench.native import compiled
 from bench.workloads import FIRST_TIMESTAMP, arrow_table, workload
 from klog import record
@@ -189,26 +189,16 @@ def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny
         assert (answer.records, answer.bytes) == (new.count, new.bytes)
         new.check(append)
 
-    def close() -> None:
-        new.close()
-        jvm.close()
-
-    return Contest(
+    return jvm.contest(
         f"kafka append {role} {name}",
         new.count,
         new.bytes,
         (
             Contestant("klog append_batches", append, before=new.fresh, goal=_GOALS.get((role, name), 1.35)),
-            Contestant(
-                f"Kafka {VERSION} {'appendAsLeader' if role == 'leader' else 'appendAsFollower'}",
-                lambda: jvm.ask(question).seconds,
-                before=new.close,
-                own_clock=True,
-            ),
+            jvm.contestant("appendAsLeader" if role == "leader" else "appendAsFollower", question, before=new.close),
         ),
         check,
-        close,
-        threads=(jvm.schedstat,),
+        new.close,
     )
 
 

@@ -12,9 +12,11 @@ import select
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from bench.contest import Contest, Contestant
 
 _ANSWER_SECONDS = 120.0
 # Replies discarded while a JVM still interprets and compiles: at least three, then as many as one of these allows.
@@ -58,6 +60,29 @@ class Child:
         while len(answers) < _WARM_UP_ANSWERS and time.monotonic() < ends:
             answers.append(self.ask(task))
         return answers[-1]
+
+    def contestant(self, what: str, question: str, before: Callable[[], object] | None = None) -> Contestant:
+        """One question is one run, on its own clock."""
+        return Contestant(f"{self.name} {what}", lambda: self.ask(question).seconds, before=before, own_clock=True)
+
+    def contest(
+        self,
+        name: str,
+        records: int,
+        bytes: int,
+        contestants: tuple[Contestant, ...],
+        check: Callable[[], None],
+        close: Callable[[], object] | None = None,
+        limit: Contestant | None = None,
+    ) -> Contest:
+        """A contest with this process, which ends with it. close: for what else ends then."""
+
+        def end() -> None:
+            if close is not None:
+                close()
+            self.close()
+
+        return Contest(name, records, bytes, contestants, check, end, limit=limit, threads=(self.schedstat,))
 
     def _line(self) -> str:
         assert self._process.stdout is not None

@@ -134,10 +134,6 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
         else:
             assert _records(mine) == _records(theirs)
 
-    def end_both() -> None:
-        close()
-        kafka.close()
-
     payloads = [] if compression is None else dirty.payloads()
 
     def decompress_twice() -> None:
@@ -151,7 +147,7 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
         for _ in range(max(1, dirty.size // _COPY_BYTES)):
             copy_next()
 
-    return Contest(
+    return kafka.contest(
         f"kafka compact {compression or 'none'} {name}",
         dirty.records,
         dirty.size,
@@ -160,9 +156,8 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
             Contestant(f"Kafka {VERSION} Cleaner", ask, before=lambda: dirty.fresh(theirs), own_clock=True),
         ),
         check,
-        end_both,
-        limit=Contestant("lz4 alone, twice", decompress_twice) if payloads else Contestant("memcpy", copy_all),
-        threads=(kafka.schedstat,),
+        close,
+        Contestant("lz4 alone, twice", decompress_twice) if payloads else Contestant("memcpy", copy_all),
     )
 
 

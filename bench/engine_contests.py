@@ -16,7 +16,7 @@ from pathlib import Path
 
 import klog
 from bench.contest import Contest, Contestant, Factory
-from bench.kafka_loop import VERSION, KafkaJvm
+from bench.kafka_loop import KafkaJvm
 from bench.log_contests import read_all
 from bench.workloads import Tuple, workload
 from klog.segment import HeaderWalk
@@ -71,26 +71,16 @@ def _open(name: str, partitions: int, segments: int, folder: Path, *, segment_by
             assert sum(len(log.segments) for log in logs.logs()) == partitions * segments
         opened.close()
 
-    def close() -> None:
-        opened.close()
-        jvm.close()
-
-    return Contest(
+    return jvm.contest(
         name,
         partitions * segments,
         0,
         (
             Contestant("klog.open, every log loaded", opened.open, before=opened.close, goal=goal),
-            Contestant(
-                f"Kafka {VERSION} UnifiedLog.create",
-                lambda: jvm.ask(f"open {opened.path} {end}").seconds,
-                before=opened.close,
-                own_clock=True,
-            ),
+            jvm.contestant("UnifiedLog.create", f"open {opened.path} {end}", before=opened.close),
         ),
         check,
-        close,
-        threads=(jvm.schedstat,),
+        opened.close,
     )
 
 
@@ -128,27 +118,17 @@ def _recover(tiny: bool, folder: Path) -> Contest:
         assert (log.log_end_offset, log.recovery.bytes_scanned, log.recovery.bytes_truncated) == (end, size, 0)
         close()
 
-    def end_both() -> None:
-        close()
-        jvm.close()
-
-    return Contest(
+    return jvm.contest(
         "kafka recover 100B",
         end,
         size,
         (
             Contestant("klog Log.open after a crash", recover, before=close, goal=4),
-            Contestant(
-                f"Kafka {VERSION} UnifiedLog.create",
-                lambda: jvm.ask(f"recover {directory.parent} {end}").seconds,
-                before=close,
-                own_clock=True,
-            ),
+            jvm.contestant("UnifiedLog.create", f"recover {directory.parent} {end}", before=close),
         ),
         check,
-        end_both,
-        limit=Contestant("pread loop, 1 MiB", lambda: read_all(directory)),
-        threads=(jvm.schedstat,),
+        close,
+        Contestant("pread loop, 1 MiB", lambda: read_all(directory)),
     )
 
 
@@ -181,25 +161,16 @@ def _translate(name: str, batch_records: int, tiny: bool, folder: Path) -> Conte
             assert header.base_offset == offset - offset % len(batch)
             assert positions[header.base_offset] == header.position
 
-    def close() -> None:
-        log.close()
-        jvm.close()
-
-    return Contest(
+    return jvm.contest(
         f"kafka translate {name}",
         count,
         0,
         (
             Contestant("klog offset -> batch", look_up, goal=4),
-            Contestant(
-                f"Kafka {VERSION} translateOffset",
-                lambda: jvm.ask(f"translate {copy} {count}").seconds,
-                own_clock=True,
-            ),
+            jvm.contestant("translateOffset", f"translate {copy} {count}"),
         ),
         check,
-        close,
-        threads=(jvm.schedstat,),
+        log.close,
     )
 
 

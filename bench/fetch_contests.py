@@ -17,7 +17,7 @@ from pathlib import Path
 import klog
 from bench.child import Answer
 from bench.contest import Contest, Contestant, Factory
-from bench.kafka_loop import VERSION, KafkaJvm
+from bench.kafka_loop import KafkaJvm
 from bench.workloads import FIRST_TIMESTAMP
 from klog import record
 
@@ -69,21 +69,16 @@ def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
     def check() -> None:
         fetched.check(jvm.warm_up(question))
 
-    def close() -> None:
-        fetched.log.close()
-        jvm.close()
-
-    return Contest(
+    return jvm.contest(
         f"kafka fetch {name}",
         fetched.count,
         0,
         (
             Contestant("klog Log.fetch", fetched.fetch, goal=1.6),
-            Contestant(f"Kafka {VERSION} UnifiedLog.read", lambda: jvm.ask(question).seconds, own_clock=True),
+            jvm.contestant("UnifiedLog.read", question),
         ),
         check,
-        close,
-        threads=(jvm.schedstat,),
+        fetched.log.close,
     )
 
 

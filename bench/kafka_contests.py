@@ -20,7 +20,7 @@ import lz4.frame
 import pyarrow as pa
 
 from bench.contest import Contest, Contestant, Factory
-from bench.kafka_loop import VERSION, KafkaLoop
+from bench.kafka_loop import KafkaLoop
 from bench.workloads import FIRST_TIMESTAMP, Source, Workload, arrow_table, memcpy, workload
 from klog import LogConfig, record
 
@@ -87,9 +87,6 @@ class _Race:
         self.fetches = _fetches(load, compression)
         self.kafka = KafkaLoop(self.fetches, folder, TURNS)
 
-    def peer(self, task: str, what: str) -> Contestant:
-        return Contestant(f"Kafka {VERSION} {what}", lambda: self.kafka.ask(task).seconds, own_clock=True)
-
     def contest(
         self,
         name: str,
@@ -97,15 +94,13 @@ class _Race:
         check: Callable[[], None],
         limit: Contestant | None = None,
     ) -> Contest:
-        return Contest(
+        return self.kafka.contest(
             f"kafka {name}",
             TURNS * self.load.count,
             TURNS * self.load.bytes,
             contestants,
             check,
-            self.kafka.close,
             limit=limit or Contestant("memcpy", _all(memcpy(len(self.fetches[0])), self.fetches)),
-            threads=(self.kafka.schedstat,),
         )
 
 
@@ -124,7 +119,7 @@ def _encode(load: Workload, folder: Path, *, goal: float | None = None) -> Conte
 
     contestants = (
         Contestant("klog columns (Arrow) -> group", _all(_batches, tables), goal=goal),
-        race.peer("encode", "MemoryRecordsBuilder"),
+        race.kafka.contestant("MemoryRecordsBuilder", "encode"),
     )
     return race.contest(f"encode {load.name}", contestants, check)
 
@@ -146,7 +141,7 @@ def _decode(load: Workload, folder: Path, *, goals: tuple[float | None, ...] = (
         Contestant("klog records, key and value read", _all(_read, race.fetches), goal=goals[1]),
         Contestant("klog pairs (key, value)", _all(_pairs, race.fetches), goal=goals[2]),
         Contestant("klog lazy records, none read", _all(_iterate, race.fetches), goal=goals[3]),
-        race.peer("decode", "records -> byte[]"),
+        race.kafka.contestant("records -> byte[]", "decode"),
     )
     return race.contest(f"decode {load.name}", contestants, check)
 
@@ -185,7 +180,7 @@ def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...]
     contestants = (
         Contestant("klog.record.validate_append", _all(validate, requests), goal=goal),
         Contestant("klog.record.validate", _all(record.validate, race.fetches)),
-        race.peer("validate", "LogValidator"),
+        race.kafka.contestant("LogValidator", "validate"),
     )
     return contestants, check
 

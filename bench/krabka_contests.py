@@ -25,7 +25,7 @@ from bench.child import write_fetches
 from bench.contest import Contest, Contestant, Factory, processor_seconds
 from bench.engine_contests import Opened, fill_partitions
 from bench.fetch_contests import SEGMENT_BYTES, Fetched
-from bench.krabka_loop import VERSION, Krabka
+from bench.krabka_loop import Krabka
 from bench.workloads import arrow_table, workload
 from klog import record
 from klog.codec import crc32c
@@ -41,10 +41,6 @@ def _own_clock(
     return Contestant(name, processor_seconds(work), before=before, goal=goal, own_clock=True)
 
 
-def _peer(krabka: Krabka, what: str, question: str, before: Callable[[], object] | None = None) -> Contestant:
-    return Contestant(f"Krabka {VERSION} {what}", lambda: krabka.ask(question).seconds, before=before, own_clock=True)
-
-
 def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
     fetched = Fetched(_BATCH_BYTES, max_bytes, in_turn=name != "random", tiny=tiny, folder=folder)
     krabka = Krabka(SEGMENT_BYTES)
@@ -53,18 +49,13 @@ def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
     def check() -> None:
         fetched.check(krabka.warm_up(question))
 
-    def close() -> None:
-        fetched.log.close()
-        krabka.close()
-
-    return Contest(
+    return krabka.contest(
         f"krabka fetch {name}",
         fetched.count,
         0,
-        (_own_clock("klog Log.fetch", fetched.fetch), _peer(krabka, "Log::read_raw_desc", question)),
+        (_own_clock("klog Log.fetch", fetched.fetch), krabka.contestant("Log::read_raw_desc", question)),
         check,
-        close,
-        threads=(krabka.schedstat,),
+        fetched.log.close,
     )
 
 
@@ -87,22 +78,17 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
     def check() -> None:
         fetched.check(krabka.warm_up(question))
 
-    def close() -> None:
-        fetched.log.close()
-        krabka.close()
-
-    return Contest(
+    return krabka.contest(
         f"krabka read {name}",
         fetched.count,
         fetched.count * fetched.batch_bytes,
         (
             _own_clock("klog Log.fetch and memory()", view),
             _own_clock("klog Log.fetch and bytes()", copy),
-            _peer(krabka, "Log::read_raw", question),
+            krabka.contestant("Log::read_raw", question),
         ),
         check,
-        close,
-        threads=(krabka.schedstat,),
+        fetched.log.close,
     )
 
 
@@ -121,21 +107,16 @@ def _open(tiny: bool, folder: Path) -> Contest:
         with klog.open(copies, read_only=True) as logs:
             assert [log.log_end_offset for log in logs.logs()] == [end] * partitions
 
-    def close() -> None:
-        opened.close()
-        krabka.close()
-
-    return Contest(
+    return krabka.contest(
         "krabka open partitions",
         partitions,
         0,
         (
             _own_clock("klog.open, every log loaded", opened.open, before=opened.close),
-            _peer(krabka, "Log::open", question, before=opened.close),
+            krabka.contestant("Log::open", question, before=opened.close),
         ),
         check,
-        close,
-        threads=(krabka.schedstat,),
+        opened.close,
     )
 
 
@@ -173,21 +154,16 @@ def _recover(tiny: bool, folder: Path) -> Contest:
         assert (log.log_end_offset, log.recovery.bytes_scanned, log.recovery.bytes_truncated) == (end, size, 0)
         crash()
 
-    def close() -> None:
-        crash()
-        krabka.close()
-
-    return Contest(
+    return krabka.contest(
         "krabka recover",
         end,
         size,
         (
             _own_clock("klog Log.open after a crash", recover, before=crash),
-            _peer(krabka, "Log::open", question, before=crash),
+            krabka.contestant("Log::open", question, before=crash),
         ),
         check,
-        close,
-        threads=(krabka.schedstat,),
+        crash,
     )
 
 
@@ -217,21 +193,16 @@ def _append(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path) ->
             assert log.count() == new.count + 1
             assert not log.verify().problems
 
-    def close() -> None:
-        new.close()
-        krabka.close()
-
-    return Contest(
+    return krabka.contest(
         f"krabka append {role} {name}",
         new.count,
         new.bytes,
         (
             _own_clock("klog append_batches", append, before=fresh),
-            _peer(krabka, f"append_verbatim{'' if role == 'leader' else '_at'}", question, before=gone),
+            krabka.contestant(f"append_verbatim{'' if role == 'leader' else '_at'}", question, before=gone),
         ),
         check,
-        close,
-        threads=(krabka.schedstat,),
+        new.close,
     )
 
 
@@ -254,18 +225,16 @@ def _checksum(tiny: bool, folder: Path) -> Contest:
         for request, view, copy in zip(requests, views, copies, strict=True):
             assert crc32c(view) == crc32c(copy) == int.from_bytes(request[_CRC_FROM - 4 : _CRC_FROM])
 
-    return Contest(
+    return krabka.contest(
         "krabka checksum 16KiB",
         turns * len(requests),
         0,
         (
             _own_clock("klog.codec.crc32c of a view", lambda: sums(views)),
             _own_clock("klog.codec.crc32c of bytes", lambda: sums(copies)),
-            _peer(krabka, "validate_one_v2_batch", question),
+            krabka.contestant("validate_one_v2_batch", question),
         ),
         check,
-        krabka.close,
-        threads=(krabka.schedstat,),
     )
 
 

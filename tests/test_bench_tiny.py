@@ -89,17 +89,23 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
     assert all(f"{result['contest']}, beside" in drawn for result in figures["results"])
 
 
-@pytest.mark.java
 @pytest.mark.deep
-def test_every_contest_with_kafka_runs(tmp_path):
-    table = run("-m", "bench.compare", "--tiny", "kafka", "--save", str(tmp_path / "figures.json"))
+@pytest.mark.parametrize(
+    ("peer", "subjects"),
+    [
+        pytest.param(
+            "kafka", "encode decode validate open recover translate append compact fetch", marks=pytest.mark.java
+        ),
+        pytest.param("krabka", "fetch read open recover append checksum", marks=pytest.mark.cargo),
+    ],
+)
+def test_every_contest_with_a_peer_runs(tmp_path, peer, subjects):
+    table = run("-m", "bench.compare", "--tiny", peer, "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     if figures["skipped"]:
         pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
-    assert races(table, figures) == {"kafka"}
-    assert {result["contest"].split()[1] for result in figures["results"]} == {
-        "encode", "decode", "validate", "open", "recover", "translate", "append", "compact", "fetch",
-    }  # fmt: skip
+    assert races(table, figures) == {peer}
+    assert {result["contest"].split()[1] for result in figures["results"]} == set(subjects.split())
 
 
 def test_the_tails_of_durable_appends_are_still_measured(tmp_path):
@@ -131,19 +137,6 @@ def test_the_cost_of_a_durable_append_by_io_uring_is_still_measured(tmp_path):
         assert re.search(rf"^{title} +p10 us", output, re.MULTILINE)
     for name in ("pwrite, fdatasync", "pwritev2 RWF_DSYNC", "io_uring write -> fdatasync", "io_uring write RWF_DSYNC"):
         assert re.search(rf"^  {name} +[0-9.]+|{name} needs: a kernel that permits ", output, re.MULTILINE)
-
-
-@pytest.mark.cargo
-@pytest.mark.deep
-def test_every_contest_with_krabka_runs(tmp_path):
-    table = run("-m", "bench.compare", "--tiny", "krabka", "--save", str(tmp_path / "figures.json"))
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    if figures["skipped"]:
-        pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
-    assert races(table, figures) == {"krabka"}
-    assert {result["contest"].split()[1] for result in figures["results"]} == {
-        "fetch", "read", "open", "recover", "append", "checksum",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
