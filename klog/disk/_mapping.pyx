@@ -4,6 +4,8 @@
   M2  the file is never shortened below its mapped part: resize() shrinks the map first
   M3  a map keeps no descriptor, because there may be more segments than descriptors. Calls that need one open the file
       again and check that it is the same file
+  M4  a new index is a hole of segment.index.bytes: without MADV_RANDOM the first store in a page would read the
+      device's read-ahead of it, as zeros, into the page cache
 One writer, many readers. Readers use the map under the GIL. resize() releases the GIL around ftruncate(2), and the map
 stays whole during that time.
 """
@@ -15,7 +17,20 @@ from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcmp
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap
+from posix.mman cimport (
+    MADV_RANDOM,
+    MAP_ANONYMOUS,
+    MAP_FAILED,
+    MAP_PRIVATE,
+    MAP_SHARED,
+    MS_SYNC,
+    PROT_READ,
+    PROT_WRITE,
+    madvise,
+    mmap,
+    msync,
+    munmap,
+)
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
@@ -104,6 +119,8 @@ cdef class Mapping:
             memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, fd, 0)
             if memory == MAP_FAILED:
                 raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count or open fewer segments", self.path)
+            if self.writable:
+                madvise(memory, size, MADV_RANDOM)  # M4; refused or not, the map is right
         self.unmap()
         self.data = <uint8_t *>memory
         self.size = size

@@ -199,3 +199,13 @@ def test_import_of_klog_does_not_import_the_residency_module() -> None:
     root = str(Path(klog.__file__).parent.parent)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     assert found.stdout == "\n"
+
+
+def test_a_new_log_reads_no_zeros_of_its_index_files(tmp_path: Path) -> None:
+    """The device's read-ahead of a hole: 32 pages by default, 2,048 on some machines, for each partition."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for n in range(3):
+            log.append([(None, bytes(5000), 1_700_000_000_000 + n)])
+        for path in sorted((tmp_path / "t-0").glob("*index")):
+            assert path.stat().st_size > 1 << 20
+            assert sum(resident_pages(path)) <= 1, path
