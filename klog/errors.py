@@ -344,6 +344,13 @@ class SendTimeout(KlogError, TimeoutError):
         return type(self), (self.seconds, self.sent)
 
 
+class SendInterrupted(KlogError, ConnectionError):
+    """An exception of a signal handler has ended a send through this TLS socket, and it is not known whether the last
+    record was sent. Nothing more can be sent: close the connection."""
+
+    sent = 0
+
+
 class ForkedHandle(KlogError):
     """A write in a forked child on a log that its parent opened; open the log again in the child."""
 

@@ -1,7 +1,8 @@
 """Sends slices of files, and bytes between them, to any descriptor: sockets, pipes, files.
 
   W1  the first method that works is used: sendfile, splice through a pipe, a copy. TLS is encrypted here, so it copies
-  W2  the result of a call, or `sent` of its error, is what the target has taken: no byte twice, none left out
+  W2  the result of a call, or `sent` of its error, is what the target has taken: no byte twice, none left out. A TLS
+      socket cannot tell after an exception of a signal handler: it then takes no more sends
   W3  a send uses at most one buffer of the pool, however slow the target is
 
 One sender at a time per target. In an event loop a send yields after YIELD_BYTES. Kafka: FileRecords.writeTo.

@@ -1,5 +1,8 @@
 """Sends a slice of a file through a TLS socket. This process encrypts it, so it reads the file piece by piece.
 
+After a signal handler's exception CPython does not tell whether OpenSSL had taken the last record. `sent` is without it,
+and the socket takes no more sends, because the record could go twice.
+
 After a partial send OpenSSL requires the same bytes, and as many, again. So a piece is one TLS record, counted from the
 position where the socket stopped: a caller that continues after what was sent passes the same piece.
 """
@@ -10,15 +13,18 @@ import errno
 import socket
 import sys
 from typing import TYPE_CHECKING, TypeGuard
+from weakref import WeakSet
 
 from klog.disk._io import LogFile
-from klog.errors import PeerGone, SendTimeout
+from klog.errors import PeerGone, SendInterrupted, SendTimeout
 
 if TYPE_CHECKING:
     import ssl
 
 _RECORD_BYTES = 16384
 _READ_BYTES = 16 * _RECORD_BYTES
+
+_interrupted: WeakSet[ssl.SSLSocket] = WeakSet()
 
 
 def encrypts(target: object) -> TypeGuard[ssl.SSLSocket]:
@@ -49,10 +55,11 @@ def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> 
 
 
 def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
-    """See send.send_bytes. A signal handler's exception may come just after OpenSSL has taken a record, and OpenSSL
-    cannot report that: `sent` is exact if the exception interrupted a wait, otherwise it may lack that record."""
+    """See send.send_bytes."""
     import ssl
 
+    if sock in _interrupted:
+        raise SendInterrupted("an exception ended an earlier send through this TLS socket: close the connection")
     done = 0
     try:
         while done < len(data):
@@ -68,7 +75,8 @@ def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
         raise PeerGone(error.errno or errno.ECONNRESET, done) from None
     except TimeoutError:
         raise SendTimeout(sock.gettimeout() or 0.0, done) from None
-    except BaseException as error:  # W2: also from a signal handler
+    except BaseException as error:  # also from a signal handler
+        _interrupted.add(sock)
         error.sent = done  # type: ignore[attr-defined]
         raise
     return done
