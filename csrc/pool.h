@@ -19,7 +19,7 @@
 
 enum {
     KL_POOL_SLOTS = 32,
-    KL_POOL_BUFFER_MIN = 16 << 10,
+    KL_POOL_BUFFER_MIN = 8 << 10,
     KL_POOL_BUFFER_MAX = 8 << 20,
     KL_POOL_BYTES_MAX = 16 << 20,
     KL_POOL_ALIGNMENT = 64,

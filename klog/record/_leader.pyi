@@ -7,7 +7,7 @@ from klog.config import LogConfig
 from klog.record._table import BatchTable
 
 @final
-class AppendPolicy: ...
+class LeaderPolicy: ...
 
 @final
 class ValidatedBatch(BatchTable):

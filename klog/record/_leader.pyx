@@ -28,12 +28,13 @@ from klog._c.leader cimport (
     kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
 )
 from klog._c.legacy cimport kl_message_crc, kl_message_next, kl_message_t
-from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take
+from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_OK
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, flag_of, long_of, whole_of
 from klog.record._table cimport BatchTable
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from klog.codec import CODECS as _CODECS
@@ -62,30 +63,23 @@ cdef kl_pool_t pool
 # Configuration --------------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class AppendPolicy:
+cdef class LeaderPolicy:
     """What a topic's configuration requires of produced batches."""
-    cdef object config              # keeps the config alive, so that no other object can get its id()
-    cdef object level
-    cdef int codec
-    cdef int64_t before_max
-    cdef int64_t after_max
-    cdef bint stamps
-    cdef bint compacts
 
 
 cdef dict kept_policies = {}
 
 
-cdef AppendPolicy policy_of(object config):
+cdef LeaderPolicy policy_of(object config):
     """Return the policy of a config. A LogConfig is frozen, so its policy is computed once."""
-    cdef AppendPolicy policy
+    cdef LeaderPolicy policy
     if type(config) is LogConfig:
         known = kept_policies.get(id(config))
         if known is not None:
-            return <AppendPolicy>known
+            return <LeaderPolicy>known
     elif not isinstance(config, LogConfig):
         config = LogConfig(config_values("config", config, optional=False))
-    policy = AppendPolicy.__new__(AppendPolicy)
+    policy = LeaderPolicy.__new__(LeaderPolicy)
     policy.config = config
     kind = config.compression_type
     if kind == "producer":
@@ -124,7 +118,11 @@ cdef class ValidatedBatch(BatchTable):
 
     cdef int allocate(self, Py_ssize_t size) except -1:
         """Allocate memory for size bytes, once."""
-        self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &self.capacity)
+        if size < KL_POOL_BUFFER_MIN:   # without the alignment: malloc takes half the time
+            self.capacity = <size_t>max(size, 1)
+            self.bytes_at = <uint8_t *>malloc(self.capacity)
+        else:
+            self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>size, &self.capacity)
         if self.bytes_at == NULL:
             raise MemoryError(f"{size} bytes for a record batch")
         self.nbytes = size
@@ -345,7 +343,7 @@ cdef object plain_of(ValidatedBatch source, int codec):
         raise type(error)(error.reason, position=0, kind=error.kind) from None
 
 
-cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, AppendPolicy policy, const request_t *request,
+cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, LeaderPolicy policy, const request_t *request,
                          const kl_findings_t *found):
     """V2: keep the batch, with the fields that a leader sets."""
     cdef kl_batch_t *header = &batch.header
@@ -394,7 +392,7 @@ cdef ValidatedBatch draft(int64_t payload_size):
     return batch
 
 
-cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, AppendPolicy policy,
+cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, LeaderPolicy policy,
                           const request_t *request, const kl_findings_t *found):
     """V3: make a batch of the records in plain, which follow space for a header, with the producer fields of b."""
     cdef ValidatedBatch batch = plain
@@ -428,7 +426,7 @@ cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, 
     return batch
 
 
-cdef ValidatedBatch take_batch(ValidatedBatch source, AppendPolicy policy, request_t *request):
+cdef ValidatedBatch take_batch(ValidatedBatch source, LeaderPolicy policy, request_t *request):
     cdef kl_batch_t b
     cdef Py_buffer view
     cdef int codec, target
@@ -457,7 +455,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, AppendPolicy policy, reque
 
 
 cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, Py_ssize_t size, const kl_batch_t *b,
-                                 bint stays, int target, AppendPolicy policy, const request_t *request):
+                                 bint stays, int target, LeaderPolicy policy, const request_t *request):
     cdef kl_findings_t found
     cdef int64_t anew
     cdef ValidatedBatch plain, batch
@@ -521,7 +519,7 @@ cdef int raise_set(int status, int32_t number, const kl_set_t *messages) except 
     return corrupt(f"{where}: {status_text(status)}", 0)
 
 
-cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames, AppendPolicy policy, request_t *request):
+cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames, LeaderPolicy policy, request_t *request):
     cdef kl_message_t m
     cdef kl_set_t messages
     cdef Py_buffer view
@@ -550,7 +548,7 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
         PyBuffer_Release(&view)
 
 
-cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, AppendPolicy policy,
+cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, LeaderPolicy policy,
                              const request_t *request):
     cdef kl_findings_t found
     cdef kl_refusal_t *entries
@@ -622,8 +620,8 @@ def validate_append(buffer, config, *, offset, now, str origin="client", leader_
     return batch
 
 
-cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
-                                  int64_t size_max):
+cdef ValidatedBatch leaders_batch(buffer, LeaderPolicy policy, int64_t offset, int64_t now, str origin,
+                                  int32_t leader_epoch, int64_t size_max):
     """The same for a log, which also requires that a client's batch begin at offset 0 and that no batch exceed size_max
     bytes, before and after (RecordTooLarge). Returns None if there is no whole batch."""
     cdef request_t request
@@ -633,13 +631,13 @@ cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, s
     request.size_max = size_max
     request.zero_based = origin == "client"
     request.takes_zstd = True
-    batch = lead(buffer, policy_of(config), now, origin, &request)
+    batch = lead(buffer, policy, now, origin, &request)
     if batch is not None and batch.nbytes > size_max:
         too_large(batch.nbytes, &request)
     return batch
 
 
-cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, request_t *request):
+cdef ValidatedBatch lead(buffer, LeaderPolicy policy, int64_t now, str origin, request_t *request):
     cdef Py_buffer view
     cdef frames_t frames
     cdef ValidatedBatch batch, source = ValidatedBatch.__new__(ValidatedBatch)

@@ -1,7 +1,15 @@
 from libc.stdint cimport int32_t, int64_t
 
 from klog.disk._handles cimport Holder
+from klog.disk._io cimport LogFile
 from klog.record._table cimport BatchTable
+from klog.segment._index cimport IndexPair
+
+
+cdef class ActiveState:
+    cdef public LogFile file
+    cdef public IndexPair index
+    cdef public int64_t stop
 
 
 cdef class SegmentState(Holder):
@@ -9,7 +17,7 @@ cdef class SegmentState(Holder):
     cdef public int64_t next_offset
     cdef public int64_t size
     cdef public object appended_ms
-    cdef public object _active
+    cdef public ActiveState _active
 
     cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1
 

@@ -2,8 +2,16 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+from klog.disk import LogFile
 from klog.disk._handles import Holder
 from klog.record import BatchTable
+from klog.segment._index import IndexPair
+
+@disjoint_base
+class ActiveState:
+    file: LogFile
+    index: IndexPair
+    stop: int
 
 @disjoint_base
 class SegmentState(Holder):

@@ -3,7 +3,10 @@
 
 from klog._c.batch cimport kl_batch_last_offset
 from klog.disk._io cimport LogFile
-from klog.segment._index cimport IndexPair
+
+
+cdef class ActiveState:
+    """Base of Active, its only writer: the file, its index, and where it takes an append without further steps."""
 
 
 cdef class SegmentState(Holder):
@@ -21,19 +24,19 @@ cdef class SegmentState(Holder):
         self.write_batches(group, first, stop, now)
 
     cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1:
-        cdef object active = self._active or self._ready(), time = now
+        cdef ActiveState active = self._ready() if self._active is None else self._active
         cdef LogFile file = active.file
-        cdef IndexPair index = active.index
+        cdef object time = now
         cdef int64_t start = group.batches[first].position, position = self.size
         cdef int64_t size = (group.nbytes if stop == group.n else group.batches[stop].position) - start
-        index.reserve(stop - first)
-        if position + size > <int64_t>active.stop:
+        active.index.reserve(stop - first)
+        if position + size > active.stop:
             active.make_room(position, position + size)
         if type(file) is LogFile:
             file.write_at(group.bytes_at + start, <size_t>size, position)
         else:
             file.write(memoryview(group)[start:start + size], position)
-        index.add(group, first, stop, position)
+        active.index.add(group, first, stop, position)
         self.next_offset = kl_batch_last_offset(&group.batches[stop - 1]) + 1
         self.size = position + size     # after next_offset: a reader takes them in the other order
         self.appended_ms = time

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from klog.config import IoPolicy, LogConfig
 from klog.disk import BehindCounts, DirectFile, Files, LogFile, WriteBehind
 from klog.segment._index import IndexPair
+from klog.segment._state import ActiveState
 
 _PREALLOCATE_MIN = 64 << 10
 _POSITION_MAX = 2**31 - 1
@@ -46,13 +47,13 @@ def open_to_write(files: Files, path: str, policy: IoPolicy) -> LogFile:
     return file
 
 
-class Active:
+class Active(ActiveState):
     """File and indexes of a segment that takes appends, and its bounds, recomputed when the log's config changes.
 
     allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs make_room().
     """
 
-    __slots__ = ("_behind", "_counts", "age_max_ms", "allocated", "config", "file", "index", "size_max", "stop")
+    __slots__ = ("_behind", "_counts", "age_max_ms", "allocated", "config", "size_max")
 
     def __init__(self, file: LogFile, index: IndexPair, allocated: int, config: LogConfig, counts: WriteCounts) -> None:
         self.file = file

@@ -14,6 +14,7 @@ import logging
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory.checkpoint import format_epochs, parse_epochs
+from klog.log.state._fields import EpochFields
 from klog.scheduler import Scheduler
 from klog.segment import names
 
@@ -21,7 +22,7 @@ _log = logging.getLogger("klog.log")
 UNDEFINED = (-1, -1)
 
 
-class LeaderEpochCache:
+class LeaderEpochCache(EpochFields):
     """The leader epochs of one partition, in memory and, by flush(), on disk.
 
     entries: [(epoch, start offset), ...]. Each change makes a new list, because readers hold no lock.
@@ -32,7 +33,7 @@ class LeaderEpochCache:
         self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
         self.scheduler = scheduler
-        self.entries: list[tuple[int, int]] = []
+        self.entries = []
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
         self.problem: CorruptCheckpoint | None = None

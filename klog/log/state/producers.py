@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from klog.log.state._fields import ProducerFields
 from klog.log.state._producer_entry import DataBatch, ProducerEntry, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
@@ -22,7 +23,7 @@ from klog.segment import AbortedTransaction
 __all__ = ["ProducerState", "Producers"]
 
 
-class Producers:
+class Producers(ProducerFields):
     """The producers of one log.
 
     high_watermark: the largest that on_high_watermark_updated() was given. unreadable: a marker could not be read in a
@@ -37,11 +38,9 @@ class Producers:
         like: Producers | None = None,
     ) -> None:
         """snapshots None: the state is in memory only, as for a reader. like: begin with a copy of that state."""
-        self.end_offset: int = 0 if like is None else like.end_offset
-        self.entries: dict[int, ProducerEntry] = (
-            {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
-        )
-        self._transactions: Transactions = Transactions(None if like is None else like._transactions)
+        self.end_offset = 0 if like is None else like.end_offset
+        self.entries = {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
+        self._transactions = Transactions(None if like is None else like._transactions)
         self.high_watermark: int = -1 if like is None else like.high_watermark
         self.unreadable = False
         self._snapshots = snapshots

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from klog.log.state._fields import TransactionFields
 from klog.log.state.high_watermark_rules import OffsetMetadata
 
 
@@ -79,7 +80,7 @@ class _ByFirstOffset:
         return next(iter(self._of.values()), None)
 
 
-class Transactions:
+class Transactions(TransactionFields):
     """The ongoing and unreplicated transactions of one log.
 
     first_unstable: first offset of the oldest of them, None if there is none. Any thread may read it.
@@ -87,12 +88,12 @@ class Transactions:
     copy of these.
     """
 
-    __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
+    __slots__ = ("_ongoing", "_unreplicated")
 
     def __init__(self, like: Transactions | None = None) -> None:
         self._ongoing: _ByFirstOffset = _ByFirstOffset(None if like is None else like._ongoing)
         self._unreplicated: _ByFirstOffset = _ByFirstOffset(None if like is None else like._unreplicated)
-        self.first_unstable: OffsetMetadata | None = None if like is None else like.first_unstable
+        self.first_unstable = None if like is None else like.first_unstable
 
     def clear(self) -> None:
         """Forget all of them."""

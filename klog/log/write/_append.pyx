@@ -14,6 +14,7 @@ from klog.locks cimport CallLock
 from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
 from klog.log.write._append_info cimport AppendInfo, followed, grouped, led
+from klog.log.write._append_policy cimport AppendPolicy
 from klog.log.write._tail cimport Tail, tail_of
 from klog.record._arguments cimport check_buffer
 from klog.record._builder cimport BatchGroup, Encoder
@@ -184,6 +185,7 @@ cpdef AppendInfo lead_alone(LogCore log, buffer, str origin, leader_epoch):
 
 
 cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_epoch, int64_t now):
+    cdef AppendPolicy policy = log.append_policy
     cdef ValidatedBatch batch
     cdef Counters counters
     cdef dict entries = None
@@ -196,8 +198,7 @@ cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_ep
     else:
         latest = log.epochs.latest
         epoch = log.epochs.default if latest is None else latest
-    config = log.config
-    batch = leaders_batch(buffer, config, log.end_of_append(), now, origin, epoch, config.max_message_bytes)
+    batch = leaders_batch(buffer, policy.of_leader, log.end_of_append(), now, origin, epoch, policy.request_bytes_max)
     simple = tail is not None and batch is not None and epoch == tail.epoch
     if simple and batch.header.producer_id >= 0:
         entries = tail.entries_after(batch, origin == "client")

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
 from klog.record._builder cimport BatchGroup, Encoder
+from klog.record._leader cimport LeaderPolicy
 
 
 cdef AppendPolicy policy_of(object config)
@@ -8,6 +9,8 @@ cdef AppendPolicy policy_of(object config)
 
 cdef class AppendPolicy:
     cdef object config
+    cdef LeaderPolicy of_leader         # for encoded batches
+    cdef int64_t request_bytes_max      # of those
     cdef readonly bint stamps
     cdef int codec
     cdef object level

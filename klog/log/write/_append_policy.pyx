@@ -5,6 +5,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from klog.record._builder cimport BatchGroup, Encoder
+from klog.record._leader cimport policy_of as leader_policy_of
 
 from klog.codec import parse_compression
 from klog.errors import RecordBatchTooLarge, RecordTooLarge
@@ -33,6 +34,7 @@ cdef class AppendPolicy:
 
     def __init__(self, config):
         self.config = config
+        self.of_leader, self.request_bytes_max = leader_policy_of(config), config.max_message_bytes
         kind = config.compression_type
         compression = None
         if kind not in ("producer", "uncompressed"):

@@ -1,20 +1,21 @@
 from libc.stdint cimport int32_t, int64_t
 
 from klog._c.batch cimport kl_batch_t
+from klog.log.state._fields cimport ProducerFields
 from klog.log.state._log_core cimport LogCore
 from klog.record._builder cimport BatchGroup
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
-from klog.segment._state cimport SegmentState
+from klog.segment._state cimport ActiveState, SegmentState
 
 
 cdef class Tail:
     cdef object segments
     cdef object config
     cdef object entries
-    cdef object producers
+    cdef ProducerFields producers
     cdef SegmentState segment
-    cdef object active
+    cdef ActiveState active
     cdef IndexPair index
     cdef int64_t segment_bytes
     cdef int64_t segment_ms

@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t
 
 from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
 from klog.log.state._counters cimport Counters
+from klog.log.state._fields cimport EpochFields, TransactionFields
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._producer_entry cimport ProducerEntry
 
@@ -106,7 +107,6 @@ cdef class Tail:
     cdef int add(self, LogCore log, BatchTable batches, int64_t next_offset, dict entries, int64_t now) except -1:
         """Write, and move the log end. After the write nothing can fail or be interrupted: all objects are made before,
         and the producers have entries."""
-        cdef object after = next_offset
         cdef dict known = self.producers.entries
         if entries is not None and log.written_end >= 0:
             log.applied.append(ReplacedEntries(known, entries))
@@ -118,7 +118,7 @@ cdef class Tail:
         if entries is not None:
             for producer_id, entry in entries.items():
                 known[producer_id] = entry
-        self.producers.end_offset = after
+        self.producers.end_offset = next_offset
         if log.written_end >= 0:
             log.written_up_to(next_offset)
             return 0
@@ -147,13 +147,14 @@ cdef class ReplacedEntries:
 cdef Tail tail_of(LogCore log):
     """The log's Tail, None if the full path is needed."""
     cdef Tail tail = log.tail
+    cdef TransactionFields transactions
     if not log.health.takes_appends() or log.watermark.listener is not None:
         return None
     if (
         tail is None
         or tail.segments is not log.segment_list.segments
         or tail.config is not log.config
-        or tail.entries is not log.epochs.entries
+        or tail.entries is not (<EpochFields?>log.epochs).entries
         or tail.producers is not log.producers
         or tail.active is not tail.segment._active
     ):

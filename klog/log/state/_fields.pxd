@@ -1,0 +1,15 @@
+from libc.stdint cimport int64_t
+
+
+cdef class ProducerFields:
+    cdef public int64_t end_offset
+    cdef public dict entries
+    cdef public TransactionFields _transactions
+
+
+cdef class TransactionFields:
+    cdef public object first_unstable
+
+
+cdef class EpochFields:
+    cdef public list entries

@@ -1,0 +1,19 @@
+from typing_extensions import disjoint_base
+
+from klog.log.state._producer_entry import ProducerEntry
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.transactions import Transactions
+
+@disjoint_base
+class ProducerFields:
+    end_offset: int
+    entries: dict[int, ProducerEntry]
+    _transactions: Transactions
+
+@disjoint_base
+class TransactionFields:
+    first_unstable: OffsetMetadata | None
+
+@disjoint_base
+class EpochFields:
+    entries: list[tuple[int, int]]
