@@ -1,6 +1,6 @@
 """Sends a slice of a file through a TLS socket. This process encrypts it, so it reads the file piece by piece.
 
-After a signal handler's exception CPython does not tell whether OpenSSL had taken the last record. `sent` is without it,
+After a signal handler's exception CPython cannot tell whether OpenSSL had taken the last record. `sent` leaves it out,
 and the socket takes no more sends, because the record could go twice.
 
 After a partial send OpenSSL requires the same bytes, and as many, again. So a piece is one TLS record, counted from the
