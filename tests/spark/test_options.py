@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -451,3 +452,9 @@ def test_two_isolation_levels_must_agree() -> None:
     assert read(**both).reading.committed
     with pytest.raises(ValueError, match="'isolationLevel' and 'kafka.isolation.level' contradict each other"):
         read(**{**both, "kafka.isolation.level": "read_uncommitted"})
+
+
+def test_every_option_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in SERVED if f"`{name}`" not in text] == []
+    assert [name for name in METADATA if f"`{name}`" not in text] == []
