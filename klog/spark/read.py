@@ -122,8 +122,8 @@ class _RangeReader:
             self._lose(Present(self._stop, self._stop, gone), error)
 
     def _look(self, log: Log) -> None:
-        """Check that the log still has the range (T2)."""
-        present = present_part(self._wanted, log)
+        """Check that the log still has what is left of the range (T2)."""
+        present = present_part(replace(self._wanted, start_offset=self._at, end_offset=self._stop), log)
         if present.problem:
             self._lose(present)
 
@@ -150,11 +150,13 @@ class _RangeReader:
                 self._counts.stored_bytes += len(chunk.buffer)
                 yield from self._rows_of(chunk)
                 self._at = max(self._at, chunk.stop)
-        except OffsetOutOfRange as error:  # deleted or truncated meanwhile
-            present = present_part(replace(self._wanted, start_offset=self._at), log)
-            if not present.problem:
+            if log.log_end_offset < self._stop:  # truncated where this reader was
+                self._look(log)
+        except OffsetOutOfRange:  # deleted or truncated meanwhile
+            before = self._at, self._stop
+            self._look(log)
+            if before == (self._at, self._stop):
                 raise
-            self._lose(present, error)
             yield from self._read_on(log)
 
     def _rows_of(self, chunk: FetchedChunk) -> Iterator[pa.RecordBatch]:

@@ -155,6 +155,28 @@ def test_an_empty_list_of_offsets_matches_nothing() -> None:
     assert pushed.low >= pushed.high
 
 
+@pytest.mark.parametrize(
+    ("pushed", "stamped", "expected"),
+    [
+        (Pushed(), False, [True, True, True]),
+        (Pushed(since_us=1_000_000), False, [False, True, True]),
+        (Pushed(since_us=1_000_001), False, [False, False, True]),
+        (Pushed(until_us=1_000_000), False, [True, True, True]),  # an earlier record may be in each
+        (Pushed(until_us=1_000_000), True, [True, True, False]),
+        (Pushed(until_us=999_999), True, [True, False, False]),
+        (Pushed(since_us=1_000_000, until_us=1_000_000), True, [False, True, False]),
+    ],
+)
+def test_which_batches_may_match_by_their_time(pushed: Pushed, stamped: bool, expected: list[bool]) -> None:
+    """Batches up to 999, 1000 and 1001 ms."""
+    kind = klog.TimestampType.LOG_APPEND_TIME if stamped else klog.TimestampType.CREATE_TIME
+    found = []
+    for time in (999, 1000, 1001):
+        encoded = klog.record.encode([(b"k", b"v", time)], timestamp_type=kind, log_append_time=time if stamped else -1)
+        found.append(pushed.may_match(next(iter(klog.record.decode(encoded)))))
+    assert found == expected
+
+
 # ---- no result changes -----------------------------------------------------------------------------------------------
 
 TOPICS = ("a", "b")

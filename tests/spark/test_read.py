@@ -549,3 +549,37 @@ def _consumed(parts: Iterator[Any]) -> int:
 def test_without_columns_of_records_rows_are_counted(tmp_path: Path) -> None:
     write(tmp_path / "t-0")
     assert _consumed(read_ranges(planned(tmp_path), schema("codec", "topic"))) == EACH * COUNT
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_truncation_between_two_chunks(tmp_path: Path, keep: int) -> None:
+    """Also one that ends the log exactly where the reader is."""
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        for _ in range(4):
+            log.append([(b"k", bytes(700_000))])
+        ranges = planned(directory)
+        for fail in (True, False):
+            running = read_ranges(ranges, schema("offset"), Reading(fail_on_data_loss=fail))
+            assert next(running).column("offset").to_pylist() == [0]
+            log.truncate_to(keep)
+            if fail:
+                with pytest.raises(DataLoss, match=rf"now holds \[0, {keep}\): the log was truncated"):
+                    list(running)
+                while log.log_end_offset < 4:
+                    log.append([(b"k", bytes(700_000))])
+            else:
+                left = [offset for part in running for offset in part.column("offset").to_pylist()]
+                assert left == list(range(1, keep))
+
+
+def test_several_log_directories(tmp_path: Path) -> None:
+    """Partitions of one topic in two log.dirs, as a broker with two disks has them."""
+    for number, home in enumerate(("a", "b")):
+        with klog.Log.open(tmp_path / home / f"t-{number}") as log:
+            log.append([(b"k", home.encode())] * 3)
+    paths = f'["{tmp_path}/a","{tmp_path}/b"]'
+    both = [member for members in plan_partitions(parse({"paths": paths})) for member in members]
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows(both, "partition", "offset", "value")] == [
+        (number, offset, home) for number, home in enumerate((b"a", b"b")) for offset in range(3)
+    ]
