@@ -110,7 +110,7 @@ def test_every_row_and_column(load: Callable[..., DataFrame], shared_data: Direc
         ({"startingOffsetsByTimestamp": '{"flights":{"1":"2013-02-08T09:59:00Z"}}', "assign": '{"flights":[1]}'}, 1),
         ({"kafka.bootstrap.servers": "broker:9092"}, FLIGHTS),
         ({"subscribe": "flights", "startingOffsets": "-10"}, 3 * 10),
-        ({"startingTimestamp": "-10000d"}, FLIGHTS),
+        ({"subscribe": "flights", "startingTimestamp": "-10000d"}, FLIGHTS),
         ({"isolationLevel": "read_committed", "upTo": "logEndOffset"}, FLIGHTS),
     ],
 )

@@ -22,7 +22,8 @@ from klog.spark.pushdown import Pushed, push
 from klog.spark.rows import PLAIN, full_schema
 from klog.spark.source import KlogReader, KlogSource, reader_class
 
-pytestmark = pytest.mark.skipif(not hasattr(ds, "EqualTo"), reason="needs: PySpark 4.1, which pushes filters")
+if not hasattr(ds, "EqualTo"):
+    pytest.skip("needs: PySpark 4.1, which pushes filters", allow_module_level=True)
 
 T0 = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 T0_MS = 1_700_000_000_000

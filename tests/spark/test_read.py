@@ -576,6 +576,7 @@ def test_a_truncation_between_two_chunks(tmp_path: Path, keep: int) -> None:
 def test_several_log_directories(tmp_path: Path) -> None:
     """Partitions of one topic in two log.dirs, as a broker with two disks has them."""
     for number, home in enumerate(("a", "b")):
+        (tmp_path / home).mkdir()
         with klog.Log.open(tmp_path / home / f"t-{number}") as log:
             log.append([(b"k", home.encode())] * 3)
     paths = f'["{tmp_path}/a","{tmp_path}/b"]'
