@@ -279,4 +279,7 @@ def test_spark_options_are_as_specified() -> None:
         *("path", "paths", "subscribe", "subscribePattern", "assign", "includeHeaders"),
         *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
         *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+        *("columns", "metadataColumns", "isolationLevel", "kafka.isolation.level", "upTo", "failOnDataLoss"),
+        *("onCorrupt", "verifyCrc", "minPartitions", "maxRecordsPerPartition", "targetSplitBytes", "parallelism"),
+        *("pushdown", "metrics"),
     }

@@ -1,12 +1,13 @@
 """One partition: a directory of ordered segments with the state that Kafka keeps for it.
 
 Uses segment; gives manager, spark, inspect, cli and users a Log to append to and read from.
-API: Log, LogReader; FetchData, FetchRange and Outgoing, which send batches as they are stored; waiter_for, which sleeps
-until logs change.
+API: Log, LogReader; FetchedChunk, batches with what selects records of them; FetchData, FetchRange and Outgoing, which
+send batches as they are stored; waiter_for, which sleeps until logs change.
 """
 
 from klog.log.load.loader import Recovery
 from klog.log.log import Log, waiter_for
+from klog.log.read.chunks import FetchedChunk
 from klog.log.read.fetch import FetchData
 from klog.log.read.fetch_range import FetchRange
 from klog.log.read.lookup import TimestampOffset
@@ -19,6 +20,7 @@ __all__ = [
     "AppendInfo",
     "FetchData",
     "FetchRange",
+    "FetchedChunk",
     "Log",
     "LogReader",
     "Outgoing",

@@ -47,6 +47,7 @@ def columns(
     aborted: Iterable[tuple[int, int, int]] = (),
     path: str | PathLike[str] | None = None,
     file_position: int = 0,
+    verify_crc: bool = True,
     fields: Iterable[str] | None = None,
     views: bool = False,
     payloads: Payloads | None = None,

@@ -196,10 +196,11 @@ cdef int pin(kl_columns_t *columns, Source bytes_of) except -1:
 # Append uncompressed batches from at[0] on until the end, the first compressed one, or anything unexpected; at[0] is
 # its position then. Returns KL_OK, or the code of an invalid record, with b and bad set.
 cdef int append_plain_run(
-    const uint8_t *data, Py_ssize_t size, bint newer_magic, Py_ssize_t *at, Selection wanted, kl_columns_t *columns,
-    kl_batch_t *b, int32_t *bad,
+    const uint8_t *data, Py_ssize_t size, bint newer_magic, bint verify_crc, Py_ssize_t *at, Selection wanted,
+    kl_columns_t *columns, kl_batch_t *b, int32_t *bad,
 ) noexcept nogil:
     cdef int status
+    cdef double hint
     while at[0] < size:
         if kl_batch_header(data + at[0], size - at[0], b) != KL_OK or b.size > size - at[0]:
             return KL_OK
@@ -209,14 +210,21 @@ cdef int append_plain_run(
         if wanted.wants(b):
             if b.attributes & KL_ATTR_CODEC or b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
                 return KL_OK
-            status = kl_columns_append_unverified(
-                columns, b, data + at[0], wanted.start, wanted.stop, <double>(size - at[0]) / b.size, bad,
-            )
+            hint = <double>(size - at[0]) / b.size
+            if verify_crc:
+                status = kl_columns_append_unverified(
+                    columns, b, data + at[0], wanted.start, wanted.stop, hint, bad,
+                )
+            else:
+                status = kl_columns_append(
+                    columns, b, data + at[0] + KL_BATCH_HEADER, <size_t>(b.size - KL_BATCH_HEADER), wanted.start,
+                    wanted.stop, hint, bad,
+                )
             if status != KL_OK:
                 return status
         # Checked even if skipped: the checksum covers the fields that decide this. An empty batch must have valid
         # codec bits, too.
-        elif kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > CODEC_MAX:
+        elif verify_crc and kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > CODEC_MAX:
             return KL_OK
         at[0] += b.size
     return KL_OK
@@ -268,13 +276,13 @@ cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) exc
 
 
 def columns(
-    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None,
-    views=False, payloads=None,
+    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
+    fields=None, views=False, payloads=None,
 ):
     """Convert the records of a buffer of batches, start <= offset < stop, to one set of Arrow columns.
 
-    Selection, errors and payloads are those of iter_records(). fields: names of columns in order; by default all but
-    leader_epoch. The result does not hold the buffer.
+    Selection, errors, verify_crc and payloads are those of iter_records(). fields: names of columns in order; by
+    default all but leader_epoch. The result does not hold the buffer.
 
     views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes are in the view itself, longer
     ones stay in the buffer or in the decompressed records. Both are held while any part of the result lives; a writable
@@ -285,6 +293,7 @@ def columns(
     cdef Selection wanted = Selection(start, stop, include_control, aborted)
     cdef Columns result = Columns.__new__(Columns)
     cdef kl_batch_t b
+    cdef bint checked = flag_of("verify_crc", verify_crc)
     cdef Py_ssize_t at = 0
     cdef int32_t bad = 0
     cdef int status
@@ -300,18 +309,18 @@ def columns(
         if source.size - at >= NOGIL_MIN:
             with nogil:
                 status = append_plain_run(
-                    source.data, source.size, source.newer_magic, &at, wanted, result.columns, &b, &bad
+                    source.data, source.size, source.newer_magic, checked, &at, wanted, result.columns, &b, &bad
                 )
         else:
             status = append_plain_run(
-                source.data, source.size, source.newer_magic, &at, wanted, result.columns, &b, &bad
+                source.data, source.size, source.newer_magic, checked, &at, wanted, result.columns, &b, &bad
             )
         if status != KL_OK:
             raise_append(status, source, &b, bad)
         # Check what stopped the run again, with code that can raise.
         if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
             return result
-        source.batch_at(at, True, &b)
+        source.batch_at(at, checked, &b)
         status = append_batch(source, wanted, layout.views, result.columns, &b, &bad)
         if status != KL_OK:
             raise_append(status, source, &b, bad)

@@ -2,11 +2,12 @@
 pyspark.
 
     every value is text; keys are case-insensitive (Spark lower-cases them)
-    startingOffsets    := earliest | JSON           endingOffsets   := latest | JSON
-    JSON               := {"topic": {"partition": offset, ...}, ...}      offset −2 earliest, −1 latest
-    startingTimestamp  := TIME                      endingTimestamp := TIME
+    startingOffsets    := earliest | BACK | JSON           endingOffsets   := latest | BACK | JSON
+    JSON               := {"topic": {"partition": offset | BACK, ...}, ...}      offset −2 earliest, −1 latest
+    BACK               := "-100", text: so many offsets before the end; "-1" and "-2" are no exceptions
+    startingTimestamp  := TIME                             endingTimestamp := TIME
     …OffsetsByTimestamp:= {"topic": {"partition": TIME, ...}, ...}
-    TIME               := milliseconds since 1970 | ISO-8601 with a zone
+    TIME, AGO, SIZE    as in values.py
 
   O1  No option is dropped silently: it is supported, ignored with one warning (`Options.ignored`), or rejected by name.
   O2  Of several options for one bound the winner is: global timestamp, then timestamps per partition, then offsets.
@@ -21,13 +22,12 @@ out begins at its earliest (ends at its latest) record; times may be ISO text.
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from klog.spark import rows, values
 from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
 
 SERVED = (
@@ -44,28 +44,30 @@ SERVED = (
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
+    "metadataColumns",
+    "columns",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "upTo",
+    "failOnDataLoss",
+    "onCorrupt",
+    "verifyCrc",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "targetSplitBytes",
+    "parallelism",
+    "pushdown",
+    "metrics",
 )
 
 # Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
 # so each is rejected by name.
 NOT_SERVED = (
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "targetSplitBytes",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "maxBytesPerTrigger",
-    "failOnDataLoss",
-    "isolationLevel",
-    "upTo",
     "view",
-    "onCorrupt",
-    "columns",
-    "metadataColumns",
-    "pushdown",
-    "verifyCrc",
-    "metrics",
     "valueFormat",
     "commitGroup",
     "topic",
@@ -80,11 +82,13 @@ _VIEWS = (
     "Spark drops the options of a CREATE TABLE before a Python source gets them"
 )
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECONDS = re.compile(r"[+-]?[0-9]{1,30}")
-_INT64_MAX = (1 << 63) - 1
+
+# Spark's own options, which it hands to every source.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 NoMatch = Literal["error", "latest"]
+UpTo = Literal["highWatermark", "lastStableOffset", "logEndOffset"]
+OnCorrupt = Literal["fail", "skipBatch", "emit"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,23 @@ class Subscription:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How tasks read a range.
+
+    committed: leave out records of aborted transactions. include_control: return control records. on_corrupt: at a
+    batch that cannot be read. fail_on_data_loss: if planned offsets are gone. verify_crc: check the checksums. metrics:
+    log what a task has read, as a warning.
+    """
+
+    committed: bool = False
+    include_control: bool = False
+    on_corrupt: OnCorrupt = "fail"
+    fail_on_data_loss: bool = True
+    verify_crc: bool = True
+    metrics: bool = False
+
+
+@dataclass(frozen=True)
 class Options:
     """The options of one load(). Pickled into the reader, so it holds plain values only."""
 
@@ -105,7 +126,15 @@ class Options:
     start: Bounds = field(default_factory=lambda: Bounds(EARLIEST))
     end: Bounds = field(default_factory=lambda: Bounds(LATEST))
     no_match: NoMatch = "error"
-    include_headers: bool = False
+    up_to: UpTo = "highWatermark"
+    columns: tuple[str, ...] = rows.PLAIN
+    """Those of the schema, in order, unless .schema() names others."""
+    reading: Reading = field(default_factory=Reading)
+    parallelism: int | None = None
+    target_split_bytes: int | None = None
+    min_partitions: int = 1
+    max_records: int | None = None
+    pushdown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
@@ -118,10 +147,62 @@ def parse(raw: Mapping[str, str]) -> Options:
         subscription=_subscription(given),
         start=_bounds(given, "starting"),
         end=_bounds(given, "ending"),
-        no_match=_no_match(given),
-        include_headers=_boolean(given, "includeHeaders", False),
+        no_match=_value(given, "startingOffsetsByTimestampStrategy", "error", values.word, ("error", "latest")),
+        up_to=_value(given, "upTo", "highWatermark", values.word, get_args(UpTo)),
+        columns=_columns(given),
+        reading=_reading(given),
+        parallelism=_value(given, "parallelism", None, values.count),
+        target_split_bytes=_value(given, "targetSplitBytes", None, values.size),
+        min_partitions=_value(given, "minPartitions", 1, values.count),
+        max_records=_value(given, "maxRecordsPerPartition", None, values.count),
+        pushdown=_pushdown(given),
         ignored=ignored,
     )
+
+
+def _value(given: Mapping[str, str], option: str, default: Any, parser: Callable[..., Any], *more: object) -> Any:
+    """Return what the parser makes of an option, the default if it is not set."""
+    value = given.get(option.lower())
+    return default if value is None else parser(value, option, *more)
+
+
+def _reading(given: Mapping[str, str]) -> Reading:
+    return Reading(
+        committed=_isolation(given) == "read_committed",
+        on_corrupt=_value(given, "onCorrupt", "fail", values.word, get_args(OnCorrupt)),
+        fail_on_data_loss=_value(given, "failOnDataLoss", True, values.boolean),
+        verify_crc=_value(given, "verifyCrc", True, values.boolean),
+        metrics=_value(given, "metrics", False, values.boolean),
+    )
+
+
+def _isolation(given: Mapping[str, str]) -> str:
+    """Return the level that either option names."""
+    names = ("isolationLevel", "kafka.isolation.level")
+    levels = {name: _value(given, name, None, values.word, ("read_uncommitted", "read_committed")) for name in names}
+    named = {level for level in levels.values() if level is not None}
+    if len(named) > 1:
+        raise ValueError("options 'isolationLevel' and 'kafka.isolation.level' contradict each other; give one")
+    return str(named.pop()) if named else "read_uncommitted"
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    named = _value(given, "columns", rows.PLAIN, values.words, rows.NAMES)
+    headers = ("headers",) if _value(given, "includeHeaders", False, values.boolean) else ()
+    more = _value(given, "metadataColumns", (), values.words, rows.METADATA)
+    return tuple(dict.fromkeys((*named, *headers, *more)))
+
+
+def _pushdown(given: Mapping[str, str]) -> tuple[str, ...]:
+    value = given.get("pushdown", "false").strip().lower()
+    if value in ("true", "false"):
+        return ("filters",) if value == "true" else ()
+    try:
+        return values.words(value, "pushdown", ("filters", "limit"))
+    except ValueError:
+        raise ValueError(
+            f"option 'pushdown' must be 'true', 'false', 'filters', 'limit' or 'filters,limit', not {value!r}"
+        ) from None
 
 
 def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
@@ -133,22 +214,12 @@ def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
             continue
         if key == "location":  # Spark's name for the path of a CREATE TABLE
             raise ValueError(f"klog has no catalog tables. {_VIEWS}")
-        if key == "kafka.isolation.level":
-            _check_isolation(given[key])
-        elif key not in _IGNORED_NAMES and not key.startswith(_IGNORED_PREFIXES):
-            raise ValueError(_refusal(key))
-        ignored.append(key)
+        if key not in _SPARKS:
+            if key not in _IGNORED_NAMES and not key.startswith(_IGNORED_PREFIXES):
+                raise ValueError(_refusal(key))
+            ignored.append(key)
         del given[key]
     return tuple(ignored)
-
-
-def _check_isolation(value: str) -> None:
-    # The only kafka.* property that changes which rows are returned.
-    if value.strip().lower() != "read_uncommitted":
-        raise ValueError(
-            f"option 'kafka.isolation.level' = {value!r} is not supported by this version of klog: it reads "
-            f"'read_uncommitted', including records of aborted transactions; leave out the option to accept that"
-        )
 
 
 def _refusal(key: str) -> str:
@@ -166,7 +237,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "path" in given and "paths" in given:
         raise ValueError("options 'path' and 'paths' are both set; give one of them, or only load([...])")
     if "paths" in given:
-        paths = _json(given["paths"], "paths", '["/var/kafka/a","/var/kafka/b"]')
+        paths = values.json_of(given["paths"], "paths", '["/var/kafka/a","/var/kafka/b"]')
         if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
             raise ValueError(f"option 'paths' must be a JSON list of directories, not {given['paths']!r}")
         return tuple(paths)
@@ -201,11 +272,13 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:
     example = '{"topicA":[0,1],"topicB":[2]}'
-    topics = _json(value, "assign", example)
+    topics = values.json_of(value, "assign", example)
     pairs: list[TopicPartition] = []
     if isinstance(topics, dict):
         for topic, partitions in topics.items():
-            if not isinstance(partitions, list) or not all(_is_int(number) and number >= 0 for number in partitions):
+            if not isinstance(partitions, list) or not all(
+                values.is_int(number) and number >= 0 for number in partitions
+            ):
                 raise ValueError(f"option 'assign' must look like {example}, not {value!r}")
             pairs += [TopicPartition(topic, number) for number in partitions]
     if not pairs:
@@ -230,14 +303,13 @@ def _default(name: str) -> Bound:
 
 
 def _timestamp_bounds(value: str, option: str) -> Bounds:
-    return Bounds(Bound.at_timestamp(_time(value, option)), option=option)
+    return Bounds(values.time(value, option), option=option)
 
 
 def _timestamps_by_partition(value: str, option: str) -> Bounds:
-    example = '{"topicA":{"0":1700000000000,"1":"2023-11-14T22:13:20Z"}}'
+    example = '{"topicA":{"0":1700000000000,"1":"2023-11-14T22:13:20Z","2":"-10m"}}'
     bounds = {
-        pair: Bound.at_timestamp(_time(time, f"{option} of {pair}"))
-        for pair, time in _by_partition(value, option, example).items()
+        pair: values.time(time, f"{option} of {pair}") for pair, time in _by_partition(value, option, example).items()
     }
     return Bounds(_default(option), bounds, option=option)
 
@@ -249,21 +321,43 @@ def _offset_bounds(value: str, option: str) -> Bounds:
         return Bounds(_default(option), option=option)
     if word == refused:
         raise ValueError(f"option '{option}' can't be '{refused}' in a batch query: no record would be read")
-    example = '{"topicA":{"0":23,"1":-2},"topicB":{"0":0}}'
+    back = values.offset_from_end(word)
+    if back is not None:
+        return Bounds(Bound("from_end", back), option=option)
+    example = '{"topicA":{"0":23,"1":-2},"topicB":{"0":0,"1":"-100"}}'
     if not word.startswith("{"):
-        raise ValueError(f"option '{option}' must be '{allowed}' or JSON like {example}, not {value!r}")
-    bounds = {}
-    for pair, offset in _by_partition(value, option, example).items():
-        if not _is_int(offset) or not -2 <= offset <= _INT64_MAX:
-            raise ValueError(f"option '{option}': {offset!r} for {pair} is not an offset; expected like {example}")
-        if offset == (-1 if refused == "latest" else -2):
-            raise ValueError(f"option '{option}' for {pair} can't be {offset} ({refused}) in a batch query")
-        bounds[pair] = {-2: EARLIEST, -1: LATEST}.get(offset) or Bound.at_offset(offset)
+        raise ValueError(
+            f"option '{option}' must be '{allowed}', '-100' for so many offsets before the end, or JSON like "
+            f"{example}, not {value!r}"
+        )
+    bounds = {
+        pair: _offset_bound(offset, pair, option, example)
+        for pair, offset in _by_partition(value, option, example).items()
+    }
     return Bounds(_default(option), bounds, option=option)
 
 
+def _offset_bound(offset: Any, pair: TopicPartition, option: str, example: str) -> Bound:
+    back = values.offset_from_end(offset)
+    if back is not None:
+        return Bound("from_end", back)
+    if not values.is_int(offset) or not -2 <= offset <= values.INT64_MAX:
+        back_from_end = values.is_int(offset) and offset < 0
+        hint = f'; {-offset} offsets before the end are "{offset}", with quotes' if back_from_end else ""
+        raise ValueError(f"option '{option}': {offset!r} for {pair} is not an offset{hint}; expected like {example}")
+    named = {-2: EARLIEST, -1: LATEST}.get(offset)
+    if named is None:
+        return Bound.at_offset(offset)
+    if named != _default(option):
+        raise ValueError(
+            f"option '{option}' for {pair} can't be {offset} ({named.kind}) in a batch query: no record would be read; "
+            f'"{offset}", with quotes, is so many offsets before the end'
+        )
+    return named
+
+
 def _by_partition(value: str, option: str, example: str) -> dict[TopicPartition, Any]:
-    topics = _json(value, option, example)
+    topics = values.json_of(value, option, example)
     pairs = {}
     if not isinstance(topics, dict):
         raise ValueError(f"option '{option}' must look like {example}, not {value!r}")
@@ -275,56 +369,3 @@ def _by_partition(value: str, option: str, example: str) -> dict[TopicPartition,
                 raise ValueError(f"option '{option}': {number!r} of topic {topic!r} is not a partition number")
             pairs[TopicPartition(topic, int(number))] = item
     return pairs
-
-
-def _time(value: object, option: str) -> int:
-    """Return milliseconds since 1970. A finer time is rounded up, so that "at or after" stays true."""
-    if _is_int(value) or (isinstance(value, str) and _MILLISECONDS.fullmatch(value.strip())):
-        time_ms = int(str(value))
-        if not 0 <= time_ms <= _INT64_MAX:
-            raise ValueError(f"option '{option}' = {time_ms} is out of range for milliseconds since 1970-01-01 UTC")
-        return time_ms
-    try:
-        moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
-    if moment is None:
-        raise ValueError(
-            f"option '{option}' = {value!r} is not a time; give milliseconds or ISO text like '2013-02-08T05:00:00Z'"
-        )
-    if moment.tzinfo is None:
-        raise ValueError(f"option '{option}' = {value!r} has no time zone; add 'Z' or an offset such as '+01:00'")
-    microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
-    if microseconds < 0:
-        raise ValueError(f"option '{option}' = {value!r} is before 1970-01-01 UTC, where Kafka's time begins")
-    return -(-microseconds // 1000)
-
-
-def _no_match(given: Mapping[str, str]) -> NoMatch:
-    value = given.get("startingoffsetsbytimestampstrategy", "error")
-    match value.strip().lower():
-        case "error":
-            return "error"
-        case "latest":
-            return "latest"
-    raise ValueError(f"option 'startingOffsetsByTimestampStrategy' must be 'error' or 'latest', not {value!r}")
-
-
-def _boolean(given: Mapping[str, str], option: str, default: bool) -> bool:
-    value = given.get(option.lower())
-    if value is None:
-        return default
-    if value.strip().lower() not in ("true", "false"):
-        raise ValueError(f"option '{option}' must be 'true' or 'false', not {value!r}")
-    return value.strip().lower() == "true"
-
-
-def _json(value: str, option: str, example: str) -> Any:
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        raise ValueError(f"option '{option}' must be JSON like {example}, not {value!r}") from None
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,31 +1,51 @@
 """Converts columns of klog.record to the rows of Spark's Kafka source, as Arrow batches of one exact schema.
 
     key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int
-    [, headers array<struct<key:string,value:binary>>]                                     all of them nullable
+    [, headers array<struct<key:string,value:binary>>] [, columns of METADATA]               all of them nullable
 
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
       types, nullability. Spark checks only the first batch.
   R2  Only the columns of the query's schema are decoded.
   R3  A record without a timestamp (−1) has a null timestamp; a record without headers has null headers, as in Spark's
       Kafka source (KafkaRecordToRowConverter), not an empty list.
+  R4  A batch has at most about PIECE_BYTES, or one row: Spark's workers and JVM hold whole batches, and a column of one
+      has less than 2 GiB.
 
 pyarrow does the work on rows, in C. topic and partition are the same for a whole range, so they are built once and
-sliced.
+sliced; metadata are the same for a whole record batch (metadata.py).
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from klog.spark import metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_PLAIN = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-_HEADERS = "headers array<struct<key:string,value:binary>>"
+    from klog.record import RecordBatch
 
-# Spark's column → the column of klog.record; topic and partition come from the range.
+METADATA = tuple(metadata.TYPES)
+_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    **metadata.TYPES,
+}
+NAMES = tuple(_TYPES)
+PLAIN = NAMES[:7]
+PIECE_BYTES = 16 << 20
+
+# Spark's column → the column of klog.record; topic and partition come from the range, the others from record batches.
 _FIELDS = {
     "key": "key",
     "value": "value",
@@ -33,38 +53,37 @@ _FIELDS = {
     "timestamp": "timestamp",
     "timestampType": "timestamp_type",
     "headers": "headers",
+    "leaderEpoch": "leader_epoch",
 }
 _CONSTANT = ("topic", "partition")
 
 
-def schema_ddl(include_headers: bool) -> str:
+def schema_ddl(columns: Iterable[str] = PLAIN) -> str:
     """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
-    return f"{_PLAIN}, {_HEADERS}" if include_headers else _PLAIN
+    return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
 
 
 def full_schema() -> StructType:
     """Return all columns that a query's schema may have, in order."""
     from pyspark.sql import types as t
 
+    simple = {
+        "binary": t.BinaryType(),
+        "string": t.StringType(),
+        "int": t.IntegerType(),
+        "long": t.LongType(),
+        "smallint": t.ShortType(),
+        "boolean": t.BooleanType(),
+        "timestamp": t.TimestampType(),
+    }
     header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
-    return t.StructType(
-        [
-            t.StructField("key", t.BinaryType()),
-            t.StructField("value", t.BinaryType()),
-            t.StructField("topic", t.StringType()),
-            t.StructField("partition", t.IntegerType()),
-            t.StructField("offset", t.LongType()),
-            t.StructField("timestamp", t.TimestampType()),
-            t.StructField("timestampType", t.IntegerType()),
-            t.StructField("headers", t.ArrayType(header)),
-        ]
-    )
+    return t.StructType([t.StructField(name, simple.get(ddl) or t.ArrayType(header)) for name, ddl in _TYPES.items()])
 
 
 def check_schema(schema: StructType) -> None:
     """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
     known = {column.name: column for column in full_schema().fields}
-    listing = f"{_PLAIN}, {_HEADERS}"
+    listing = schema_ddl(NAMES)
     if not schema.fields:
         raise ValueError(f"the schema has no columns; klog has: {listing}")
     seen = set()
@@ -98,21 +117,47 @@ class RowShaper:
         self._schema = schema
         self._constants: dict[str, Any] = {"topic": topic, "partition": partition}
         self._made: dict[str, pa.Array] = {}
+        self._metadata = [name for name in schema.names if name in METADATA and name not in _FIELDS]
         wanted = [_FIELDS[name] for name in schema.names if name in _FIELDS]
-        self.fields: tuple[str, ...] = tuple(wanted or ["offset"])  # one column is needed to count the rows
+        # Offsets tell the record batch of a row, and one column is needed to count the rows.
+        missing = ["offset"] if "offset" not in wanted and (self._metadata or not wanted) else []
+        self.fields: tuple[str, ...] = (*wanted, *missing)
         """The columns to decode (R2)."""
 
-    def batch(self, columns: Any) -> pa.RecordBatch:
-        """Convert columns: an object with __arrow_c_array__ and the columns `self.fields`."""
+    @property
+    def needs_batches(self) -> bool:
+        """Are the record batches of the columns needed, too?"""
+        return bool(self._metadata)
+
+    def batch(self, columns: Any, batches: Sequence[RecordBatch] = (), origin: metadata.Origin | None = None) -> Any:
+        """Convert columns: an object with __arrow_c_array__ and the columns `self.fields`.
+
+        batches, origin: the record batches that the columns were decoded from, and where those are stored; for columns
+        of METADATA.
+        """
         import pyarrow as pa
 
         decoded = pa.record_batch(columns)
+        found: dict[str, pa.Array] = {}
+        if self._metadata:
+            assert origin is not None
+            found = metadata.columns(self._metadata, batches, decoded.column("offset"), origin, self._schema)
         arrays = [
             self._constant(field, decoded.num_rows)
             if field.name in _CONSTANT
+            else found[field.name]
+            if field.name in found
             else _shape(decoded.column(_FIELDS[field.name]), field)
             for field in self._schema
         ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def corrupt_row(self, offset: int, position: int | None, segment: str) -> pa.RecordBatch:
+        """Return the row of a record batch that cannot be read: crcValid is false, and nothing else is known."""
+        import pyarrow as pa
+
+        known = {**self._constants, "offset": offset, "batchPosition": position, "segment": segment, "crcValid": False}
+        arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, field: pa.Field, count: int) -> pa.Array:
@@ -123,6 +168,16 @@ class RowShaper:
             made = pa.repeat(pa.scalar(self._constants[field.name], field.type), count)
             self._made[field.name] = made
         return made.slice(0, count)
+
+
+def pieces(batch: pa.RecordBatch, most: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
+    """Cut a large batch into slices of about `most` bytes (R4)."""
+    if batch.num_rows and batch.nbytes > most:
+        rows = max(1, batch.num_rows * most // batch.nbytes)
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+    else:
+        yield batch
 
 
 def _shape(array: pa.Array, field: pa.Field) -> pa.Array:

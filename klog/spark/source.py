@@ -7,20 +7,23 @@
 Readers hold plain values (directories, options, schema): no handle, no list of segments. The value of an InputPartition
 is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own replacement for an empty list.
 
-pushFilters is not implemented: if a reader defines it, every query fails under Spark's default configuration
-(DATA_SOURCE_PUSHDOWN_DISABLED). There is no writer and no stream: these methods are absent, so Spark raises the error.
+KlogReader implements neither pushFilters nor pushLimit: if a reader defines one, every query fails under Spark's
+default configuration (DATA_SOURCE_PUSHDOWN_DISABLED). The option pushdown chooses a class that does, so a query without
+it works with every setting. Spark's own class shows which of the two methods this Spark has. There is no writer and no
+stream: these methods are absent, so Spark raises the error.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from klog.spark import options as _options
+from klog.spark.pushdown import Pushed, push
 from klog.spark.read import read_ranges
 from klog.spark.rows import arrow_schema, check_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
@@ -47,22 +50,69 @@ class KlogSource(DataSource):  # type: ignore[misc]
         return "klog"
 
     def schema(self) -> str:
-        return schema_ddl(self._options.include_headers)
+        return schema_ddl(self._options.columns)
 
     def reader(self, schema: StructType) -> KlogReader:
         check_schema(schema)
-        return KlogReader(self._options, schema)
+        if self._options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
+            raise ValueError(
+                "option 'onCorrupt' = 'emit' needs the column crcValid, which tells the rows of corrupt batches from "
+                "records: add .option('metadataColumns', 'crcValid'), or use onCorrupt=skipBatch"
+            )
+        return reader_class(self._options.pushdown)(self._options, schema)
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans in partitions(), reads in read(): in two processes, which share only what is pickled."""
 
     def __init__(self, options: _options.Options, schema: StructType) -> None:
-        self._options = options
+        include_control = "isControl" in schema.names
+        self._options = replace(options, reading=replace(options.reading, include_control=include_control))
         self._schema = schema
+        self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(ranges) for ranges in plan_partitions(self._options)]
+        return [InputPartition(ranges) for ranges in plan_partitions(self._options, self._pushed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(partition.value or (), arrow_schema(self._schema))
+        return read_ranges(partition.value or (), arrow_schema(self._schema), self._options.reading, self._pushed)
+
+
+class _PushesFilters(KlogReader):
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  Spark's name
+        # The row of a corrupt batch has the offset at which a reader met it, which depends on where it began.
+        offsets = self._options.reading.on_corrupt != "emit"
+        self._pushed, residual = push(filters, self._pushed, offsets=offsets)
+        return residual
+
+
+class _PushesLimit(KlogReader):
+    def pushLimit(self, limit: int) -> bool:  # noqa: N802
+        self._pushed = replace(self._pushed, limit=limit)
+        return True
+
+
+class _PushesBoth(_PushesFilters, _PushesLimit):
+    pass
+
+
+_CLASSES: dict[frozenset[str], type[KlogReader]] = {
+    frozenset(): KlogReader,
+    frozenset({"filters"}): _PushesFilters,
+    frozenset({"limit"}): _PushesLimit,
+    frozenset({"filters", "limit"}): _PushesBoth,
+}
+_METHODS = {"filters": "pushFilters", "limit": "pushLimit"}
+
+
+def reader_class(pushdown: Iterable[str]) -> type[KlogReader]:
+    """Return the class of a reader that takes filters or limits from Spark. Raises ValueError if this Spark has none to
+    give."""
+    for what in pushdown:
+        if not hasattr(DataSourceReader, _METHODS[what]):
+            raise ValueError(
+                f"option 'pushdown' asks for {what}, but this version of Spark has no "
+                f"DataSourceReader.{_METHODS[what]}; leave it out, and bound the query by startingOffsets, "
+                f"startingTimestamp and the like"
+            )
+    return _CLASSES[frozenset(pushdown)]

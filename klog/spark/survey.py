@@ -2,8 +2,10 @@
 
   S1  Opens read-only: takes no lock, changes nothing; a writer may run meanwhile.
   S2  All results are passed on in the ranges, as numbers (B1); nothing stays open.
-  S3  The end of a partition is its high watermark as in klog's read-only open: the checkpoint if there is one, else the
-      log end. A directory left by a broker may have records above it that were never acknowledged.
+  S3  The end of a partition is by default its high watermark as in klog's read-only open: the checkpoint if there is
+      one, else the log end. A directory left by a broker may have records above it that were never acknowledged.
+  S4  Committed records end where the first transaction is open: below the high watermark that is the last stable
+      offset.
 
 Kafka's own topics (`INTERNAL`) belong to "every topic", and can be named, but no pattern matches them: `.*` means the
 same as in Spark's Kafka source, which lists no internal topics. As there (SubscribePatternStrategy, findFirstIn), a
@@ -17,40 +19,59 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import klog
-from klog.errors import UnknownTopicOrPartition
+from klog import record
+from klog.clock import SystemClock
+from klog.errors import CorruptData, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.spark.bounds import Bounds, Span, TopicPartition, resolve
 from klog.spark.options import Options, Subscription
-from klog.spark.plan import TARGET_BYTES, Extent, Range, plan
+from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
+from klog.spark.pushdown import Pushed
 
 if TYPE_CHECKING:
     from klog import Log
+    from klog.segment import Segment
 
 logger = logging.getLogger("klog.spark")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 
-def plan_partitions(options: Options, target: int = TARGET_BYTES) -> list[tuple[Range, ...]]:
+def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]:
     """Return the bins of ranges that a query reads, one per Spark task; empty if there is nothing to read."""
+    pushed = pushed or Pushed()
     with ExitStack() as stack:
         logs = _open(options.paths, stack)
         chosen = select(options.subscription, logs)
         for bounds in (options.start, options.end):
             _check_named(bounds, chosen)
-        sized = [(_range(logs[pair], pair, options), _extents(logs[pair])) for pair in chosen]
-        bins = plan(sized, lambda whole, offset: _batch_start(logs[whole.pair], whole, offset), target)
+        now_ms = SystemClock().wall_ms()
+        options = replace(options, start=options.start.at(now_ms), end=options.end.at(now_ms))
+        sized: list[tuple[Range, Sizes]] = []
+        for pair in chosen:
+            whole = _range(logs[pair], pair, options)
+            if pushed.wants(*pair):
+                sizes = Sizes(Extent(segment.base_offset, segment.next_offset, segment.size)
+                              for segment in logs[pair].segments)  # fmt: skip
+                sized += [(part, sizes) for part in _needed(logs[pair], whole, pushed)]
+        bins = plan(sized, lambda whole, offset: _batch_at(logs[whole.pair], whole, offset), _sizing(options))
     logger.info(
-        "planned tasks=%d ranges=%d partitions=%d offsets=%d bytes=%d",
+        "event=planned tasks=%d ranges=%d partitions=%d offsets=%d bytes=%d",
         len(bins),
         sum(len(ranges) for ranges in bins),
         len(chosen),
-        sum(member.end_offset - member.start_offset for ranges in bins for member in ranges),
+        sum(member.count for ranges in bins for member in ranges),
         sum(member.size for ranges in bins for member in ranges),
     )
     return bins
+
+
+def _sizing(options: Options) -> Sizing:
+    cores = options.parallelism or len(os.sched_getaffinity(0))
+    return Sizing(cores, options.target_split_bytes, options.min_partitions, options.max_records)
 
 
 def absolute_directory(path: str) -> str:
@@ -134,22 +155,64 @@ def _check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
 
 
 def _range(log: Log, pair: TopicPartition, options: Options) -> Range:
-    span = Span(pair, log.log_start_offset, log.high_watermark)
+    span = Span(pair, log.log_start_offset, _end(log, options))
 
     def first_at_or_after(timestamp_ms: int) -> int | None:
         found = log.offset_for_timestamp(timestamp_ms)
         return None if found is None else int(found.offset)
 
-    start, end = resolve(span, options.start, options.end, options.no_match, first_at_or_after)
-    return Range(os.path.abspath(log.path), pair.topic, pair.partition, start, end)
+    start, end = resolve(
+        span, options.start, options.end, options.no_match, first_at_or_after, options.reading.fail_on_data_loss
+    )
+    epochs = [epoch for epoch, first in log.leader_epochs if first < end]
+    return Range(
+        os.path.abspath(log.path),
+        pair.topic,
+        pair.partition,
+        start,
+        end,
+        topic_id=None if log.topic_id is None else str(log.topic_id),
+        leader_epoch=max(epochs, default=None),
+    )
 
 
-def _extents(log: Log) -> list[Extent]:
-    return [Extent(segment.base_offset, segment.next_offset, segment.size) for segment in log.segments]
+def _end(log: Log, options: Options) -> int:
+    """Return the exclusive bound of what a query may read (S3, S4)."""
+    if options.up_to == "logEndOffset":
+        end = log.log_end_offset
+        if not options.reading.committed:
+            return end
+        open_since = (state.current_txn_first_offset for state in log.producers.values())
+        return max(min((first for first in open_since if first is not None), default=end), log.log_start_offset)
+    if options.up_to == "lastStableOffset" or options.reading.committed:
+        return log.last_stable_offset
+    return log.high_watermark
 
 
-def _batch_start(log: Log, whole: Range, offset: int) -> int:
-    """Return where the batch of `offset` begins (P4): a read from `offset` begins with it, by the offset index."""
-    for batch in log.read(offset, whole.end_offset, isolation="log_end").batches():
-        return int(batch.base_offset)
-    return whole.end_offset
+def _needed(log: Log, whole: Range, pushed: Pushed) -> list[Range]:
+    """Return the parts of a range that may have rows for pushed filters: without the segments that are too old."""
+    start, end = max(whole.start_offset, pushed.low), min(whole.end_offset, pushed.high)
+    parts: list[Range] = []
+    for segment in log.segments[:-1] if pushed.since_us is not None else ():
+        if start < segment.next_offset and segment.base_offset < end and not _may_have(segment, pushed):
+            if start < segment.base_offset:
+                parts.append(replace(whole, start_offset=start, end_offset=segment.base_offset))
+            start = segment.next_offset
+    return [*parts, replace(whole, start_offset=start, end_offset=max(start, end))]
+
+
+def _may_have(segment: Segment, pushed: Pushed) -> bool:
+    try:
+        return pushed.may_have(segment.max_timestamp)
+    except (OSError, CorruptData):  # deleted meanwhile, or an index that cannot be made again: the task sees
+        return True
+
+
+def _batch_at(log: Log, whole: Range, offset: int) -> tuple[int, int]:
+    """Return the offsets of the batch of `offset`, or of the next one (P4), by the offset index."""
+    try:
+        found = log.fetch(offset, max_bytes=1)  # min_one_message: the whole of the first batch
+        batch = next(record.decode(found.memory(), verify_crc=False, lazy=True), None)
+    except (OffsetOutOfRange, CorruptData, OSError):  # deleted meanwhile, or damage: the task sees
+        batch = None
+    return (whole.end_offset, whole.end_offset) if batch is None else (batch.base_offset, batch.next_offset)

@@ -339,3 +339,26 @@ def test_children_may_be_moved_out() -> None:
     assert [offsets[i] for i in range(3)] == [0, 1, 2]
     moved.release(ctypes.byref(moved))
     assert not moved.release
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "gzip"])
+@pytest.mark.parametrize("window", [{}, {"start": 60}, {"start": 20, "stop": 70}])
+def test_without_verify_crc_a_wrong_checksum_is_not_looked_at(compression: str | None, window: dict) -> None:
+    """The checksum of the first batch, which `start` skips, and of the second; the records are as iter_records."""
+    data = bytearray(b"".join(encode([(b"k", b"v")] * 50, base_offset=at, compression=compression) for at in (0, 50)))
+    data[17] ^= 1
+    data[len(data) // 2 + 17] ^= 1
+    with pytest.raises(CorruptBatch, match="checksum"):
+        columns(data, **window)
+    got = table_rows(columns(data, verify_crc=False, fields=ALL, **window))
+    assert got == rows(bytes(data), verify_crc=False, **window)
+    assert got
+
+
+def test_without_verify_crc_records_are_still_checked() -> None:
+    data = bytearray(encode([(b"k", b"v")] * 3))
+    data[61] ^= 0x40  # the length of the first record
+    with pytest.raises(CorruptBatch):
+        columns(data, verify_crc=False)
+    with pytest.raises(TypeError, match="verify_crc"):
+        columns(data, verify_crc="no")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import klog.spark
+from klog.spark.rows import METADATA
 
 from .conftest import FLIGHTS, PARTITIONS, Directory, flights
 
@@ -108,6 +109,9 @@ def test_every_row_and_column(load: Callable[..., DataFrame], shared_data: Direc
         ({"endingTimestamp": "1360299900000"}, 15),
         ({"startingOffsetsByTimestamp": '{"flights":{"1":"2013-02-08T09:59:00Z"}}', "assign": '{"flights":[1]}'}, 1),
         ({"kafka.bootstrap.servers": "broker:9092"}, FLIGHTS),
+        ({"subscribe": "flights", "startingOffsets": "-10"}, 3 * 10),
+        ({"subscribe": "flights", "startingTimestamp": "-10000d"}, FLIGHTS),
+        ({"isolationLevel": "read_committed", "upTo": "logEndOffset"}, FLIGHTS),
     ],
 )
 def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[str, str], expected: int) -> None:
@@ -118,8 +122,8 @@ def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[st
     ("options", "why"),
     [
         ({"subscribee": "x"}, "unknown option 'subscribee'. Did you mean 'subscribe'"),
-        ({"minPartitions": "4"}, "option 'minPartitions' is not supported by this version"),
-        ({"view": "batches"}, "option 'view' is not supported by this version"),
+        ({"minPartitions": "none"}, "option 'minPartitions' must be a whole number from 1 on, not 'none'"),
+        ({"columns": "ofset"}, "option 'columns' names 'ofset', which is unknown; use some of key, value"),
         ({"startingOffsets": "latest"}, "option 'startingOffsets' can't be 'latest' in a batch query"),
         ({"subscribe": "a", "assign": "{}"}, "exclude each other"),
     ],
@@ -206,6 +210,69 @@ def test_filters_under_both_pushdown_settings(
         assert load().where("timestamp < timestamp'2013-02-08 05:05:00Z'").count() == 15
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_push_down_in_a_session(spark: SparkSession, load: Callable[..., DataFrame], enabled: str) -> None:
+    """Filters arrive as klog.spark.pushdown expects them; without the setting Spark names it."""
+    conditions = (
+        "offset >= 10 AND offset < 300 AND partition IN (1, 2) AND topic = 'flights' AND key IS NOT NULL "
+        "AND timestamp >= timestamp'2013-02-08 05:15:00Z' AND NOT offset = 20 AND (partition = 1 OR offset < 50)"
+    )
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
+    try:
+        expected = sorted(load().where(conditions).select("partition", "offset").collect())
+        assert len(expected) > 100
+        pushed = load(pushdown="true").where(conditions).select("partition", "offset")
+        if enabled == "true":
+            assert sorted(pushed.collect()) == expected
+        else:
+            with pytest.raises(Exception, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
+                pushed.collect()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+def test_metadata_columns(load: Callable[..., DataFrame]) -> None:
+    """Spark checks the schema of Arrow batches exactly: all columns, in two orders."""
+    names = ",".join(METADATA)
+    found = load(metadataColumns=names, includeHeaders="true")
+    assert found.columns == [name for name, _ in [*KAFKA_SCHEMA, KAFKA_HEADERS]] + list(METADATA)
+    rows = found.orderBy("partition", "offset").collect()
+    assert len(rows) == FLIGHTS
+    assert {(row.codec, row.crcValid, row.isControl, row.producerId, row.sequence) for row in rows} == {
+        ("none", True, False, -1, -1),
+        ("lz4", True, False, -1, -1),
+    }
+    assert all(row.batchBaseOffset == row.offset // 20 * 20 for row in rows)
+    reverse = load(columns=",".join([*reversed(METADATA), "offset"]))
+    assert reverse.columns == [*reversed(METADATA), "offset"]
+    assert Counter(reverse.collect()) == Counter(found.select(*reverse.columns).collect())
+
+
+@pytest.mark.parametrize(
+    "columns", ["offset", "value,key", "topic", "timestampType,offset", "headers,timestamp,partition"]
+)
+def test_columns_equal_a_narrow_schema(
+    spark: SparkSession, shared_data: Directory, load: Callable[..., DataFrame], columns: str
+) -> None:
+    types = dict([*KAFKA_SCHEMA, KAFKA_HEADERS])
+    ddl = ", ".join(f"{name} {types[name]}" for name in columns.split(","))
+    by_option, by_schema = load(columns=columns), spark.read.format("klog").schema(ddl).load(str(shared_data.path))
+    assert by_option.schema == by_schema.schema
+    key = [repr(row) for row in by_option.collect()]
+    assert Counter(key) == Counter(repr(row) for row in by_schema.collect())
+
+
+def test_sizes_of_tasks(load: Callable[..., DataFrame]) -> None:
+    assert load(minPartitions="7").rdd.getNumPartitions() == 7
+    most = (
+        load(maxRecordsPerPartition="100").selectExpr("spark_partition_id() AS task").groupBy("task").count().collect()
+    )
+    assert sum(row["count"] for row in most) == FLIGHTS
+    assert max(row["count"] for row in most) <= 100
+    assert load(subscribe="empty", minPartitions="7").count() == 0
 
 
 def test_small_partitions_share_a_task(load: Callable[..., DataFrame]) -> None:

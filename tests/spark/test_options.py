@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.spark.bounds import EARLIEST, LATEST, Bound, TopicPartition
-from klog.spark.options import NOT_SERVED, SERVED, Options, parse
+from klog.spark.options import NOT_SERVED, SERVED, Options, Reading, parse
+from klog.spark.rows import METADATA, NAMES, PLAIN
 
 FEB_8 = 1360299600000  # 2013-02-08T05:00:00Z
 
@@ -25,7 +27,9 @@ def test_path_alone_reads_every_topic_from_earliest_to_latest() -> None:
     assert options.subscription.topics is options.subscription.pattern is options.subscription.assigned is None
     assert (options.start.default, options.end.default) == (EARLIEST, LATEST)
     assert (options.start.option, options.end.option) == (None, None)
-    assert (options.no_match, options.include_headers, options.ignored) == ("error", False, ())
+    assert (options.no_match, options.columns, options.ignored) == ("error", PLAIN, ())
+    assert (options.up_to, options.reading, options.pushdown) == ("highWatermark", Reading(), ())
+    assert (options.min_partitions, options.max_records, options.target_split_bytes) == (1, None, None)
 
 
 def test_options_pickle() -> None:
@@ -35,7 +39,7 @@ def test_options_pickle() -> None:
 
 @pytest.mark.parametrize("key", ["includeHeaders", "includeheaders", "INCLUDEHEADERS"])
 def test_keys_are_case_insensitive(key: str) -> None:
-    assert read(**{key: "true"}).include_headers
+    assert "headers" in read(**{key: "true"}).columns
 
 
 class TestPaths:
@@ -144,7 +148,7 @@ class TestOffsets:
     @pytest.mark.parametrize(
         "value",
         ["", "first", "12", "[]", '{"a":{"0":23}', '{"a":23}', '{"a":{"x":1}}', '{"a":{"-1":1}}', '{"a":{"²":1}}',
-         '{"a":{"0":-3}}', '{"a":{"0":"23"}}', '{"a":{"0":1.0}}', '{"a":{"0":true}}', '{"a":{"0":null}}',
+         '{"a":{"0":-3}}', '{"a":{"0":"23"}}', '{"a":{"0":"-0"}}', "-0", "-1.5", "-10m", '{"a":{"0":1.0}}', '{"a":{"0":true}}', '{"a":{"0":null}}',
          '{"a":{"0":9223372036854775808}}', '{"a":{"0":' + "9" * 5000 + "}}", '{"a":' * 100_000],
     )  # fmt: skip
     def test_bad_values(self, option: str, value: str) -> None:
@@ -249,7 +253,7 @@ class TestPrecedence:
 
 @pytest.mark.parametrize(("value", "on"), [("true", True), ("TRUE", True), ("false", False), (" False ", False)])
 def test_include_headers(value: str, on: bool) -> None:
-    assert read(includeHeaders=value).include_headers is on
+    assert ("headers" in read(includeHeaders=value).columns) is on
 
 
 @pytest.mark.parametrize("value", ["", "1", "yes"])
@@ -268,13 +272,12 @@ class TestNoOptionIsDroppedInSilence:
             "groupIdPrefix": "g",
             "kafkaConsumer.pollTimeoutMs": "1",
             "fetchOffset.numRetries": "3",
-            "kafka.isolation.level": "read_uncommitted",
         }
         assert read(**given).ignored == tuple(sorted(key.lower() for key in given))
 
-    def test_a_kafka_option_that_would_change_rows_raises(self) -> None:
-        with pytest.raises(ValueError, match=r"'kafka.isolation.level' = 'read_committed' is not supported"):
-            read(**{"kafka.isolation.level": "read_committed"})
+    @pytest.mark.parametrize("name", ["checkpointLocation", "queryName", "outputMode"])
+    def test_sparks_own_options_are_not_unknown(self, name: str) -> None:
+        assert read(**{name: "/tmp/x"}).ignored == ()
 
     @pytest.mark.parametrize("name", NOT_SERVED)
     def test_known_but_unsupported_options_raise_with_their_name(self, name: str) -> None:
@@ -291,6 +294,8 @@ class TestNoOptionIsDroppedInSilence:
             ("startOffsets", "startingOffsets"),
             ("includeHeader", "includeHeaders"),
             ("minPartition", "minPartitions"),
+            ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+            ("isolation_level", "isolationLevel"),
         ],
     )
     def test_a_typo_raises_with_the_nearest_option(self, typo: str, meant: str) -> None:
@@ -303,3 +308,153 @@ class TestNoOptionIsDroppedInSilence:
             read(delimiter=",")
         assert "Did you mean" not in str(caught.value)
         assert all(name in str(caught.value) for name in SERVED)
+
+
+class TestRelative:
+    """Positions before the end, and times before now."""
+
+    @pytest.mark.parametrize("edge", ["starting", "ending"])
+    @pytest.mark.parametrize(("text", "back"), [("-100", 100), ("-1", 1), ("-2", 2), (" -7 ", 7)])
+    def test_offsets_before_the_end(self, edge: str, text: str, back: int) -> None:
+        """As text: −1 and −2 without quotes keep Kafka's meaning."""
+        for options in (
+            read(**{f"{edge}Offsets": text}),
+            read(**{f"{edge}Offsets": json.dumps({"a": {"0": text}})}),
+        ):
+            bounds = options.start if edge == "starting" else options.end
+            assert bounds.of(TopicPartition("a", 0)) == Bound("from_end", back)
+
+    def test_a_negative_number_names_the_text_form(self) -> None:
+        with pytest.raises(
+            ValueError, match='-100 for a-0 is not an offset; 100 offsets before the end are "-100", with'
+        ):
+            read(startingOffsets='{"a":{"0":-100}}')
+
+    @pytest.mark.parametrize(
+        ("text", "ms"),
+        [
+            ("-10m", 600_000),
+            ("-1s", 1000),
+            ("-3h", 10_800_000),
+            ("-2d", 172_800_000),
+            ("-5ms", 5),
+            (" - 1W", 604_800_000),
+        ],
+    )
+    @pytest.mark.parametrize("edge", ["starting", "ending"])
+    def test_times_before_now(self, edge: str, text: str, ms: int) -> None:
+        for options in (
+            read(**{f"{edge}Timestamp": text}),
+            read(**{f"{edge}OffsetsByTimestamp": json.dumps({"a": {"0": text}})}),
+        ):
+            bounds = options.start if edge == "starting" else options.end
+            assert bounds.of(TopicPartition("a", 0)) == Bound("ago", ms)
+            assert bounds.at(10**12).of(TopicPartition("a", 0)) == Bound.at_timestamp(10**12 - ms)
+
+    def test_a_time_before_1970_is_1970(self) -> None:
+        assert Bound("ago", 10**15).at(10**12) == Bound.at_timestamp(0)
+
+    @pytest.mark.parametrize("value", ["10m", "-10", "-10y", "-m", "--10m", "-1.5h"])
+    def test_bad_times(self, value: str) -> None:
+        with pytest.raises(ValueError, match="option 'startingTimestamp' = .*'?-10m"):
+            read(startingTimestamp=value)
+
+
+class TestColumns:
+    def test_any_subset_in_any_order(self) -> None:
+        assert read(columns="offset, KEY,offset").columns == ("offset", "key")
+        assert read(columns=",".join(reversed(NAMES))).columns == tuple(reversed(NAMES))
+
+    def test_headers_and_metadata_are_added(self) -> None:
+        assert read(includeHeaders="true").columns == (*PLAIN, "headers")
+        assert read(metadataColumns="crcvalid,sequence").columns == (*PLAIN, "crcValid", "sequence")
+        assert read(columns="sequence,key", includeHeaders="true", metadataColumns="codec,sequence").columns == (
+            "sequence",
+            "key",
+            "headers",
+            "codec",
+        )
+
+    @pytest.mark.parametrize(
+        ("option", "value", "why"),
+        [
+            ("columns", "key,ofset", f"'ofset', which is unknown; use some of {', '.join(NAMES)}"),
+            ("columns", "", "names nothing; use some of key"),
+            ("metadataColumns", "key", f"'key', which is unknown; use some of {', '.join(METADATA)}"),
+            ("metadataColumns", ",", "names nothing"),
+        ],
+    )
+    def test_bad_values(self, option: str, value: str, why: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{option}' .*{why}"):
+            read(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("upTo", "LASTSTABLEOFFSET", {"up_to": "lastStableOffset"}),
+        ("upTo", "logEndOffset", {"up_to": "logEndOffset"}),
+        ("minPartitions", "7", {"min_partitions": 7}),
+        ("maxRecordsPerPartition", " 9 ", {"max_records": 9}),
+        ("parallelism", "64", {"parallelism": 64}),
+        ("targetSplitBytes", "1000", {"target_split_bytes": 1000}),
+        ("targetSplitBytes", "64m", {"target_split_bytes": 64 << 20}),
+        ("targetSplitBytes", "2 GiB", {"target_split_bytes": 2 << 30}),
+        ("targetSplitBytes", "3kb", {"target_split_bytes": 3072}),
+        ("pushdown", "true", {"pushdown": ("filters",)}),
+        ("pushdown", "False", {"pushdown": ()}),
+        ("pushdown", "limit,filters", {"pushdown": ("limit", "filters")}),
+        ("isolationLevel", "READ_COMMITTED", {"reading": Reading(committed=True)}),
+        ("kafka.isolation.level", "read_committed", {"reading": Reading(committed=True)}),
+        ("kafka.isolation.level", "read_uncommitted", {"reading": Reading()}),
+        ("onCorrupt", "skipbatch", {"reading": Reading(on_corrupt="skipBatch")}),
+        ("onCorrupt", "emit", {"reading": Reading(on_corrupt="emit")}),
+        ("failOnDataLoss", "false", {"reading": Reading(fail_on_data_loss=False)}),
+        ("verifyCrc", "false", {"reading": Reading(verify_crc=False)}),
+        ("metrics", "true", {"reading": Reading(metrics=True)}),
+    ],
+)
+def test_values(option: str, value: str, expected: dict[str, object]) -> None:
+    options = read(**{option: value})
+    assert {name: getattr(options, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("upTo", "lso", "must be 'highWatermark', 'lastStableOffset' or 'logEndOffset', not 'lso'"),
+        ("upTo", "", "must be 'highWatermark'"),
+        ("minPartitions", "0", "must be a whole number from 1 on, not '0'"),
+        ("minPartitions", "-3", "must be a whole number from 1 on"),
+        ("minPartitions", "four", "must be a whole number from 1 on"),
+        ("maxRecordsPerPartition", "1.5", "must be a whole number from 1 on"),
+        ("maxRecordsPerPartition", "9" * 40, "must be a whole number from 1 on"),
+        ("parallelism", "", "must be a whole number from 1 on"),
+        ("targetSplitBytes", "0", "must be a number of bytes such as 67108864 or 64m, not '0'"),
+        ("targetSplitBytes", "64x", "must be a number of bytes"),
+        ("targetSplitBytes", "-1", "must be a number of bytes"),
+        ("pushdown", "yes", "must be 'true', 'false', 'filters', 'limit' or 'filters,limit', not 'yes'"),
+        ("isolationLevel", "serializable", "must be 'read_uncommitted' or 'read_committed', not 'serializable'"),
+        ("kafka.isolation.level", "1", "must be 'read_uncommitted' or 'read_committed'"),
+        ("onCorrupt", "ignore", "must be 'fail', 'skipBatch' or 'emit', not 'ignore'"),
+        ("failOnDataLoss", "0", "must be 'true' or 'false', not '0'"),
+        ("verifyCrc", "no", "must be 'true' or 'false'"),
+        ("metrics", "", "must be 'true' or 'false'"),
+    ],
+)
+def test_a_bad_value_raises_with_the_option_and_the_next_step(option: str, value: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"option '{option}' {why}"):
+        read(**{option: value})
+
+
+def test_two_isolation_levels_must_agree() -> None:
+    both = {"isolationLevel": "read_committed", "kafka.isolation.level": "read_committed"}
+    assert read(**both).reading.committed
+    with pytest.raises(ValueError, match="'isolationLevel' and 'kafka.isolation.level' contradict each other"):
+        read(**{**both, "kafka.isolation.level": "read_uncommitted"})
+
+
+def test_every_option_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in SERVED if f"`{name}`" not in text] == []
+    assert [name for name in METADATA if f"`{name}`" not in text] == []

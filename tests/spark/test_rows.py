@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from klog.spark.rows import RowShaper, arrow_schema, check_schema, full_schema
+from klog.spark.rows import METADATA, PLAIN, RowShaper, arrow_schema, check_schema, full_schema, pieces
+
+KAFKAS = (*PLAIN, "headers")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 DECODED = {
@@ -37,8 +39,8 @@ def shape(*names: str) -> pa.RecordBatch:
 
 
 def test_all_columns() -> None:
-    batch = shape(*full_schema().names)
-    assert batch.schema.equals(arrow_schema(full_schema()))
+    batch = shape(*KAFKAS)
+    assert batch.schema.equals(arrow_schema(t.StructType(full_schema().fields[: len(KAFKAS)])))
     assert batch.column("key").to_pylist() == [b"k", None, b""]
     assert batch.column("value").to_pylist() == [None, b"v", b""]
     assert batch.column("topic").to_pylist() == ["flights"] * 3
@@ -71,7 +73,7 @@ def test_only_required_columns_are_requested() -> None:
 
 def test_batches_of_other_lengths_keep_the_schema() -> None:
     """R1: topic and partition are slices of the longest array so far, with the right values."""
-    shaper = RowShaper(arrow_schema(full_schema()), "flights", 3)
+    shaper = RowShaper(arrow_schema(t.StructType(full_schema().fields[: len(KAFKAS)])), "flights", 3)
     shapes = [shaper.batch(Columns(shaper.fields, start)) for start in (2, 0, 1)]
     assert [batch.num_rows for batch in shapes] == [1, 3, 2]
     assert len({str(batch.schema) for batch in shapes}) == 1
@@ -104,6 +106,7 @@ def test_empty_and_doubled_schemas() -> None:
 def test_arrow_schema_is_the_one_that_spark_checks() -> None:
     """Types that Spark's plain readers accept: no large_binary, no dictionary, microseconds in UTC."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    assert full_schema().names == [*KAFKAS, *METADATA]
     assert arrow_schema(full_schema()).types == [
         pa.binary(),
         pa.binary(),
@@ -113,6 +116,17 @@ def test_arrow_schema_is_the_one_that_spark_checks() -> None:
         pa.timestamp("us", "UTC"),
         pa.int32(),
         pa.list_(pa.field("element", header)),
+        pa.int32(),
+        pa.int64(),
+        pa.int16(),
+        pa.int32(),
+        pa.bool_(),
+        pa.bool_(),
+        pa.string(),
+        pa.int64(),
+        pa.int64(),
+        pa.string(),
+        pa.bool_(),
     ]
 
 
@@ -126,3 +140,17 @@ def test_arrow_schema_for_a_spark_without_the_time_zone_parameter(monkeypatch: p
 
     monkeypatch.setattr(types, "to_arrow_schema", older)
     assert arrow_schema(full_schema()) == expected
+
+
+@pytest.mark.parametrize(("most", "rows"), [(10**6, [10]), (520, [5, 5]), (300, [2, 2, 2, 2, 2]), (1, [1] * 10)])
+def test_large_batches_are_cut(most: int, rows: list[int]) -> None:
+    """R4"""
+    batch = pa.record_batch({"value": pa.array([b"x" * 100] * 10, pa.binary())})
+    cut = list(pieces(batch, most))
+    assert [piece.num_rows for piece in cut] == rows
+    assert pa.Table.from_batches(cut).equals(pa.Table.from_batches([batch]))
+
+
+def test_an_empty_batch_is_not_cut() -> None:
+    empty = pa.record_batch({"value": pa.array([], pa.binary())})
+    assert [piece.num_rows for piece in pieces(empty, 1)] == [0]

@@ -158,7 +158,8 @@ class TestPlanning:
 
     def test_cuts_lie_at_batches(self, shared_data: Directory) -> None:
         """Appends of 20 records: a small target cuts at multiples of 20, and every row is read once."""
-        bins = plan_partitions(parse({"path": str(shared_data.path), "subscribe": "flights"}), target=4096)
+        options = {"path": str(shared_data.path), "subscribe": "flights", "targetSplitBytes": "4096"}
+        bins = plan_partitions(parse(options))
         assert len(bins) > PARTITIONS
         pieces = sorted((item.partition, item.start_offset, item.end_offset) for members in bins for item in members)
         assert {start % 20 for _, start, _ in pieces} == {0}
