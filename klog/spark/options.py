@@ -14,6 +14,9 @@ pyspark.
       Only the winner is read, as in Spark's Kafka source, so that a query can be moved with unused options left in.
   O3  Ends are exclusive, also those by time: the first record at or after the time is the first one left out.
 
+  O4  A stream begins at the latest record by default, as in Spark's Kafka source, and has no end: ending… options are
+      rejected. What only streams have (stream_options.py) changes nothing in a batch query.
+
 Names, words and JSON forms are those of Spark's Kafka source (KafkaSourceProvider, JsonUtils). Differences on purpose:
 at most one of subscribe, subscribePattern and assign is needed instead of exactly one; a partition that the JSON leaves
 out begins at its earliest (ends at its latest) record; times may be ISO text.
@@ -27,8 +30,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from klog.spark import rows, values
+from klog.spark import rows, stream_options, values
 from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
+from klog.spark.limits import Limits
 
 SERVED = (
     "path",
@@ -58,18 +62,14 @@ SERVED = (
     "parallelism",
     "pushdown",
     "metrics",
+    *stream_options.STREAM_ONLY,
 )
 
 # Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
 # so each is rejected by name.
 NOT_SERVED = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
     "view",
     "valueFormat",
-    "commitGroup",
     "topic",
 )
 
@@ -84,11 +84,12 @@ _VIEWS = (
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
 
 # Spark's own options, which it hands to every source.
-_SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode"})
+_SPARKS = frozenset({"queryname", "outputmode"})
 
 NoMatch = Literal["error", "latest"]
 UpTo = Literal["highWatermark", "lastStableOffset", "logEndOffset"]
 OnCorrupt = Literal["fail", "skipBatch", "emit"]
+Query = Literal["batch", "stream"]
 
 
 @dataclass(frozen=True)
@@ -135,18 +136,24 @@ class Options:
     min_partitions: int = 1
     max_records: int | None = None
     pushdown: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    commit_group: str | None = None
+    checkpoint: str | None = None
     ignored: tuple[str, ...] = ()
 
 
-def parse(raw: Mapping[str, str]) -> Options:
-    """Parse what Spark passes. Raises ValueError, with the option's name and the next step, for anything invalid."""
+def parse(raw: Mapping[str, str], query: Query | None = "batch") -> Options:
+    """Parse what Spark passes. Raises ValueError, with the option's name and the next step, for anything invalid.
+
+    query: None if that is not known yet: then all that one of the two accepts is valid (O4).
+    """
     given = {key.lower(): value for key, value in raw.items()}
     ignored = _sort_out(given)
     return Options(
         paths=_paths(given),
         subscription=_subscription(given),
-        start=_bounds(given, "starting"),
-        end=_bounds(given, "ending"),
+        start=_bounds(given, "starting", query),
+        end=_bounds(given, "ending", query),
         no_match=_value(given, "startingOffsetsByTimestampStrategy", "error", values.word, ("error", "latest")),
         up_to=_value(given, "upTo", "highWatermark", values.word, get_args(UpTo)),
         columns=_columns(given),
@@ -156,6 +163,9 @@ def parse(raw: Mapping[str, str]) -> Options:
         min_partitions=_value(given, "minPartitions", 1, values.count),
         max_records=_value(given, "maxRecordsPerPartition", None, values.count),
         pushdown=_pushdown(given),
+        limits=stream_options.limits(given),
+        commit_group=stream_options.commit_group(given),
+        checkpoint=stream_options.checkpoint_directory(given),
         ignored=ignored,
     )
 
@@ -286,16 +296,22 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(pairs)))
 
 
-def _bounds(given: Mapping[str, str], edge: Literal["starting", "ending"]) -> Bounds:
+def _bounds(given: Mapping[str, str], edge: Literal["starting", "ending"], query: Query | None) -> Bounds:
     """Return the bound of the option that wins for one edge (O2)."""
+
+    def offset_bounds(value: str, option: str) -> Bounds:
+        return _offset_bounds(value, option, latest_too=edge == "starting" and query != "batch")
+
     for name, read in (
         (f"{edge}Timestamp", _timestamp_bounds),
         (f"{edge}OffsetsByTimestamp", _timestamps_by_partition),
-        (f"{edge}Offsets", _offset_bounds),
+        (f"{edge}Offsets", offset_bounds),
     ):
         if name.lower() in given:
+            if edge == "ending" and query == "stream":
+                raise ValueError(f"option '{name}' is for batch queries: a stream has no end; leave it out")
             return read(given[name.lower()], name)
-    return Bounds(_default(edge), option=None)
+    return Bounds(LATEST if query == "stream" else _default(edge), option=None)
 
 
 def _default(name: str) -> Bound:
@@ -314,11 +330,14 @@ def _timestamps_by_partition(value: str, option: str) -> Bounds:
     return Bounds(_default(option), bounds, option=option)
 
 
-def _offset_bounds(value: str, option: str) -> Bounds:
+def _offset_bounds(value: str, option: str, latest_too: bool) -> Bounds:
+    """latest_too: may it be the latest offset, as in a stream?"""
     allowed, refused = ("earliest", "latest") if option == "startingOffsets" else ("latest", "earliest")
     word = value.strip().lower()
     if word == allowed:
         return Bounds(_default(option), option=option)
+    if word == refused and latest_too:
+        return Bounds(LATEST, option=option)
     if word == refused:
         raise ValueError(f"option '{option}' can't be '{refused}' in a batch query: no record would be read")
     back = values.offset_from_end(word)
@@ -331,13 +350,13 @@ def _offset_bounds(value: str, option: str) -> Bounds:
             f"{example}, not {value!r}"
         )
     bounds = {
-        pair: _offset_bound(offset, pair, option, example)
+        pair: _offset_bound(offset, pair, option, example, latest_too)
         for pair, offset in _by_partition(value, option, example).items()
     }
     return Bounds(_default(option), bounds, option=option)
 
 
-def _offset_bound(offset: Any, pair: TopicPartition, option: str, example: str) -> Bound:
+def _offset_bound(offset: Any, pair: TopicPartition, option: str, example: str, latest_too: bool) -> Bound:
     back = values.offset_from_end(offset)
     if back is not None:
         return Bound("from_end", back)
@@ -348,7 +367,7 @@ def _offset_bound(offset: Any, pair: TopicPartition, option: str, example: str) 
     named = {-2: EARLIEST, -1: LATEST}.get(offset)
     if named is None:
         return Bound.at_offset(offset)
-    if named != _default(option):
+    if named != _default(option) and not latest_too:
         raise ValueError(
             f"option '{option}' for {pair} can't be {offset} ({named.kind}) in a batch query: no record would be read; "
             f'"{offset}", with quotes, is so many offsets before the end'

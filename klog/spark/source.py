@@ -1,21 +1,23 @@
-"""The data source of format("klog"): batch reads. Each object lives in this process:
+"""The data source of format("klog"): batch reads and streaming reads. Each object lives in this process:
 
     planner worker     KlogSource(options), schema()            pickled, kept by the JVM
     planner worker     reader(schema), partitions()             examines the directories, once
     every task         reader unpickled, read(partition)
+    one worker a query streamReader(schema): the offsets of a stream; see stream.py
 
 Readers hold plain values (directories, options, schema): no handle, no list of segments. The value of an InputPartition
 is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own replacement for an empty list.
 
 KlogReader implements neither pushFilters nor pushLimit: if a reader defines one, every query fails under Spark's
 default configuration (DATA_SOURCE_PUSHDOWN_DISABLED). The option pushdown chooses a class that does, so a query without
-it works with every setting. Spark's own class shows which of the two methods this Spark has. There is no writer and no
-stream: these methods are absent, so Spark raises the error.
+it works with every setting. Spark's own class shows which of the two methods this Spark has. There is no writer: its
+methods are absent, so Spark raises the error.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from klog.spark.stream import KlogStreamReader
+
 logger = logging.getLogger("klog.spark")
 
 
@@ -40,8 +44,14 @@ class KlogSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        parsed = _options.parse(options)
-        self._options = replace(parsed, paths=tuple(dict.fromkeys(map(absolute_directory, parsed.paths))))
+        self._given = dict(options)
+        parsed = _options.parse(self._given, query=None)
+        # Relative paths are completed here, on the driver's host.
+        self._places: dict[str, Any] = {
+            "paths": tuple(dict.fromkeys(map(absolute_directory, parsed.paths))),
+            "checkpoint": parsed.checkpoint and os.path.abspath(parsed.checkpoint),
+        }
+        self._columns = parsed.columns
         if parsed.ignored:
             logger.warning('format("klog") ignores options of a Kafka client: %s', ", ".join(parsed.ignored))
 
@@ -50,24 +60,34 @@ class KlogSource(DataSource):  # type: ignore[misc]
         return "klog"
 
     def schema(self) -> str:
-        return schema_ddl(self._options.columns)
+        return schema_ddl(self._columns)
 
     def reader(self, schema: StructType) -> KlogReader:
+        options = self._options("batch", schema)
+        return reader_class(options.pushdown)(options, schema)
+
+    def streamReader(self, schema: StructType) -> KlogStreamReader:  # noqa: N802  Spark's name
+        from klog.spark.stream import KlogStreamReader  # a batch query does not need it
+
+        return KlogStreamReader(self._options("stream", schema), schema)
+
+    def _options(self, query: _options.Query, schema: StructType) -> _options.Options:
+        """The options of a query, with what its schema asks for."""
         check_schema(schema)
-        if self._options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
+        options = replace(_options.parse(self._given, query), **self._places)
+        if options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
             raise ValueError(
                 "option 'onCorrupt' = 'emit' needs the column crcValid, which tells the rows of corrupt batches from "
                 "records: add .option('metadataColumns', 'crcValid'), or use onCorrupt=skipBatch"
             )
-        return reader_class(self._options.pushdown)(self._options, schema)
+        return replace(options, reading=replace(options.reading, include_control="isControl" in schema.names))
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans in partitions(), reads in read(): in two processes, which share only what is pickled."""
 
     def __init__(self, options: _options.Options, schema: StructType) -> None:
-        include_control = "isControl" in schema.names
-        self._options = replace(options, reading=replace(options.reading, include_control=include_control))
+        self._options = options
         self._schema = schema
         self._pushed = Pushed()
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ import klog
 from klog import record
 from klog.clock import SystemClock
 from klog.errors import CorruptData, OffsetOutOfRange, UnknownTopicOrPartition
-from klog.spark.bounds import Bounds, Span, TopicPartition, resolve
+from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.options import Options, Subscription
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
 from klog.spark.pushdown import Pushed
@@ -42,27 +42,43 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 
 def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]:
     """Return the bins of ranges that a query reads, one per Spark task; empty if there is nothing to read."""
-    pushed = pushed or Pushed()
-    with ExitStack() as stack:
-        logs = _open(options.paths, stack)
+    with opened(options.paths) as logs:
         chosen = select(options.subscription, logs)
         for bounds in (options.start, options.end):
-            _check_named(bounds, chosen)
+            check_named(bounds, chosen)
         now_ms = SystemClock().wall_ms()
         options = replace(options, start=options.start.at(now_ms), end=options.end.at(now_ms))
-        sized: list[tuple[Range, Sizes]] = []
-        for pair in chosen:
-            whole = _range(logs[pair], pair, options)
-            if pushed.wants(*pair):
-                sizes = Sizes(Extent(segment.base_offset, segment.next_offset, segment.size)
-                              for segment in logs[pair].segments)  # fmt: skip
-                sized += [(part, sizes) for part in _needed(logs[pair], whole, pushed)]
-        bins = plan(sized, lambda whole, offset: _batch_at(logs[whole.pair], whole, offset), _sizing(options))
+        return plan_ranges(logs, {pair: _resolved(logs[pair], pair, options) for pair in chosen}, options, pushed)
+
+
+@contextmanager
+def opened(paths: Sequence[str]) -> Iterator[dict[TopicPartition, Log]]:
+    """Open every partition below the paths, read-only, for a while."""
+    with ExitStack() as stack:
+        yield _open(paths, stack)
+
+
+def plan_ranges(
+    logs: Mapping[TopicPartition, Log],
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    options: Options,
+    pushed: Pushed | None = None,
+) -> list[Bin]:
+    """Return the bins for offsets [start, end) of each partition."""
+    pushed = pushed or Pushed()
+    sized: list[tuple[Range, Sizes]] = []
+    for pair, (start, end) in wanted.items():
+        whole = _range(logs[pair], pair, start, end)
+        if pushed.wants(*pair):
+            sizes = Sizes(Extent(segment.base_offset, segment.next_offset, segment.size)
+                          for segment in logs[pair].segments)  # fmt: skip
+            sized += [(part, sizes) for part in _needed(logs[pair], whole, pushed)]
+    bins = plan(sized, lambda whole, offset: _batch_at(logs[whole.pair], whole, offset), _sizing(options))
     logger.info(
         "event=planned tasks=%d ranges=%d partitions=%d offsets=%d bytes=%d",
         len(bins),
         sum(len(ranges) for ranges in bins),
-        len(chosen),
+        len(wanted),
         sum(member.count for ranges in bins for member in ranges),
         sum(member.size for ranges in bins for member in ranges),
     )
@@ -140,7 +156,8 @@ def _is_partition_directory(path: str) -> bool:
     return any(re.fullmatch(r"\d{20}\.log|partition\.metadata", name) for name in os.listdir(path))
 
 
-def _check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
+def check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
+    """Raise for a bound of a partition that is not read; log the partitions without one."""
     if not bounds.by_partition:
         return
     extra = [str(pair) for pair in bounds.by_partition if pair not in set(chosen)]
@@ -154,16 +171,28 @@ def _check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
         logger.warning("option=%s leaves out %s: %s", bounds.option, ",".join(missing), bounds.default.kind)
 
 
-def _range(log: Log, pair: TopicPartition, options: Options) -> Range:
-    span = Span(pair, log.log_start_offset, _end(log, options))
+def _resolved(log: Log, pair: TopicPartition, options: Options) -> tuple[int, int]:
+    return resolve(
+        Span(pair, log.log_start_offset, end_offset(log, options)),
+        options.start,
+        options.end,
+        options.no_match,
+        lookup_of(log),
+        options.reading.fail_on_data_loss,
+    )
+
+
+def lookup_of(log: Log) -> FirstAtOrAfter:
+    """Return the log's look-up by time."""
 
     def first_at_or_after(timestamp_ms: int) -> int | None:
         found = log.offset_for_timestamp(timestamp_ms)
         return None if found is None else int(found.offset)
 
-    start, end = resolve(
-        span, options.start, options.end, options.no_match, first_at_or_after, options.reading.fail_on_data_loss
-    )
+    return first_at_or_after
+
+
+def _range(log: Log, pair: TopicPartition, start: int, end: int) -> Range:
     epochs = [epoch for epoch, first in log.leader_epochs if first < end]
     return Range(
         os.path.abspath(log.path),
@@ -176,7 +205,7 @@ def _range(log: Log, pair: TopicPartition, options: Options) -> Range:
     )
 
 
-def _end(log: Log, options: Options) -> int:
+def end_offset(log: Log, options: Options) -> int:
     """Return the exclusive bound of what a query may read (S3, S4)."""
     if options.up_to == "logEndOffset":
         end = log.log_end_offset

@@ -1,0 +1,130 @@
+"""How far one batch of a stream goes: from offsets, a backlog and limits to the next offsets. Pure.
+
+    backlog = end − start of each partition          share = apportion(backlogs, limit)          next = start + share
+
+  L1  Nothing is lost and nothing is read twice: start ≤ next ≤ end in each partition, and the next batch begins there.
+  L2  Limits hold: the batch has at most `max_offsets` offsets and at most `max_bytes` stored bytes. One exception: a
+      single record batch that is larger than max_bytes is read alone.
+  L3  Progress: if there is a backlog, at least one offset is read.
+  L4  A partition gets its share in proportion to its backlog; if there are enough, at least 1. If there are fewer than
+      partitions with a backlog, these take turns.
+
+Offsets are counted, as by Spark's Kafka source, whether a record has them or not: compaction and transactions leave
+gaps. Unlike there (KafkaMicroBatchStream.rateLimit), shares are not rounded up: their sum never exceeds the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from klog.spark.bounds import TopicPartition
+from klog.spark.offsets import Offsets
+
+DELAY_MS = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The trigger options. None: no limit.
+
+    min_offsets: with fewer new offsets a trigger waits, at most max_delay_ms since the last one that did not.
+    """
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DELAY_MS
+
+    @property
+    def bounds_a_batch(self) -> bool:
+        return self.max_offsets is not None or self.max_bytes is not None
+
+
+class Stored(Protocol):
+    """The stored bytes of the partitions: whole record batches, as compressed."""
+
+    def size(self, pair: TopicPartition, start: int, end: int) -> int:
+        """Bytes of the record batches that hold [start, end)."""
+
+    def fit(self, pair: TopicPartition, start: int, end: int, size: int) -> int:
+        """The largest offset up to which the record batches from `start` on have at most `size` bytes; at most end."""
+
+
+def too_few(backlog: int, limits: Limits, waited_ms: float | None) -> bool:
+    """Must the trigger wait for more? waited_ms: since the last trigger that did not wait, None if there was none."""
+    if limits.min_offsets is None or waited_ms is None or waited_ms >= limits.max_delay_ms:
+        return False
+    return backlog < limits.min_offsets
+
+
+def next_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limits: Limits,
+                 stored: Stored) -> Offsets:  # fmt: skip
+    """Return where the batch that begins at `start` ends (L1 to L4). The partitions of both are the same."""
+    reached = dict(end)
+    if limits.max_offsets is not None:
+        reached = _by_offsets(start, reached, limits.max_offsets)
+    if limits.max_bytes is not None:
+        reached = _by_bytes(start, reached, limits.max_bytes, stored)
+    return reached
+
+
+def _by_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int) -> Offsets:
+    pairs = sorted(end)
+    shares = apportion([end[pair] - start[pair] for pair in pairs], limit, _turn(start))
+    return {pair: start[pair] + share for pair, share in zip(pairs, shares, strict=True)}
+
+
+def _by_bytes(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int, stored: Stored,
+              ) -> Offsets:  # fmt: skip
+    """A share holds whole record batches, so a part of each is left: what is left in total goes to the partitions that
+    got nothing, in turn, one record batch each."""
+    pairs = sorted(pair for pair in end if start[pair] < end[pair])
+    sizes = {pair: stored.size(pair, start[pair], end[pair]) for pair in pairs}
+    shares = apportion([sizes[pair] for pair in pairs], limit, _turn(start))
+    reached = dict(end)
+    left = limit
+    for pair, share in zip(pairs, shares, strict=True):
+        if share < sizes[pair]:
+            reached[pair] = stored.fit(pair, start[pair], end[pair], share)
+        left -= stored.size(pair, start[pair], reached[pair])
+    first = _turn(start) % len(pairs) if pairs else 0
+    idle = [pair for pair in (*pairs[first:], *pairs[:first]) if reached[pair] == start[pair]]
+    for pair in idle:
+        one = stored.size(pair, start[pair], start[pair] + 1)
+        if one <= left or (len(idle) == len(pairs) and pair == idle[0]):  # L2's exception, for L3
+            reached[pair] = stored.fit(pair, start[pair], end[pair], one)
+            left -= one
+    return reached
+
+
+def apportion(backlogs: Sequence[int], limit: int, turn: int) -> list[int]:
+    """Return shares of the backlogs, in total min(limit, all), by the largest remainder.
+
+    turn: which partition is first if there are fewer than partitions (L4).
+    """
+    total = sum(backlogs)
+    if limit >= total:
+        return list(backlogs)
+    waiting = [index for index, backlog in enumerate(backlogs) if backlog]
+    shares = [0] * len(backlogs)
+    if limit <= len(waiting):
+        for number in range(limit):
+            shares[waiting[(turn + number) % len(waiting)]] = 1
+        return shares
+    # One each, the rest in proportion. Integers: products of offsets exceed 2**53, where floats round.
+    rest, all_rest = limit - len(waiting), total - len(waiting)
+    remainders = []
+    for index in waiting:
+        whole, remainder = divmod(rest * (backlogs[index] - 1), all_rest)
+        shares[index] = 1 + whole
+        remainders.append((-remainder, index))
+    for _, index in sorted(remainders)[: limit - sum(shares)]:
+        shares[index] += 1
+    return shares
+
+
+def _turn(start: Mapping[TopicPartition, int]) -> int:
+    # A batch of n offsets raises it by n, so the next one begins n partitions further on.
+    return sum(start.values())

@@ -1,0 +1,312 @@
+"""The stream reader of format("klog"): micro-batches between offsets. Spark calls it so:
+
+    one worker for the query   [prepareForTriggerAvailableNow] → initialOffset (twice, in the first run only) →
+                               { latestOffset(start, limit) → partitions(start, end) → commit(end of the batch before) }
+    every task                 read(partition): a copy of the reader, which knows only options and schema
+
+  S1  A batch is fixed by its two offsets, which Spark writes to the checkpoint before partitions() is called: repeated
+      after a crash, it has the same rows, while a writer appends, rolls and deletes.
+  S2  Partitions and topics that the offsets do not name begin at their first record, in the next batch (resume.py).
+  S3  No batch without records: latestOffset returns `start` itself, unless a loss of data has to be passed.
+  S4  A start at the latest record, so many offsets before it or so long ago is known only when the query starts. Spark
+      repeats a first batch that crashed from initialOffset, which is then later: so the first batch is empty, and Spark
+      has the start in its checkpoint.
+  S5  latestOffset(start): all batches up to `start` are done.
+
+Spark before 4.2 gives latestOffset no start: there are no limits, and losses of data are found by partitions().
+Offsets: offsets.py. Limits: limits.py. Ids of topics: stream_memory.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from klog.clock import Clock, SystemClock
+from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
+from klog.spark.limits import Limits, next_offsets, too_few
+from klog.spark.offsets import Offsets, from_json, to_json
+from klog.spark.options import Options, Subscription
+from klog.spark.read import DataLoss, read_ranges
+from klog.spark.resume import Loss, Present, resume
+from klog.spark.rows import arrow_schema
+from klog.spark.stream_memory import StreamMemory
+from klog.spark.survey import check_named, end_offset, lookup_of, opened, plan_ranges, select
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # PySpark before 4.2
+    SupportsTriggerAvailableNow = object
+    HAS_LIMITS = False
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from klog import Log
+
+logger = logging.getLogger("klog.spark")
+
+Logs = Mapping[TopicPartition, "Log"]
+
+
+class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """One source of one streaming query."""
+
+    def __init__(self, options: Options, schema: StructType, clock: Clock | None = None) -> None:
+        if not HAS_LIMITS:
+            _refuse_limits(options.limits)
+        self._options = options
+        self._schema = schema
+        self._clock = clock or SystemClock()
+        self._memory: StreamMemory | None = None
+        self._initial: Offsets | None = None
+        self._start_is_open = False  # S4: is the initial offset one that Spark has not written yet?
+        self._target: Offsets | None = None  # of an availableNow run
+        self._latest: Offsets | None = None
+        self._triggered: float | None = None  # time of the last trigger that did not wait for more offsets
+
+    # ---- offsets -----------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  Spark's names, here and below
+        if self._initial is None:
+            with opened(self._options.paths) as logs:
+                present = _present(logs, select(self._options.subscription, logs), self._options)
+                self._initial = self._starting_offsets(logs, present)
+                self._remembered().forget()
+                self._remembered().note(_ids(present))
+        return to_json(self._initial)
+
+    def _starting_offsets(self, logs: Logs, present: Mapping[TopicPartition, Present]) -> Offsets:
+        wanted = self._options.start.at(self._clock.wall_ms())
+        check_named(wanted, list(present))
+        offsets: Offsets = {}
+        for pair, found in present.items():
+            span = Span(pair, found.log_start_offset, found.end_offset)
+            offsets[pair], _ = resolve(
+                span,
+                wanted,
+                Bounds(LATEST),
+                self._options.no_match,
+                lookup_of(logs[pair]),
+                self._options.reading.fail_on_data_loss,
+            )
+            bound = wanted.of(pair)
+            moves = bound.kind == "from_end" or self._options.start.of(pair).kind == "ago"
+            at_end = bound.kind in ("latest", "timestamp") and offsets[pair] == found.end_offset
+            self._start_is_open |= moves or at_end
+        return offsets
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, dict[str, int]]:  # noqa: N802
+        with self._opened() as (logs, present):
+            self._latest = _ends(present, self._latest or {})
+            if start is None:  # before 4.2
+                return to_json(self._latest)
+            begin = from_json(start)
+            if self._start_is_open and begin == self._initial:
+                self._start_is_open = False
+                return to_json(begin)
+            reached = self._reached(begin, logs, present, limit)
+        return to_json(begin) if reached is None else to_json(reached)
+
+    def _reached(
+        self, begin: Offsets, logs: Logs, present: Mapping[TopicPartition, Present], limit: Any
+    ) -> Offsets | None:
+        """Return the end of the batch from `begin`, None if there should be none now."""
+        positions = self._positions(begin, present)
+        ends = self._reachable(begin, positions, present)
+        positions = {pair: positions[pair] for pair in ends}
+        backlog = sum(ends.values()) - sum(positions.values())
+        limits = self._limits(limit)
+        now = self._clock.monotonic()
+        waited_ms = None if self._triggered is None else (now - self._triggered) * 1000
+        if self._target is None and too_few(backlog, limits, waited_ms):
+            return None
+        self._triggered = now
+        reached = next_offsets(positions, ends, limits, _StoredBytes(logs))
+        if any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached) or begin.keys() - reached.keys():
+            return reached
+        for pair in reached:
+            if positions[pair] < reached[pair]:
+                # A new log in place of a lost one has reached the very same offset: Spark would see no change.
+                return {**reached, pair: reached[pair] - 1}
+        return None
+
+    def _reachable(self, begin: Offsets, positions: Offsets, present: Mapping[TopicPartition, Present]) -> Offsets:
+        """Return the ends of the partitions without limits, never below the positions."""
+        ends = {}
+        for pair, position in positions.items():
+            end = present[pair].end_offset
+            if self._target is not None:
+                if pair not in self._target and pair not in begin:
+                    continue
+                end = min(end, self._target.get(pair, position))
+            ends[pair] = max(end, position)
+        return ends
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+        return None if self._latest is None else to_json(self._latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with self._opened() as (_, present):
+            self._target = _ends(present)
+
+    # ---- limits ------------------------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """One of Spark's limits: whichever it is, latestOffset applies all the options'. Without one: all available."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
+
+    def _limits(self, limit: Any) -> Limits:
+        limits = self._options.limits
+        if isinstance(limit, ReadAllAvailable):  # Trigger.Once: the options do not count
+            return Limits()
+        if isinstance(limit, ReadMaxRows):
+            return replace(limits, max_offsets=min(limits.max_offsets or limit.max_rows, limit.max_rows))
+        if isinstance(limit, ReadMaxBytes):
+            return replace(limits, max_bytes=min(limits.max_bytes or limit.max_bytes, limit.max_bytes))
+        return replace(limits, min_offsets=limit.min_rows) if isinstance(limit, ReadMinRows) else limits
+
+    # ---- batches -----------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        begin, until = from_json(start), from_json(end)
+        if begin == until:  # Spark asks that when a query starts again
+            return []
+        with self._opened() as (logs, present):
+            positions = self._positions(begin, present)
+            held, losses = resume(until, present, self._remembered().ids)
+            self._lost(losses)
+            wanted = {
+                pair: (positions[pair], min(last, held[pair]))
+                for pair, last in sorted(until.items())
+                if pair in held and positions[pair] < min(last, held[pair])
+            }
+            return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_ranges(partition.value or (), arrow_schema(self._schema), self._options.reading)
+
+    # ---- losses ------------------------------------------------------------------------------------------------------
+
+    def _positions(self, begin: Offsets, present: Mapping[TopicPartition, Present]) -> Offsets:
+        """Return where the batch that begins at `begin` is read from. Raises DataLoss if that is no longer there."""
+        memory = self._remembered()
+        resumed = memory.positions_of(begin)
+        positions, losses = resume(begin if resumed is None else resumed, present, memory.ids)
+        self._lost(losses)
+        if losses:
+            resumed = {pair: positions[pair] for pair in begin if pair in positions}
+        memory.note(_ids(present), None if resumed is None else (begin, resumed))
+        return positions
+
+    def _lost(self, losses: Iterable[Loss]) -> None:
+        for loss in losses:
+            if self._options.reading.fail_on_data_loss:
+                raise DataLoss(
+                    f"{loss}. To go on with what is there, set failOnDataLoss=false; "
+                    f"to read everything again, start with a new checkpointLocation"
+                )
+            logger.warning("data loss: %s; goes on at %s", loss, loss.goes_on)
+
+    # ---- what is there -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Logs, dict[TopicPartition, Present]]]:
+        """The subscribed partitions that exist, for a while."""
+        with opened(self._options.paths) as logs:
+            chosen = select(_existing(self._options.subscription, logs), logs)
+            yield logs, _present(logs, chosen, self._options)
+
+    def _remembered(self) -> StreamMemory:
+        # Made on first use: planner and tasks have a copy of this reader, too, and no business with the file.
+        if self._memory is None:
+            source = self._options.paths, self._options.subscription
+            self._memory = StreamMemory(self._options.checkpoint, source)
+        return self._memory
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredBytes:
+    """limits.Stored of open logs, by their offset indexes."""
+
+    logs: Logs
+
+    def size(self, pair: TopicPartition, start: int, end: int) -> int:
+        return self.logs[pair].fetch_range(start, end).size if start < end else 0
+
+    def fit(self, pair: TopicPartition, start: int, end: int, size: int) -> int:
+        ends = range(start + 1, end + 1)
+        return start + bisect_right(ends, size, key=lambda last: self.size(pair, start, last))
+
+
+def _existing(subscription: Subscription, logs: Iterable[TopicPartition]) -> Subscription:
+    """Without what does not exist: a named topic may be created, or deleted, while the query runs."""
+    pairs = set(logs)
+    topics = {pair.topic for pair in pairs}
+    if subscription.topics is not None:
+        return replace(subscription, topics=tuple(topic for topic in subscription.topics if topic in topics))
+    if subscription.assigned is not None:
+        return replace(subscription, assigned=tuple(pair for pair in subscription.assigned if pair in pairs))
+    return subscription
+
+
+def _present(logs: Logs, chosen: Iterable[TopicPartition], options: Options) -> dict[TopicPartition, Present]:
+    found = {}
+    for pair in chosen:
+        log = logs[pair]
+        topic_id = log.topic_id
+        found[pair] = Present(
+            os.fspath(log.path),
+            log.log_start_offset,
+            log.log_end_offset,
+            end_offset(log, options),
+            None if topic_id is None else str(topic_id),
+        )
+    return found
+
+
+def _ids(present: Mapping[TopicPartition, Present]) -> dict[str, str]:
+    return {pair.topic: found.topic_id for pair, found in present.items() if found.topic_id is not None}
+
+
+def _ends(present: Mapping[TopicPartition, Present], before: Mapping[TopicPartition, int] | None = None) -> Offsets:
+    """The ends of the partitions, none below that of before as long as the log reaches that far."""
+    before = before or {}
+    return {
+        pair: max(found.end_offset, min(before.get(pair, 0), found.log_end_offset)) for pair, found in present.items()
+    }
+
+
+def _refuse_limits(limits: Limits) -> None:
+    given = {
+        "maxOffsetsPerTrigger": limits.max_offsets,
+        "maxBytesPerTrigger": limits.max_bytes,
+        "minOffsetsPerTrigger": limits.min_offsets,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"option '{option}' needs PySpark 4.2 or later, which tells a source where a batch begins; "
+                f"leave it out, or upgrade pyspark"
+            )
