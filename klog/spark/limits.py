@@ -76,10 +76,11 @@ def _by_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition
     return {pair: start[pair] + share for pair, share in zip(pairs, shares, strict=True)}
 
 
-def _by_bytes(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int, stored: Stored,
-              ) -> Offsets:  # fmt: skip
-    """A share holds whole record batches, so a part of each is left: what is left in total goes to the partitions that
-    got nothing, in turn, one record batch each."""
+def _by_bytes(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int, stored: Stored
+) -> Offsets:
+    """A share holds whole record batches, so a part of each is left. What is left in total goes to the partitions in
+    turn, one record batch each, first to those that got nothing."""
     pairs = sorted(pair for pair in end if start[pair] < end[pair])
     sizes = {pair: stored.size(pair, start[pair], end[pair]) for pair in pairs}
     shares = apportion([sizes[pair] for pair in pairs], limit, _turn(start))
@@ -89,12 +90,17 @@ def _by_bytes(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, 
         if share < sizes[pair]:
             reached[pair] = stored.fit(pair, start[pair], end[pair], share)
         left -= stored.size(pair, start[pair], reached[pair])
-    first = _turn(start) % len(pairs) if pairs else 0
-    idle = [pair for pair in (*pairs[first:], *pairs[:first]) if reached[pair] == start[pair]]
-    for pair in idle:
-        one = stored.size(pair, start[pair], start[pair] + 1)
-        if one <= left or (len(idle) == len(pairs) and pair == idle[0]):  # L2's exception, for L3
-            reached[pair] = stored.fit(pair, start[pair], end[pair], one)
+    if not pairs:
+        return reached
+    first = _turn(start) % len(pairs)
+    unread = [pair for pair in (*pairs[first:], *pairs[:first]) if reached[pair] < end[pair]]
+    unread.sort(key=lambda pair: reached[pair] > start[pair])
+    nothing = all(reached[pair] == start[pair] for pair in pairs)
+    for pair in unread:
+        at = reached[pair]
+        one = stored.size(pair, at, at + 1)
+        if one <= left or (nothing and pair == unread[0]):  # L2's exception, for L3
+            reached[pair] = stored.fit(pair, at, end[pair], one)
             left -= one
     return reached
 

@@ -1,0 +1,530 @@
+"""The stream reader on real directories, without a JVM: called as Spark calls it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import StructType
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from klog.spark import stream
+from klog.spark.read import DataLoss
+from klog.spark.rows import full_schema
+from klog.spark.source import KlogSource
+from klog.spark.stream import KlogStreamReader
+
+Offsets = dict[str, dict[str, int]]
+
+
+def reader(path: Path, *, clock: Any = None, **options: str) -> KlogStreamReader:
+    schema = StructType([column for column in full_schema().fields if column.name in ("topic", "partition", "offset")])
+    made = KlogSource({"path": str(path), "startingoffsets": "earliest", **options}).streamReader(schema)
+    if clock is not None:
+        made._clock = clock
+    return made
+
+
+def rows(of: KlogStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
+    """The rows of one batch, read by a copy of the reader, as in a task."""
+    planned = pickle.loads(pickle.dumps(of.partitions(start, end)))
+    copies = [pickle.loads(pickle.dumps(reader_of_task(of))) for _ in planned]
+    return [
+        (row["topic"], row["partition"], row["offset"])
+        for copy, part in zip(copies, planned, strict=True)
+        for batch in copy.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+def reader_of_task(of: KlogStreamReader) -> KlogStreamReader:
+    return KlogStreamReader(of._options, of._schema)
+
+
+def numbers(topic: str, partition: int, start: int, end: int) -> list[tuple[str, int, int]]:
+    return [(topic, partition, offset) for offset in range(start, end)]
+
+
+def batches(of: KlogStreamReader, start: Offsets | None = None) -> Iterator[tuple[Offsets, list[tuple[str, int, int]]]]:
+    """The batches of an availableNow run, each with its end."""
+    of.prepareForTriggerAvailableNow()
+    start = of.initialOffset() if start is None else start
+    while True:
+        end = of.latestOffset(start, of.getDefaultReadLimit())
+        if json.dumps(end) == json.dumps(start):
+            return
+        yield end, rows(of, start, end)
+        of.commit(end)
+        start = end
+
+
+def fill(path: Path, **topics: list[int]) -> Path:
+    with klog.open(path, create=True) as logs:
+        for topic, counts in topics.items():
+            if topic not in logs.topics():
+                logs.create_topic(topic, partitions=len(counts))
+            for partition, count in enumerate(counts):
+                for first in range(0, count, 10):
+                    log = logs.log(topic, partition)
+                    log.append([(b"k", b"v" * 50)] * min(10, count - first))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return fill(tmp_path / "data", t=[100, 50], empty=[0])
+
+
+START = {"empty": {"0": 0}, "t": {"0": 0, "1": 0}}
+END = {"empty": {"0": 0}, "t": {"0": 100, "1": 50}}
+
+
+class TestOffsets:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, START),
+            ({"startingoffsets": "latest"}, END),
+            ({"startingoffsets": '{"t":{"0":7,"1":-1}}', "subscribe": "t"}, {"t": {"0": 7, "1": 50}}),
+            ({"startingoffsets": '{"t":{"1":-2}}', "assign": '{"t":[1]}'}, {"t": {"1": 0}}),
+            ({"startingtimestamp": "0", "subscribe": "t"}, {"t": {"0": 0, "1": 0}}),
+            (
+                {"startingtimestamp": str(2**50), "startingoffsetsbytimestampstrategy": "latest", "subscribe": "t"},
+                {"t": {"0": 100, "1": 50}},
+            ),
+        ],
+    )
+    def test_where_a_stream_begins(self, data: Path, options: dict[str, str], expected: Offsets) -> None:
+        made = reader(data, **options)
+        assert made.initialOffset() == made.initialOffset() == expected
+
+    def test_the_default_is_the_latest(self, data: Path) -> None:
+        schema = full_schema()
+        assert KlogSource({"path": str(data)}).streamReader(schema).initialOffset() == END
+
+    @pytest.mark.parametrize(
+        ("options", "error", "why"),
+        [
+            ({"subscribe": "nothing"}, UnknownTopicOrPartition, "no topic nothing here; topics: empty, t"),
+            ({"startingoffsets": '{"t":{"0":101}}'}, OffsetOutOfRange, "101 is outside t-0"),
+            (
+                {"startingoffsets": '{"x":{"0":1}}'},
+                UnknownTopicOrPartition,
+                "names x-0, which this query does not read",
+            ),
+            ({"startingtimestamp": str(2**50)}, ValueError, "no record at or after"),
+        ],
+    )
+    def test_a_start_that_is_not_there(
+        self, data: Path, options: dict[str, str], error: type[Exception], why: str
+    ) -> None:
+        with pytest.raises(error, match=why):
+            reader(data, **options).initialOffset()
+
+    def test_the_text_is_stable(self, tmp_path: Path) -> None:
+        """F1: partitions in numeric order, whatever order the directory lists them in."""
+        fill(tmp_path / "data", b=[1] * 12, a=[2])
+        made = reader(tmp_path / "data")
+        end = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+        assert json.dumps(end) == '{"a": {"0": 2}, "b": {' + ", ".join(f'"{n}": 1' for n in range(12)) + "}}"
+        shuffled = {"b": dict(reversed(end["b"].items())), "a": end["a"]}
+        assert json.dumps(made.latestOffset(shuffled, ReadAllAvailable())) == json.dumps(end)
+
+    def test_what_is_reported_is_the_end_without_limits(self, data: Path) -> None:
+        made = reader(data, maxoffsetspertrigger="3")
+        assert made.reportLatestOffset() is None
+        made.latestOffset(made.initialOffset(), made.getDefaultReadLimit())
+        assert made.reportLatestOffset() == END
+
+    def test_offsets_of_another_source(self, data: Path) -> None:
+        with pytest.raises(ValueError, match="the checkpoint of another source"):
+            reader(data).latestOffset({"logOffset": 3}, ReadAllAvailable())
+
+    @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+    def test_a_stream_has_no_end(self, data: Path, option: str) -> None:
+        values = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"t":{"0":1}}'}
+        with pytest.raises(ValueError, match=f"option '{option}' is for batch queries: a stream has no end; leave it"):
+            reader(data, **{option: values[option]})
+
+
+class TestBatches:
+    def test_available_now(self, data: Path) -> None:
+        (only,) = batches(reader(data))
+        assert only == (END, numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50))
+
+    def test_with_a_limit(self, data: Path) -> None:
+        found = list(batches(reader(data, maxOffsetsPerTrigger="40")))
+        assert [len(rows) for _, rows in found] == [40, 40, 40, 30]
+        assert Counter(row for _, rows in found for row in rows) == Counter(
+            numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50)
+        )
+        assert found[0][0] == {"empty": {"0": 0}, "t": {"0": 26, "1": 14}}
+
+    def test_with_a_limit_of_bytes(self, data: Path) -> None:
+        """Batches of ten records: each partition's part ends where a record batch ends."""
+        with klog.open(data, read_only=True) as logs:
+            size = logs.log("t", 0).fetch_range(0, 10).size
+        found = list(batches(reader(data, maxBytesPerTrigger=str(4 * size + 1))))
+        assert [len(rows) for _, rows in found] == [40, 40, 40, 30]
+        assert all(offset % 10 == 0 for end, _ in found for offset in end["t"].values())
+        assert len(list(batches(reader(data, maxBytesPerTrigger="1")))) == 15  # one record batch each
+
+    def test_both_limits(self, data: Path) -> None:
+        found = list(batches(reader(data, maxBytesPerTrigger="1000000", maxOffsetsPerTrigger="100")))
+        assert [len(rows) for _, rows in found] == [100, 50]
+
+    def test_a_run_does_not_read_what_came_after_it_began(self, data: Path) -> None:
+        made = reader(data, maxOffsetsPerTrigger="100")
+        found = []
+        for end, batch in batches(made):
+            found += batch
+            fill(data, t=[10, 10], u=[10])
+            assert "u" not in end
+        assert Counter(found) == Counter(numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50))
+        after = [row for _, batch in batches(reader(data), end) for row in batch]
+        assert Counter(after) == Counter(numbers("t", 0, 100, 120) + numbers("t", 1, 50, 70) + numbers("u", 0, 0, 20))
+
+    def test_restarted_mid_way(self, data: Path) -> None:
+        """A limit that changes between runs; a new partition and a new topic begin at their first record."""
+        first = iter(batches(reader(data, maxOffsetsPerTrigger="40")))
+        end, found = next(first)
+        end, more = next(first)
+        shutil.copytree(data / "t-1", data / "t-2")
+        fill(data, u=[7])
+        for last, batch in batches(reader(data), end):
+            more += batch
+            end = last
+        assert Counter(found + more) == Counter(
+            numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50) + numbers("t", 2, 0, 50) + numbers("u", 0, 0, 7)
+        )
+        assert end == {"empty": {"0": 0}, "t": {"0": 100, "1": 50, "2": 50}, "u": {"0": 7}}
+
+    def test_a_new_partition_without_records_makes_no_batch(self, data: Path) -> None:
+        made = reader(data)
+        fill(data, u=[0])
+        assert json.dumps(made.latestOffset(END, ReadAllAvailable())) == json.dumps(END)
+        fill(data, t=[1, 0])
+        assert made.latestOffset(END, ReadAllAvailable()) == {**END, "t": {"0": 101, "1": 50}, "u": {"0": 0}}
+
+    def test_a_named_topic_may_be_created_later(self, data: Path) -> None:
+        made = reader(data, subscribe="t,later")
+        assert made.latestOffset({"t": END["t"]}, ReadAllAvailable()) == {"t": END["t"]}
+        fill(data, later=[3])
+        assert made.latestOffset({"t": END["t"]}, ReadAllAvailable()) == {"t": END["t"], "later": {"0": 3}}
+
+    def test_an_empty_directory(self, tmp_path: Path) -> None:
+        fill(tmp_path / "data")
+        made = reader(tmp_path / "data")
+        assert made.initialOffset() == {}
+        assert made.latestOffset({}, ReadAllAvailable()) == {}
+        fill(tmp_path / "data", t=[3])
+        assert made.latestOffset({}, ReadAllAvailable()) == {"t": {"0": 3}}
+        assert rows(made, {}, {"t": {"0": 3}}) == numbers("t", 0, 0, 3)
+
+    def test_equal_offsets_are_no_tasks(self, data: Path) -> None:
+        """Spark asks that with the last offsets of the checkpoint when a query starts again, even if the topic is gone."""
+        shutil.rmtree(data / "t-0")
+        assert reader(data).partitions(END, END) == []
+        assert list(reader(data).read(InputPartition(None))) == []
+
+    def test_a_batch_is_fixed_by_its_offsets(self, data: Path) -> None:
+        """S1: repeated by another process, beside a writer that appends, rolls and deletes earlier segments."""
+        start, end = {"t": {"0": 15, "1": 5}}, {"t": {"0": 45, "1": 25}}
+        expected = rows(reader(data, subscribe="t"), start, end)
+        assert Counter(expected) == Counter(numbers("t", 0, 15, 45) + numbers("t", 1, 5, 25))
+        with klog.open(data) as logs:
+            for partition in (0, 1):
+                log = logs.log("t", partition)
+                log.append([(b"k", b"v")] * 30)
+                log.roll()
+                log.delete_records(5)
+                log.append([(b"k", b"v")] * 30)
+            assert rows(reader(data, subscribe="t"), start, end) == expected
+
+    def test_a_first_batch_from_the_latest_record_that_crashed(self, data: Path) -> None:
+        """S4: appended while a first batch ran that Spark then repeats."""
+        made = reader(data, startingoffsets="latest")
+        start = made.initialOffset()
+        fill(data, t=[10, 0])
+        end = made.latestOffset(start, ReadAllAvailable())
+        assert end == start
+        assert made.partitions(start, end) == []
+        # The query crashes here, and begins again with the same batch.
+        again = reader(data, startingoffsets="latest")
+        fill(data, t=[10, 0])
+        assert again.partitions(again.initialOffset(), end) == []
+        after = again.latestOffset(end, ReadAllAvailable())
+        assert rows(again, end, after) == numbers("t", 0, 100, 120)
+
+    def test_records_above_the_high_watermark_wait(self, data: Path) -> None:
+        """D3: an older checkpoint of the high watermark neither loses data nor goes back."""
+        (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 80\nt 1 50\n")
+        made = reader(data, subscribe="t")
+        assert made.latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable()) == {"t": {"0": 80, "1": 50}}
+        at = {"t": {"0": 90, "1": 50}}
+        assert made.latestOffset(at, ReadAllAvailable()) == at
+
+
+class TestTriggers:
+    def test_too_few_offsets_wait(self, data: Path) -> None:
+        clock = ManualClock(0)
+        made = reader(data, clock=clock, minOffsetsPerTrigger="20", maxTriggerDelay="30s", subscribe="t")
+        at = made.latestOffset({"t": {"0": 95, "1": 50}}, made.getDefaultReadLimit())
+        assert at == {"t": {"0": 100, "1": 50}}  # the first one does not wait, as in Spark's Kafka source
+        fill(data, t=[19, 0])
+        clock.advance(29_999)
+        assert made.latestOffset(at, made.getDefaultReadLimit()) == at
+        clock.advance(1)
+        assert made.latestOffset(at, made.getDefaultReadLimit()) == {"t": {"0": 119, "1": 50}}
+        fill(data, t=[20, 0])
+        assert made.latestOffset({"t": {"0": 119, "1": 50}}, made.getDefaultReadLimit()) == {"t": {"0": 139, "1": 50}}
+
+    def test_an_available_now_run_does_not_wait(self, data: Path) -> None:
+        found = list(batches(reader(data, minOffsetsPerTrigger="120", maxOffsetsPerTrigger="120")))
+        assert [len(rows) for _, rows in found] == [120, 30]
+
+    def test_spark_may_ask_for_everything(self, data: Path) -> None:
+        made = reader(data, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxBytesPerTrigger="1")
+        assert made.latestOffset(START, ReadAllAvailable()) == END
+
+    @pytest.mark.parametrize(
+        ("options", "limit"),
+        [
+            ({}, ReadAllAvailable()),
+            ({"maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "5"}, ReadMaxRows(7)),
+            ({"maxBytesPerTrigger": "7"}, ReadMaxBytes(7)),
+            ({"minOffsetsPerTrigger": "7"}, ReadMinRows(7)),
+        ],
+    )
+    def test_the_limit_that_spark_is_told(self, data: Path, options: dict[str, str], limit: object) -> None:
+        assert reader(data, **options).getDefaultReadLimit() == limit
+
+    def test_a_limit_of_spark_holds(self, data: Path) -> None:
+        made = reader(data, maxOffsetsPerTrigger="50")
+        end = made.latestOffset(START, ReadMaxRows(30))
+        assert sum(end["t"].values()) == 30
+        assert sum(made.latestOffset(START, ReadMaxRows(90))["t"].values()) == 50
+
+
+class TestLosses:
+    @pytest.fixture
+    def cp(self, tmp_path: Path) -> dict[str, str]:
+        return {"checkpointLocation": str(tmp_path / "cp")}
+
+    def recreate(self, data: Path, *counts: int) -> None:
+        with klog.open(data) as logs:
+            logs.delete_topic("t")
+        fill(data, t=list(counts))
+
+    def test_a_recreated_topic_while_the_query_runs(self, data: Path) -> None:
+        made = reader(data, subscribe="t")
+        ((end, _),) = batches(made)
+        self.recreate(data, 200, 60)  # longer than the stream's offsets
+        with pytest.raises(
+            DataLoss,
+            match=r"t-0: the stream is at offset 100, but .*/t-0 holds \[0, 200\): .*created again.*failOnDataLoss=false",
+        ):
+            made.latestOffset(end, ReadAllAvailable())
+
+    def test_a_recreated_topic_while_the_query_is_stopped(self, data: Path, cp: dict[str, str]) -> None:
+        ((end, _),) = batches(reader(data, subscribe="t", **cp))
+        self.recreate(data, 200, 60)
+        with pytest.raises(DataLoss, match="created again"):
+            reader(data, subscribe="t", **cp).latestOffset(end, ReadAllAvailable())
+        with pytest.raises(DataLoss, match="created again"):  # still: nothing was forgotten
+            reader(data, subscribe="t", **cp).partitions(end, {"t": {"0": 150, "1": 50}})
+
+    @pytest.mark.parametrize("counts", [(200, 60), (30, 20), (100, 50)])
+    def test_going_on_with_a_recreated_topic(
+        self, data: Path, cp: dict[str, str], counts: tuple[int, int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """All its records are read, once; also if it has exactly the offsets of the old one."""
+        ((end, _),) = batches(reader(data, subscribe="t", **cp))
+        self.recreate(data, *counts)
+        options = {"subscribe": "t", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "1000", **cp}
+        found = [row for _, batch in batches(reader(data, **options), end) for row in batch]
+        assert Counter(found) == Counter(numbers("t", 0, 0, counts[0]) + numbers("t", 1, 0, counts[1]))
+        assert "created again" in caplog.text
+
+    def test_a_batch_after_a_loss_is_repeated_as_it_was(self, data: Path, cp: dict[str, str]) -> None:
+        """M4: the query crashes in the first batch of the new topic, and then between that batch and the next."""
+        ((end, _),) = batches(reader(data, subscribe="t", **cp))
+        self.recreate(data, 200, 60)
+        options = {"subscribe": "t", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "40", **cp}
+        made = reader(data, **options)
+        after = made.latestOffset(end, made.getDefaultReadLimit())
+        expected = rows(made, end, after)
+        assert len(expected) == 40
+        again = reader(data, **options)
+        assert rows(again, end, after) == expected
+        rest = [row for _, batch in batches(reader(data, **options), after) for row in batch]
+        assert Counter(expected + rest) == Counter(numbers("t", 0, 0, 200) + numbers("t", 1, 0, 60))
+
+    def test_truncation(self, data: Path) -> None:
+        with klog.open(data) as logs:
+            logs.log("t", 0).truncate_to(60)
+        with pytest.raises(DataLoss, match=r"offset 100, but .*/t-0 holds \[0, 60\): the log was truncated, or"):
+            reader(data).latestOffset(END, ReadAllAvailable())
+        made = reader(data, failOnDataLoss="false")
+        after = made.latestOffset(END, ReadAllAvailable())
+        assert after == {**END, "t": {"0": 60, "1": 50}}
+        assert rows(made, END, after) == []
+        fill(data, t=[5, 0])
+        assert rows(made, after, made.latestOffset(after, ReadAllAvailable())) == numbers("t", 0, 60, 65)
+
+    def test_retention(self, data: Path) -> None:
+        with klog.open(data) as logs:
+            logs.log("t", 0).delete_records(30)
+        at = {"empty": {"0": 0}, "t": {"0": 20, "1": 50}}
+        with pytest.raises(DataLoss, match=r"holds \[30, 100\): retention or a delete has removed \[20, 30\)"):
+            reader(data).latestOffset(at, ReadAllAvailable())
+        made = reader(data, failOnDataLoss="false")
+        assert rows(made, at, made.latestOffset(at, ReadAllAvailable())) == numbers("t", 0, 30, 100)
+
+    def test_a_deleted_topic(self, data: Path) -> None:
+        with klog.open(data) as logs:
+            logs.delete_topic("t")
+        for subscription in (
+            {},
+            {"subscribe": "t,empty"},
+            {"subscribePattern": "."},
+            {"assign": '{"t":[0,1],"empty":[0]}'},
+        ):
+            with pytest.raises(
+                DataLoss, match="t-0: the stream is at offset 100, but the partition is gone: its topic"
+            ):
+                reader(data, **subscription).latestOffset(END, ReadAllAvailable())
+            made = reader(data, failOnDataLoss="false", **subscription)
+            assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
+
+    def test_a_loss_between_planning_and_the_batch(self, data: Path) -> None:
+        """The end of a batch that Spark has written already is no longer there."""
+        with klog.open(data) as logs:
+            logs.log("t", 0).truncate_to(60)
+        with pytest.raises(DataLoss, match=r"t-0: the stream is at offset 100, but .*truncated"):
+            reader(data).partitions(START, END)
+        made = reader(data, failOnDataLoss="false")
+        assert Counter(rows(made, START, END)) == Counter(numbers("t", 0, 0, 60) + numbers("t", 1, 0, 50))
+
+    def test_a_query_that_begins_anew_forgets(self, data: Path, cp: dict[str, str]) -> None:
+        list(batches(reader(data, subscribe="t", **cp)))
+        self.recreate(data, 20, 10)
+        made = reader(data, subscribe="t", **cp)
+        assert [end for end, _ in batches(made)] == [{"t": {"0": 20, "1": 10}}]
+
+    def test_the_file(self, data: Path, cp: dict[str, str]) -> None:
+        list(batches(reader(data, subscribe="t", **cp)))
+        list(batches(reader(data, subscribe="empty", **cp)))
+        files = sorted(Path(cp["checkpointLocation"]).iterdir())
+        assert len(files) == 2  # one for each source
+        with klog.open(data, read_only=True) as logs:
+            ids = {topic: str(logs.log(topic).topic_id) for topic in ("t", "empty")}
+        found = [json.loads(file.read_text()) for file in files]
+        assert sorted(found, key=str) == sorted(
+            ({"version": 1, "topics": {topic: ids[topic]}, "resumed": None} for topic in ids), key=str
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ('{"version": 2, "topics": {}, "resumed": null}', "has version 2, this klog reads 1: upgrade klog"),
+            ("", "is not valid"),
+            ("[]", "is not valid"),
+            ('{"version": 1, "topics": {"t": 3}, "resumed": null}', "is not valid"),
+            ('{"version": 1, "topics": {}, "resumed": {"start": 3}}', "is not valid"),
+        ],
+    )
+    def test_an_invalid_file(self, data: Path, cp: dict[str, str], text: str, why: str) -> None:
+        list(batches(reader(data, **cp)))
+        (file,) = Path(cp["checkpointLocation"]).iterdir()
+        file.write_text(text)
+        with pytest.raises((klog.KlogError, ValueError), match=f"{file.name}.*{why}"):
+            reader(data, **cp).latestOffset(START, ReadAllAvailable())
+
+
+class TestVersions:
+    """PySpark before 4.2: latestOffset() without arguments, no limits."""
+
+    def test_without_a_start(self, data: Path) -> None:
+        made = reader(data)
+        assert made.latestOffset() == END
+        assert made.initialOffset() == START
+        assert Counter(rows(made, START, END)) == Counter(numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50))
+
+    def test_it_never_goes_back(self, data: Path) -> None:
+        made = reader(data)
+        made.latestOffset()
+        (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 80\nt 1 50\n")
+        assert made.latestOffset() == END
+
+    @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger"])
+    def test_limits_are_refused_by_name(self, data: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+        monkeypatch.setattr(stream, "HAS_LIMITS", False)
+        with pytest.raises(ValueError, match=f"option '{option}' needs PySpark 4.2 or later"):
+            reader(data, **{option: "5"})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 25)),
+            st.tuples(st.just("create"), st.integers(0, 1), st.integers(0, 12)),
+            st.tuples(st.just("batch"), st.integers(1, 30), st.booleans()),
+            st.tuples(st.just("restart"), st.just(0), st.just(0)),
+        ),
+        max_size=14,
+    ),
+    by_bytes=st.booleans(),
+)
+def test_a_stream_beside_a_writer_reads_every_record_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, Any]], by_bytes: bool
+) -> None:
+    """Appends, new topics, restarts and batches of any size, some of them repeated after a crash, in any order."""
+    path = fill(tmp_path_factory.mktemp("data") / "data", t=[13, 0, 4])
+    made = reader(path)
+    start, seen, expected = made.initialOffset(), Counter[tuple[str, int, int]](), Counter[tuple[str, int, int]]()
+
+    def note() -> None:
+        with klog.open(path, read_only=True) as logs:
+            for topic, partitions in logs.topics().items():
+                for partition in partitions:
+                    expected.update(
+                        dict.fromkeys(numbers(topic, partition, 0, logs.log(topic, partition).log_end_offset), 0)
+                    )
+
+    for kind, first, second in steps:
+        if kind == "append":
+            counts = [0, 0, 0]
+            counts[first] = second
+            fill(path, t=counts)
+        elif kind == "create":
+            fill(path, **{f"new{first}": [second]})
+        elif kind == "restart":
+            made = reader(path)
+        else:
+            limit = ReadMaxBytes(first * 40) if by_bytes else ReadMaxRows(first)
+            end = made.latestOffset(start, limit)
+            batch = rows(made, start, end)
+            if second:
+                made = reader(path)
+                assert rows(made, start, end) == batch
+            assert by_bytes or len(batch) <= first
+            seen.update(batch)
+            start = end
+    for _, batch in batches(made, start):
+        seen.update(batch)
+    note()
+    assert seen == Counter(dict.fromkeys(expected, 1))
