@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -454,8 +457,48 @@ class TestLosses:
             reader(data, **cp).latestOffset(START, ReadAllAvailable())
 
 
+OLDER = """
+import sys
+import pyspark.sql.datasource as datasource
+for name in ("DataSourceStreamArrowWriter", "Filter", "ReadAllAvailable", "ReadLimit"):  # of 4.1 and 4.2
+    delattr(datasource, name)
+del datasource.DataSourceReader.pushFilters
+for name in ("getDefaultReadLimit", "reportLatestOffset"):
+    delattr(datasource.DataSourceStreamReader, name)
+sys.modules["pyspark.sql.streaming.datasource"] = None
+
+import pyspark_klog
+from pyspark.sql.types import StructType, StructField, LongType
+schema = StructType([StructField("offset", LongType())])
+source = pyspark_klog.DefaultSource({"path": sys.argv[1], "startingoffsets": "earliest"})
+stream = source.streamReader(schema)
+print(stream.latestOffset(), stream.initialOffset(), len(source.reader(schema).partitions()))
+parts = stream.partitions(stream.initialOffset(), stream.latestOffset())
+print(sum(batch.num_rows for part in parts for batch in stream.read(part)))
+try:
+    pyspark_klog.DefaultSource({"path": sys.argv[1], "maxoffsetspertrigger": "3"}).streamReader(schema)
+except ValueError as error:
+    print(error)
+"""
+
+
 class TestVersions:
     """PySpark before 4.2: latestOffset() without arguments, no limits."""
+
+    def test_without_the_names_of_later_versions(self, data: Path) -> None:
+        root = Path(__file__).resolve().parents[2]
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", OLDER, str(data)],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        first, count, refusal = done.stdout.splitlines()
+        assert first == f"{END} {START} 1"
+        assert count == "150"
+        assert refusal.startswith("option 'maxOffsetsPerTrigger' needs PySpark 4.2 or later")
 
     def test_without_a_start(self, data: Path) -> None:
         made = reader(data)
