@@ -11,7 +11,8 @@
   S4  A start at the latest record, so many offsets before it or so long ago is known only when the query starts. Spark
       repeats a first batch that crashed from initialOffset, which is then later: so the first batch is empty, and Spark
       has the start in its checkpoint.
-  S5  latestOffset(start): all batches up to `start` are done.
+  S5  latestOffset(start) and commit(end): all batches up to this offset are done. Spark commits a batch when it plans
+      the next one, and rarely calls stop(): it ends the worker. So commitGroup uses all three.
 
 Spark before 4.2 gives latestOffset no start: there are no limits, and losses of data are found by partitions().
 Offsets: offsets.py. Limits: limits.py. Ids of topics: stream_memory.py.
@@ -31,6 +32,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from klog.clock import Clock, SystemClock
 from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
+from klog.spark.group_offsets import GroupOffsets, check_subscription
 from klog.spark.limits import Limits, next_offsets, too_few
 from klog.spark.offsets import Offsets, from_json, to_json
 from klog.spark.options import Options, Subscription
@@ -71,10 +73,14 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def __init__(self, options: Options, schema: StructType, clock: Clock | None = None) -> None:
         if not HAS_LIMITS:
             _refuse_limits(options.limits)
+        if options.commit_group is not None:
+            check_subscription(options.subscription)
         self._options = options
         self._schema = schema
         self._clock = clock or SystemClock()
         self._memory: StreamMemory | None = None
+        self._group: GroupOffsets | None = None
+        self._done: Offsets = {}  # S5
         self._initial: Offsets | None = None
         self._start_is_open = False  # S4: is the initial offset one that Spark has not written yet?
         self._target: Offsets | None = None  # of an availableNow run
@@ -84,6 +90,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  Spark's names, here and below
+        self._open_group()
         if self._initial is None:
             with opened(self._options.paths) as logs:
                 present = _present(logs, select(self._options.subscription, logs), self._options)
@@ -113,11 +120,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return offsets
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, dict[str, int]]:  # noqa: N802
+        self._open_group()
         with self._opened() as (logs, present):
             self._latest = _ends(present, self._latest or {})
             if start is None:  # before 4.2
                 return to_json(self._latest)
             begin = from_json(start)
+            self._commit_group(begin)
             if self._start_is_open and begin == self._initial:
                 self._start_is_open = False
                 return to_json(begin)
@@ -163,6 +172,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return None if self._latest is None else to_json(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._open_group()
         with self._opened() as (_, present):
             self._target = _ends(present)
 
@@ -206,6 +216,23 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_ranges(partition.value or (), arrow_schema(self._schema), self._options.reading)
+
+    def commit(self, end: Any) -> None:
+        self._commit_group(from_json(end))
+
+    def stop(self) -> None:
+        self._commit_group(self._done)
+
+    def _open_group(self) -> None:
+        # In the worker of the offsets alone, not in the planner's, and before the first batch.
+        if self._options.commit_group is not None and self._group is None:
+            self._group = GroupOffsets(self._options.paths, self._options.commit_group)
+
+    def _commit_group(self, done: Offsets) -> None:
+        if done != self._initial:
+            self._done = done
+        if self._group is not None:
+            self._group.write(self._done)
 
     # ---- losses ------------------------------------------------------------------------------------------------------
 

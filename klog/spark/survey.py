@@ -136,7 +136,7 @@ def _open(paths: Sequence[str], stack: ExitStack) -> dict[TopicPartition, Log]:
     """Open every partition below the paths; each path is a log directory or one partition's directory."""
     logs: dict[TopicPartition, Log] = {}
     for path in paths:
-        if _is_partition_directory(path):
+        if is_partition_directory(path):
             found = [stack.enter_context(klog.Log.open(path, read_only=True))]
         else:
             manager = stack.enter_context(klog.open(path, read_only=True))
@@ -149,7 +149,7 @@ def _open(paths: Sequence[str], stack: ExitStack) -> dict[TopicPartition, Log]:
     return logs
 
 
-def _is_partition_directory(path: str) -> bool:
+def is_partition_directory(path: str) -> bool:
     # A log directory may be named data-1, too: its content decides.
     if not re.search(r".-\d+$", os.path.basename(path)):
         return False

@@ -1,0 +1,133 @@
+"""Writes a consumer group's offsets into __consumer_offsets, as Kafka's group coordinator does (commitGroup).
+
+    key   := version:i16=1  group:string  topic:string  partition:i32              string := length:i16  UTF-8
+    value := version:i16=4  offset:i64  leader_epoch:i32=-1  metadata:compact_string=""  commit_time_ms:i64  tags:u8=0
+
+Big-endian. Kafka: OffsetCommitKey, OffsetCommitValue, GroupCoordinatorRecordHelpers of 4.1. Lag tools then show the
+stream, and a consumer of the group goes on where it ended. Nothing reads them back into the stream: its offsets are
+those of the checkpoint.
+
+  G1  A record is appended to partition |hash of the group's name| mod n of __consumer_offsets. A directory without this
+      topic gets it, with Kafka's 50 partitions.
+  G2  The directory is locked only for the time of a write. If another process holds it when the query starts, that is
+      an error; later the offsets wait for the next write.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import klog
+from klog.errors import AlreadyLocked, UnknownTopicOrPartition
+from klog.spark.bounds import TopicPartition
+from klog.spark.offsets import Offsets
+from klog.spark.options import Subscription
+from klog.spark.survey import is_partition_directory
+
+if TYPE_CHECKING:
+    from klog import LogManager
+
+logger = logging.getLogger("klog.spark")
+
+TOPIC = "__consumer_offsets"
+PARTITIONS = 50  # offsets.topic.num.partitions
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": 100 << 20, "compression.type": "producer"}
+
+
+def commit_key(group: str, pair: TopicPartition) -> bytes:
+    """Return the key of the record that holds the group's offset in a partition."""
+    return struct.pack(">h", 1) + _string(group) + _string(pair.topic) + struct.pack(">i", pair.partition)
+
+
+def commit_value(offset: int, time_ms: int) -> bytes:
+    """Return its value."""
+    return struct.pack(">hqiBqB", 4, offset, -1, 1, time_ms, 0)
+
+
+def partition_for_group(group: str, partitions: int) -> int:
+    """Return the partition of __consumer_offsets that holds a group. Kafka: Utils.abs(groupId.hashCode) % count."""
+    code = 0
+    units = group.encode("utf-16-be")
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code >> 31 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def check_subscription(subscription: Subscription) -> None:
+    """Raise ValueError if a stream would read the records that it writes here: each would make one more batch."""
+    named = {*(subscription.topics or ()), *(pair.topic for pair in subscription.assigned or ())}
+    if TOPIC in named or subscription == Subscription():
+        raise ValueError(
+            f"option 'commitGroup' writes to {TOPIC}, and the query reads that topic; "
+            f"name the topics to read with 'subscribe'"
+        )
+
+
+class GroupOffsets:
+    """The offsets of one group. Opening it takes the directory's lock for a moment (G2)."""
+
+    def __init__(self, paths: Sequence[str], group: str) -> None:
+        """Raises AlreadyLocked, and ValueError if no path is a log directory."""
+        self._group = group
+        self._written: Offsets = {}
+        self._path = _home(paths)
+        try:
+            with klog.open(self._path) as logs:
+                self._partition = partition_for_group(group, _partitions(logs))
+        except AlreadyLocked as error:
+            raise AlreadyLocked(
+                f"option 'commitGroup' needs to lock the log directory for writing: {error}; "
+                f"or leave out the option: the stream itself needs no lock",
+                path=error.path,
+                holder=error.holder,
+            ) from None
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Append what has changed since the last write. If the directory is locked, the next write does it."""
+        changed = {pair: offset for pair, offset in sorted(offsets.items()) if self._written.get(pair) != offset}
+        if not changed:
+            return
+        try:
+            with klog.open(self._path) as logs:
+                now = logs.clock.wall_ms()
+                logs.log(TOPIC, self._partition).append(
+                    [(commit_key(self._group, pair), commit_value(changed[pair], now), now) for pair in changed]
+                )
+        except AlreadyLocked as error:
+            logger.warning("group=%s offsets are not written now: %s", self._group, error)
+            return
+        self._written.update(changed)
+
+
+def _home(paths: Sequence[str]) -> str:
+    """Return the log directory for the offsets: the one that has them, else the first."""
+    homes = [path for path in paths if not is_partition_directory(path)]
+    if not homes:
+        raise ValueError("option 'commitGroup' needs a log directory as path, not only partition directories")
+    for path in homes:
+        with klog.open(path, read_only=True) as logs:
+            if TOPIC in logs.topics():
+                return path
+    return homes[0]
+
+
+def _partitions(logs: LogManager) -> int:
+    numbers = logs.topics().get(TOPIC)
+    if numbers is None:
+        logs.create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG)
+        return PARTITIONS
+    if numbers != list(range(len(numbers))):
+        raise UnknownTopicOrPartition(
+            f"option 'commitGroup': {logs.path} has only partitions {numbers} of {TOPIC}, so the one that holds the "
+            f"group is unknown; give all log directories of the broker, or leave out the option"
+        )
+    return len(numbers)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
