@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,39 @@ class TestBatches:
         assert made.latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable()) == {"t": {"0": 80, "1": 50}}
         at = {"t": {"0": 90, "1": 50}}
         assert made.latestOffset(at, ReadAllAvailable()) == at
+
+
+class TestIsolation:
+    def test_committed_records_end_where_a_transaction_is_open(self, golden: Callable[[str], Path]) -> None:
+        """Against what Kafka's own consumer returns: nothing of aborted transactions, nothing from the open one on."""
+        home = golden("txn")
+        expected = Counter[tuple[str, int, int]]()
+        ends: Offsets = {}
+        for found in json.loads((home / "manifest.json").read_text())["partitions"]:
+            if found["topic"].startswith("__") or found["read_committed"] is None:
+                continue
+            name, number = found["topic"], found["partition"]
+            ends.setdefault(name, {})[str(number)] = found["last_stable_offset"]
+            for first, last in found["read_committed"]:
+                expected.update(numbers(name, number, first, last + 1))
+        options = {"isolationlevel": "read_committed", "subscribe": ",".join(ends), "maxoffsetspertrigger": "70"}
+        read = list(batches(reader(home / "logdir", **options)))
+        assert Counter(row for _, batch in read for row in batch) == expected
+        assert read[-1][0] == ends
+        assert len(read) > 3
+
+    def test_up_to_the_log_end(self, data: Path) -> None:
+        (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 80\nt 1 50\n")
+        for up_to, end in (("highWatermark", 80), ("logEndOffset", 100), ("lastStableOffset", 80)):
+            made = reader(data, subscribe="t", upTo=up_to)
+            assert made.latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable())["t"]["0"] == end
+
+    def test_a_start_before_the_end_is_fixed_by_an_empty_batch(self, data: Path) -> None:
+        made = reader(data, subscribe="t", startingoffsets="-10")
+        start = made.initialOffset()
+        assert start == {"t": {"0": 90, "1": 40}}
+        assert made.latestOffset(start, ReadAllAvailable()) == start
+        assert made.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 100, "1": 50}}
 
 
 class TestTriggers:
