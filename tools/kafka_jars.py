@@ -3,6 +3,7 @@
     build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over kafka_jars.xml
     build/kafka/<version>/<name>/    compiled classes: tests/interop/java (a judge), bench/jvm (a peer)
     build/kafka/logger/              one more jar, for a broker whose log is read
+    build/kafka/spark/               Spark's Kafka connector, with what it needs beyond PySpark's own jars
 
 All of it lies outside git and is made again when it is missing or when its sources have changed. Kafka 4.2
 moved the record classes to `common.record.internal`: Java sources use the new package and are rewritten for 4.1.
@@ -113,3 +114,28 @@ def logger() -> Path:
             command = ["mvn", "-q", "-B", "dependency:copy", "-Dartifact=org.slf4j:slf4j-simple:1.7.36"]
             _run([*command, f"-DoutputDirectory={jar.parent}"], "the logger of a broker")
     return jar
+
+
+# The newest connector on Maven Central; it runs on the PySpark of the tests.
+_CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+
+
+def spark_connector() -> list[Path]:
+    """The jars of Spark's Kafka connector, fetched if missing. Raises Unavailable where the machine cannot."""
+    if not shutil.which("mvn"):
+        raise Unavailable("Maven")
+    home = HOME / "spark"
+    jars = []
+    with _alone():
+        for artifact in _CONNECTOR:
+            _, name, version = artifact.split(":")
+            jars.append(home / f"{name}-{version}.jar")
+            if not jars[-1].exists():
+                command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"]
+                _run(command, "Spark's Kafka connector")
+    return jars

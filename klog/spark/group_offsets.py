@@ -9,26 +9,25 @@ those of the checkpoint.
 
   G1  A record is appended to partition |hash of the group's name| mod n of __consumer_offsets. A directory without this
       topic gets it, with Kafka's 50 partitions.
-  G2  The directory is locked only for the time of a write. If another process holds it when the query starts, that is
-      an error; later the offsets wait for the next write.
+  G2  Only that partition is opened, so nothing else in the directory changes, and only for the time of a write. If
+      another process holds the directory when the query starts, that is an error; later the offsets wait for the next
+      write.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import klog
+from klog.clock import SystemClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets
 from klog.spark.options import Subscription
 from klog.spark.survey import is_partition_directory
-
-if TYPE_CHECKING:
-    from klog import LogManager
 
 logger = logging.getLogger("klog.spark")
 
@@ -68,16 +67,16 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 class GroupOffsets:
-    """The offsets of one group. Opening it takes the directory's lock for a moment (G2)."""
+    """The offsets of one group. Opening it locks the directory for a moment (G2)."""
 
     def __init__(self, paths: Sequence[str], group: str) -> None:
         """Raises AlreadyLocked, and ValueError if no path is a log directory."""
         self._group = group
         self._written: Offsets = {}
-        self._path = _home(paths)
+        home = _home(paths)
         try:
-            with klog.open(self._path) as logs:
-                self._partition = partition_for_group(group, _partitions(logs))
+            self._path = os.path.join(home, f"{TOPIC}-{partition_for_group(group, _partitions(home))}")
+            self._open().close()
         except AlreadyLocked as error:
             raise AlreadyLocked(
                 f"option 'commitGroup' needs to lock the log directory for writing: {error}; "
@@ -91,16 +90,18 @@ class GroupOffsets:
         changed = {pair: offset for pair, offset in sorted(offsets.items()) if self._written.get(pair) != offset}
         if not changed:
             return
+        now = SystemClock().wall_ms()
+        records = [(commit_key(self._group, pair), commit_value(offset, now), now) for pair, offset in changed.items()]
         try:
-            with klog.open(self._path) as logs:
-                now = logs.clock.wall_ms()
-                logs.log(TOPIC, self._partition).append(
-                    [(commit_key(self._group, pair), commit_value(changed[pair], now), now) for pair in changed]
-                )
+            with self._open() as log:
+                log.append(records)
         except AlreadyLocked as error:
             logger.warning("group=%s offsets are not written now: %s", self._group, error)
             return
         self._written.update(changed)
+
+    def _open(self) -> klog.Log:
+        return klog.Log.open(self._path, config=CONFIG)
 
 
 def _home(paths: Sequence[str]) -> str:
@@ -115,14 +116,17 @@ def _home(paths: Sequence[str]) -> str:
     return homes[0]
 
 
-def _partitions(logs: LogManager) -> int:
-    numbers = logs.topics().get(TOPIC)
+def _partitions(home: str) -> int:
+    """Return the number of partitions of __consumer_offsets, which is created if it is missing (G1)."""
+    with klog.open(home, read_only=True) as logs:
+        numbers = logs.topics().get(TOPIC)
     if numbers is None:
-        logs.create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG)
+        with klog.open(home) as logs:
+            logs.create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG)
         return PARTITIONS
     if numbers != list(range(len(numbers))):
         raise UnknownTopicOrPartition(
-            f"option 'commitGroup': {logs.path} has only partitions {numbers} of {TOPIC}, so the one that holds the "
+            f"option 'commitGroup': {home} has only partitions {numbers} of {TOPIC}, so the one that holds the "
             f"group is unknown; give all log directories of the broker, or leave out the option"
         )
     return len(numbers)

@@ -125,6 +125,16 @@ def test_a_topic_that_exists(golden: Callable[[str], Path]) -> None:
     assert (key, offset_of(value)) == (commit_key("job", TopicPartition("clicks", 0)), 7)
 
 
+def test_nothing_else_changes(data: Path) -> None:
+    """G2: an older high watermark of a broker's directory stays."""
+    GroupOffsets([str(data)], "job")
+    (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 8\nt 1 5\n")
+    GroupOffsets([str(data)], "job").write({TopicPartition("t", 0): 7})
+    with klog.open(data, read_only=True) as logs:
+        assert logs.log("t", 0).high_watermark == 8
+    assert [offset_of(value) for _, value in committed(data)] == [7]
+
+
 def test_a_locked_directory_fails_the_start(data: Path) -> None:
     made = reader(data)
     with klog.open(data), pytest.raises(AlreadyLocked, match=r"option 'commitGroup' needs to lock .*needs no lock"):

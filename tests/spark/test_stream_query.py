@@ -186,7 +186,7 @@ def test_the_checkpoint_of_the_kafka_source(run: Callable[..., Run], data: Path,
     session = {"batchWatermarkMs": 0, "batchTimestampMs": 1795411370995, "conf": {"spark.sql.shuffle.partitions": "2"}}
     files = {
         "metadata": '{"id":"aa916274-d957-469c-bf88-789c66cda05f"}',
-        "sources/0/0": 'v1\n{"t":{"1":0,"0":0}}',
+        "sources/0/0": '\0v1\n{"t":{"1":0,"0":0}}',
         "offsets/0": f'v1\n{json.dumps(session)}\n{{"t":{{"1":200,"0":300}}}}',
         "offsets/1": f'v1\n{json.dumps(session)}\n{{"t":{{"1":250,"0":400}}}}',
         "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',

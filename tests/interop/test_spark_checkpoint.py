@@ -1,0 +1,151 @@
+"""A streaming query moves between Spark's own Kafka connector, over a broker, and klog, over the broker's directory, with
+one checkpoint: each goes on where the other has stopped. Group offsets that klog writes are those that the broker has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import klog
+import klog.spark
+from tests.interop.broker import Broker
+from tests.interop.kafka import Kafka
+from tests.support.patience import PATIENCE
+from tools import kafka_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+Rows = Counter[tuple[int, int, bytes]]  # partition, offset, value
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        jars = kafka_jars.spark_connector()
+    except kafka_jars.Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+    home = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        session = klog.spark.session(
+            {
+                "spark.master": "local[2]",
+                "spark.ui.enabled": False,
+                "spark.jars": ",".join(map(str, jars)),
+                "spark.sql.warehouse.dir": str(home / "warehouse"),
+                "spark.local.dir": str(home),
+            }
+        )
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@pytest.fixture
+def broker(kafka: Kafka, tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(kafka, tmp_path / "broker")
+    yield made
+    made.kill()
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+async def create(broker: Broker) -> None:
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic("t", 2, 1, topic_configs={"retention.ms": "-1"})])
+    finally:
+        await admin.close()
+
+
+async def produce(broker: Broker, partition: int, wanted: list[bytes]) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address, acks="all")
+    await producer.start()
+    try:
+        await asyncio.gather(*[await producer.send("t", value, partition=partition) for value in wanted])
+    finally:
+        await producer.stop()
+
+
+async def group_offsets(broker: Broker, group: str) -> dict[tuple[str, int], int]:
+    from aiokafka.admin import AIOKafkaAdminClient
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+    await admin.start()
+    try:
+        found = await admin.list_consumer_group_offsets(group)
+        return {(pair.topic, pair.partition): entry.offset for pair, entry in found.items()}
+    finally:
+        await admin.close()
+
+
+def values(first: int, count: int) -> list[bytes]:
+    """The values of `count` records from offset `first` on."""
+    return [b"value %d" % offset for offset in range(first, first + count)]
+
+
+def rows_of(partition: int, first: int, count: int) -> Rows:
+    return Rows((partition, first + number, value) for number, value in enumerate(values(first, count)))
+
+
+def test_a_checkpoint_moves_to_klog_and_back(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    def read(source: str, **options: str) -> tuple[Rows, list[int]]:
+        """All rows of an availableNow run, and how many each batch had."""
+        rows, sizes = Rows(), list[int]()
+
+        def note(frame: DataFrame, _number: int) -> None:
+            found = frame.select("partition", "offset", "value").collect()
+            rows.update((row.partition, row.offset, bytes(row.value)) for row in found)
+            sizes.append(len(found))
+
+        common = {"subscribe": "t", "startingOffsets": "earliest", "kafka.bootstrap.servers": broker.address}
+        stream = spark.readStream.format(source).options(**common, **options).load()
+        query = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        return rows, sizes
+
+    data = {"path": str(broker.log_dir), "checkpointLocation": str(tmp_path / "checkpoint")}
+    broker.start()
+    run(create(broker))
+    run(produce(broker, 0, values(0, 300)))
+    run(produce(broker, 1, values(0, 200)))
+    found, sizes = read("kafka", maxOffsetsPerTrigger="200")
+    assert found == rows_of(0, 0, 300) + rows_of(1, 0, 200)
+    assert len(sizes) > 2
+
+    run(produce(broker, 0, values(300, 100)))
+    broker.stop()
+    found, sizes = read("klog", maxOffsetsPerTrigger="60", commitGroup="job", **data)
+    assert found == rows_of(0, 300, 100)
+    assert [size for size in sizes if size] == [60, 40]
+
+    with klog.open(broker.log_dir) as logs:
+        logs.log("t", 1).append([(None, value) for value in values(200, 50)])
+    found, _ = read("klog", commitGroup="job", **data)
+    assert found == rows_of(1, 200, 50)
+
+    broker.start()
+    assert run(group_offsets(broker, "job")) == {("t", 0): 400, ("t", 1): 250}
+    run(produce(broker, 1, values(250, 30)))
+    found, _ = read("kafka")
+    assert found == rows_of(1, 250, 30)
