@@ -87,14 +87,32 @@ async def produce(broker: Broker, partition: int, wanted: list[bytes]) -> None:
         await producer.stop()
 
 
+async def commit_once(broker: Broker, group: str) -> None:
+    """A consumer of the group commits, for which the broker creates __consumer_offsets."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.address, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition("t", 0)])
+        await consumer.commit({TopicPartition("t", 0): 1})
+    finally:
+        await consumer.stop()
+
+
 async def group_offsets(broker: Broker, group: str) -> dict[tuple[str, int], int]:
     from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.errors import CoordinatorLoadInProgressError, GroupCoordinatorNotAvailableError
 
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
     await admin.start()
     try:
-        found = await admin.list_consumer_group_offsets(group)
-        return {(pair.topic, pair.partition): entry.offset for pair, entry in found.items()}
+        while True:
+            try:
+                found = await admin.list_consumer_group_offsets(group)
+                return {(pair.topic, pair.partition): entry.offset for pair, entry in found.items()}
+            except (CoordinatorLoadInProgressError, GroupCoordinatorNotAvailableError):  # just started; see run()
+                await asyncio.sleep(0.5)
     finally:
         await admin.close()
 
@@ -134,6 +152,7 @@ def test_a_checkpoint_moves_to_klog_and_back(spark: SparkSession, broker: Broker
     assert len(sizes) > 2
 
     run(produce(broker, 0, values(300, 100)))
+    run(commit_once(broker, "other"))
     broker.stop()
     found, sizes = read("klog", maxOffsetsPerTrigger="60", commitGroup="job", **data)
     assert found == rows_of(0, 300, 100)
@@ -146,6 +165,7 @@ def test_a_checkpoint_moves_to_klog_and_back(spark: SparkSession, broker: Broker
 
     broker.start()
     assert run(group_offsets(broker, "job")) == {("t", 0): 400, ("t", 1): 250}
+    assert run(group_offsets(broker, "other")) == {("t", 0): 1}
     run(produce(broker, 1, values(250, 30)))
     found, _ = read("kafka")
     assert found == rows_of(1, 250, 30)
