@@ -282,4 +282,6 @@ def test_spark_options_are_as_specified() -> None:
         *("columns", "metadataColumns", "isolationLevel", "kafka.isolation.level", "upTo", "failOnDataLoss"),
         *("onCorrupt", "verifyCrc", "minPartitions", "maxRecordsPerPartition", "targetSplitBytes", "parallelism"),
         *("pushdown", "metrics"),
+        *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
+        *("commitGroup", "checkpointLocation"),
     }
