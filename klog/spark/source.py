@@ -20,13 +20,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
 from klog.spark import options as _options
+from klog.spark import views
+from klog.spark.api import DataSource, DataSourceReader, InputPartition
 from klog.spark.pushdown import Pushed, push
 from klog.spark.read import read_ranges
 from klog.spark.rows import arrow_schema, check_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
+from klog.spark.view_source import ViewReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,8 @@ class KlogSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        parsed = _options.parse(options)
+        self._view, self._view_columns, others = views.take(options)
+        parsed = _options.parse(others)
         self._options = replace(parsed, paths=tuple(dict.fromkeys(map(absolute_directory, parsed.paths))))
         if parsed.ignored:
             logger.warning('format("klog") ignores options of a Kafka client: %s', ", ".join(parsed.ignored))
@@ -50,9 +52,13 @@ class KlogSource(DataSource):  # type: ignore[misc]
         return "klog"
 
     def schema(self) -> str:
+        if self._view != views.RECORDS:
+            return views.schema_ddl(self._view, self._view_columns)
         return schema_ddl(self._options.columns)
 
-    def reader(self, schema: StructType) -> KlogReader:
+    def reader(self, schema: StructType) -> KlogReader | ViewReader:
+        if self._view != views.RECORDS:
+            return ViewReader(self._view, self._options, schema)
         check_schema(schema)
         if self._options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
             raise ValueError(
