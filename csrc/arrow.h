@@ -47,4 +47,14 @@ struct ArrowArrayStream {
     void *private_data;
 };
 
+/* Make a nullable node with n children, each of them empty and released; format and name must stay.
+ * KL_OK | -ENOMEM */
+int kl_arrow_schema(struct ArrowSchema *out, const char *format, const char *name, int64_t n);
+
+/* Make an array with n_buffers NULL buffers and n_children children, each of them empty and released.  It has a share
+ * of its owner, and its release calls drop(owner).
+ * KL_OK | -ENOMEM, and the share then remains the caller's. */
+int kl_arrow_array(struct ArrowArray *out, int64_t length, int64_t n_buffers, int64_t n_children, void (*drop)(void *),
+                   void *owner);
+
 #endif

@@ -665,48 +665,14 @@ int kl_columns_append_unverified(kl_columns_t *c, const kl_batch_t *b, const uin
 
 /* --- schema out ----------------------------------------------------------------------------------------------------- */
 
-static void release_schema(struct ArrowSchema *s) {
-    for (int64_t i = 0; i < s->n_children; i++) {
-        struct ArrowSchema *child = s->children[i];
-        if (child != NULL && child->release != NULL)
-            child->release(child);
-        free(child);
-    }
-    free(s->children);
-    s->release = NULL;
-}
-
-/* Make a node with space for n children, each of them empty and released. */
-static int begin_schema(struct ArrowSchema *s, const char *format, const char *name, int64_t n) {
-    memset(s, 0, sizeof *s);
-    if (n != 0) {
-        s->children = calloc((size_t)n, sizeof *s->children);
-        if (s->children == NULL)
-            return -ENOMEM;
-    }
-    s->format = format;
-    s->name = name;
-    s->flags = KL_ARROW_NULLABLE;
-    s->n_children = n;
-    s->release = release_schema;
-    for (int64_t i = 0; i < n; i++) {
-        s->children[i] = calloc(1, sizeof **s->children);
-        if (s->children[i] == NULL) {
-            release_schema(s);
-            return -ENOMEM;
-        }
-    }
-    return KL_OK;
-}
-
 static int headers_schema(struct ArrowSchema *s) {
-    int status = begin_schema(s, "+l", "headers", 1);
+    int status = kl_arrow_schema(s, "+l", "headers", 1);
     if (status == KL_OK)
-        status = begin_schema(s->children[0], "+s", "item", 2);
+        status = kl_arrow_schema(s->children[0], "+s", "item", 2);
     if (status == KL_OK)
-        status = begin_schema(s->children[0]->children[0], "u", "key", 0);
+        status = kl_arrow_schema(s->children[0]->children[0], "u", "key", 0);
     if (status == KL_OK)
-        status = begin_schema(s->children[0]->children[1], "z", "value", 0);
+        status = kl_arrow_schema(s->children[0]->children[1], "z", "value", 0);
     return status;
 }
 
@@ -723,7 +689,7 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
         [KL_COLUMN_LEADER_EPOCH] = {"i", "leader_epoch"},
     };
     struct ArrowSchema root;
-    int status = begin_schema(&root, "+s", "", n);
+    int status = kl_arrow_schema(&root, "+s", "", n);
     if (status != KL_OK)
         return status;
     root.flags = 0; /* a record is never null */
@@ -732,10 +698,10 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
         int viewed = views && (kind == KL_COLUMN_KEY || kind == KL_COLUMN_VALUE);
         status = kind == KL_COLUMN_HEADERS
                      ? headers_schema(root.children[i])
-                     : begin_schema(root.children[i], viewed ? "vz" : fields[kind].format, fields[kind].name, 0);
+                     : kl_arrow_schema(root.children[i], viewed ? "vz" : fields[kind].format, fields[kind].name, 0);
     }
     if (status != KL_OK) {
-        release_schema(&root);
+        root.release(&root);
         return status;
     }
     *out = root;
@@ -744,54 +710,13 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
 
 /* --- arrays out ------------------------------------------------------------------------------------------------------ */
 
-/* The private data of an exported array: its pointers and a share of the columns. */
-typedef struct {
-    kl_columns_t *columns;
-    const void *buffers[];
-} share_t;
-
-static void release_array(struct ArrowArray *a) {
-    for (int64_t i = 0; i < a->n_children; i++) {
-        struct ArrowArray *child = a->children[i];
-        if (child != NULL && child->release != NULL)
-            child->release(child);
-        free(child);
-    }
-    free(a->children);
-    share_t *share = a->private_data;
-    kl_columns_drop(share->columns);
-    free(share);
-    a->release = NULL;
-}
+static void drop_share(void *owner) { kl_columns_drop(owner); }
 
 static int begin_array(struct ArrowArray *a, kl_columns_t *c, int64_t length, int64_t n_buffers, int64_t n_children) {
-    memset(a, 0, sizeof *a);
-    share_t *share = calloc(1, sizeof *share + (size_t)n_buffers * sizeof *share->buffers);
-    if (share == NULL)
-        return -ENOMEM;
-    if (n_children != 0) {
-        a->children = calloc((size_t)n_children, sizeof *a->children);
-        if (a->children == NULL) {
-            free(share);
-            return -ENOMEM;
-        }
-    }
-    atomic_fetch_add_explicit(&c->shares, 1, memory_order_relaxed);
-    share->columns = c;
-    a->length = length;
-    a->n_buffers = n_buffers;
-    a->buffers = share->buffers;
-    a->n_children = n_children;
-    a->private_data = share;
-    a->release = release_array;
-    for (int64_t i = 0; i < n_children; i++) {
-        a->children[i] = calloc(1, sizeof **a->children);
-        if (a->children[i] == NULL) {
-            release_array(a);
-            return -ENOMEM;
-        }
-    }
-    return KL_OK;
+    int status = kl_arrow_array(a, length, n_buffers, n_children, drop_share, c);
+    if (status == KL_OK)
+        atomic_fetch_add_explicit(&c->shares, 1, memory_order_relaxed);
+    return status;
 }
 
 /* Export the bitmap as Arrow requires: none if there are no nulls. */
@@ -852,7 +777,7 @@ static int export_headers(struct ArrowArray *a, kl_columns_t *c) {
     if (status == KL_OK)
         status = export_binary(items->children[1], c, &c->header_value, c->headers);
     if (status != KL_OK)
-        release_array(a);
+        a->release(a);
     return status;
 }
 
@@ -883,7 +808,7 @@ int kl_columns_export(kl_columns_t *c, struct ArrowArray *out) {
     for (int i = 0; i < c->n && status == KL_OK; i++)
         status = export_column(root.children[i], c, c->kinds[i]);
     if (status != KL_OK) {
-        release_array(&root);
+        root.release(&root);
         return status;
     }
     *out = root;

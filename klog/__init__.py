@@ -13,9 +13,10 @@ The files are Kafka's own. Packages, each using those before it: codec, record, 
 and inspect, importing, spark, trial, demo, cli.
 """
 
-from klog._start import Interruptible
+from klog._start import Interruptible, NoCollections
 
-with Interruptible() as _starting:
+with Interruptible() as _starting, NoCollections():
+    import importlib as _importlib
     import logging as _logging
     from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,6 @@ with Interruptible() as _starting:
             Recovery,
             TimestampOffset,
         )
-        from klog.manager import LogManager, NamedReader
-        from klog.manager import open_directory as open
         from klog.record import Record, RecordBatch, TimestampType
 
         _bind()
@@ -49,7 +48,9 @@ with Interruptible() as _starting:
 
 if TYPE_CHECKING:
     from klog.cleaner import CompactionStats, PurgeStats
-    from klog.inspect import verify
+    from klog.inspect.verify import verify
+    from klog.manager import LogManager, NamedReader
+    from klog.manager import open_directory as open
 
 __version__ = "0.1.0"
 __all__ = [
@@ -82,13 +83,25 @@ __all__ = [
 _logging.getLogger("klog").addHandler(_logging.NullHandler())
 
 
+# Name → where it is. These are loaded when they are first used: a process that reads one partition, such as a task of
+# Spark, needs none of them.
+_LATER = {
+    "open": ("klog.manager", "open_directory"),
+    "LogManager": ("klog.manager", "LogManager"),
+    "NamedReader": ("klog.manager", "NamedReader"),
+    "CompactionStats": ("klog.cleaner", "CompactionStats"),
+    "PurgeStats": ("klog.cleaner", "PurgeStats"),
+    "verify": ("klog.inspect", "verify"),
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "verify":  # reads files that the engine itself never reads: loaded on first use
-        from klog.inspect import verify
+    if name not in _LATER:
+        raise AttributeError(f"module 'klog' has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    found = globals()[name] = getattr(_importlib.import_module(module), attribute)
+    return found
 
-        return verify
-    if name in ("CompactionStats", "PurgeStats"):  # few processes use them
-        from klog import cleaner
 
-        return getattr(cleaner, name)
-    raise AttributeError(f"module 'klog' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -228,9 +228,10 @@ def test_errors_have_one_base_class_and_kafkas_codes() -> None:
     assert {name: getattr(klog.errors, name).code for name in codes} == codes
 
 
-def _loaded(code: str) -> set[str]:
-    """The modules in sys.modules of a new interpreter after some code."""
-    script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}), file=sys.stderr)"
+def _loaded(code: str, *, whole: bool = False) -> set[str]:
+    """The modules in sys.modules of a new interpreter after some code; only the top-level ones, unless whole."""
+    shown = "sys.modules" if whole else "{name.split('.')[0] for name in sys.modules}"
+    script = f"{code}\nimport sys\nprint(*sorted({shown}), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
@@ -248,6 +249,28 @@ def test_import_is_light() -> None:
     assert loaded.isdisjoint(
         {*heavy, "typing_extensions"}
     )  # the last is not a dependency, but is in every test's .venv
+
+
+def test_import_loads_what_a_reader_of_one_partition_needs() -> None:
+    """Not the manager and the cleaner, nor what few processes use: it is the start of each task of Spark."""
+    loaded = _loaded("import klog", whole=True)
+    assert {"klog.log.log", "klog.record._batch"} <= loaded
+    assert loaded.isdisjoint({"klog.manager", "klog.cleaner", "klog.inspect", "klog.cli", "klog.spark"})
+    assert loaded.isdisjoint({"asyncio", "cramjam", "difflib", "hashlib", "lz4.frame", "random", "shutil", "tempfile"})
+    assert "zstandard" not in loaded
+
+
+@pytest.mark.parametrize("name", ["open", "LogManager", "NamedReader", "CompactionStats", "PurgeStats", "verify"])
+def test_a_name_that_is_loaded_later_is_there(name: str) -> None:
+    script = f"import klog; assert '{name}' in dir(klog); assert klog.{name} is klog.{name}; from klog import {name}"
+    assert _loaded(script) >= {"klog"}
+    with pytest.raises(AttributeError, match="module 'klog' has no attribute 'opne'"):
+        klog.opne  # noqa: B018
+
+
+def test_the_import_leaves_the_garbage_collector_as_it_was() -> None:
+    _loaded("import gc, klog; assert gc.isenabled()")
+    _loaded("import gc; gc.disable(); import klog; assert not gc.isenabled()")
 
 
 def test_help_is_light() -> None:
@@ -276,7 +299,7 @@ def test_later_verb_is_unknown(verb: str) -> None:
 
 def test_spark_options_are_as_specified() -> None:
     assert {*spark_options.SERVED} == {
-        *("path", "paths", "subscribe", "subscribePattern", "assign", "includeHeaders"),
+        *("path", "paths", "subscribe", "subscribePattern", "assign", "includeHeaders", "view"),
         *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
         *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("columns", "metadataColumns", "isolationLevel", "kafka.isolation.level", "upTo", "failOnDataLoss"),

@@ -89,8 +89,6 @@ def kind(key: Key) -> str:
 
 
 def default(key: Key) -> str:
-    if key.name == "log.dir":
-        return "`kafka-logs` in the temporary folder"
     if key.default in (None, "", ()):
         return "–"
     return number(key.default) if isinstance(key.default, int | float) else format_value(key.default)

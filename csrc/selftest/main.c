@@ -67,6 +67,7 @@ int main(int argc, char **argv) {
         {"shared columns", test_columns_shared},
         {"views", test_columns_views},
         {"views far away", test_views_far_away},
+        {"headers", test_headers},
         {"utf-8", test_utf8},
         {"rows", test_rows},
         {"key hashes", test_key_hashes},

@@ -50,6 +50,7 @@ void test_pool(void);
 void test_columns_shared(void);
 void test_columns_views(void);
 void test_views_far_away(void);
+void test_headers(void);
 void test_utf8(void);
 void test_rows(void);
 void test_key_hashes(void);

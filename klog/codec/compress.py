@@ -23,11 +23,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import cramjam
-import lz4.block
-import lz4.frame
-import zstandard
-
+from klog.codec import libraries
 from klog.codec._direct import unpack
 from klog.codec._frames import lz4_frame, zstd_frame
 from klog.codec._kept import finished, memory_for
@@ -113,9 +109,16 @@ class _Contexts(threading.local):
     16 KiB batch). Each serves one thread."""
 
     def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressors: dict[int, libraries.zstandard.ZstdCompressor] = {}
+        self._decompressor: libraries.zstandard.ZstdDecompressor | None = None
         self.lz4: object = None
+
+    @property
+    def decompressor(self) -> libraries.zstandard.ZstdDecompressor:
+        made = self._decompressor
+        if made is None:
+            made = self._decompressor = libraries.zstandard.ZstdDecompressor()
+        return made
 
 
 _contexts = _Contexts()
@@ -152,9 +155,9 @@ def _gzip_kept(payload: memoryview, bytes_max: int) -> Buffer | None:
     memory = memory_for(size)
     try:
         # Reads all members, so that size, that of the last one, fits only if it is the only one.
-        if cramjam.gzip.decompress_into(payload, memoryview(memory)) != size:
+        if libraries.cramjam.gzip.decompress_into(payload, memoryview(memory)) != size:
             return None
-    except cramjam.DecompressionError:
+    except libraries.cramjam.DecompressionError:
         return None
     return finished(memory, size)
 
@@ -201,9 +204,9 @@ _SNAPPY_RATIO_MAX: Final = 22  # the best snappy tag is 64 bytes from 3
 
 def _snappy_compress(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
-    parts: list[Buffer | cramjam.Buffer] = [_XERIAL_HEADER]
+    parts: list[Buffer | libraries.cramjam.Buffer] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_BLOCK):
-        block = cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
+        block = libraries.cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
         parts.append(struct.pack(">i", len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -236,7 +239,7 @@ def _snappy_size(block: memoryview) -> int:
     """Return the decompressed size that a raw block claims, if it is possible."""
     if not block:
         raise CorruptBatch("snappy block without its length")
-    size = cramjam.snappy.decompress_raw_len(block)
+    size = libraries.cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_RATIO_MAX * len(block):
         raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
     return size
@@ -253,12 +256,12 @@ def _snappy_decompress(payload: memoryview, bytes_max: int) -> Buffer:
         at = 0
         for block in _snappy_blocks(payload):
             size = _snappy_size(block)
-            if size and cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
+            if size and libraries.cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
                 raise CorruptBatch("snappy block is shorter than it claims")
             at += size
         if at != total:  # in a shared mapping bytes may change between two reads
             raise CorruptBatch("snappy payload changed while it was read")
-    except cramjam.DecompressionError as error:
+    except libraries.cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload: {error}") from None
     return finished(memory, total)
 
@@ -281,14 +284,14 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     size = len(data)
     if fast and 0 < size <= _LZ4_BLOCK_BYTES:
         # One block: avoids the context that the frame library would make. Data that does not shrink is stored plain.
-        block = lz4.block.compress(data, store_size=False)
+        block = libraries.lz4_block.compress(data, store_size=False)
         if len(block) >= size:
             return b"".join((_LZ4_HEADER, _LZ4_WORD.pack(size | _LZ4_STORED), data, _LZ4_END))
         return b"".join((_LZ4_HEADER, _LZ4_WORD.pack(len(block)), block, _LZ4_END))
-    frame: bytes = lz4.frame.compress(
+    frame: bytes = libraries.lz4_frame.compress(
         data,
         compression_level=0 if fast or level is None else max(level, _LZ4_HC_MIN),
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_size=libraries.lz4_frame.BLOCKSIZE_MAX64KB,
         # The library's default is linked blocks, which Kafka refuses; with data of one block that goes unnoticed.
         block_linked=False,
         content_checksum=False,
@@ -360,10 +363,10 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     # it again. It keeps the memory of one block, so those of 4 MiB, which Kafka does not write, are not kept.
     context, _contexts.lz4 = _contexts.lz4, None
     if context is None or block_max != _LZ4_BLOCK_BYTES:
-        context = lz4.frame.create_decompression_context()
+        context = libraries.lz4_frame.create_decompression_context()
     try:
         out: bytes
-        out, _, whole = lz4.frame.decompress_chunk(context, frame, max_length=min(bound, bytes_max) + 1)
+        out, _, whole = libraries.lz4_frame.decompress_chunk(context, frame, max_length=min(bound, bytes_max) + 1)
     except RuntimeError as error:
         if "allocation_failed" in str(error):  # not an error of the bytes, which must not be truncated for it
             raise MemoryError(f"lz4 payload: {error}") from None
@@ -387,7 +390,9 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     level = _ZSTD_DEFAULT_LEVEL if level is None else level
     compressor = _contexts.compressors.get(level)
     if compressor is None:
-        compressor = _contexts.compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        compressor = _contexts.compressors[level] = libraries.zstandard.ZstdCompressor(
+            level=level, write_content_size=False
+        )
     return compressor.compress(data)
 
 
@@ -397,7 +402,7 @@ def _zstd_kept(frame: memoryview, bound: int) -> Buffer | None:
     try:
         with _contexts.decompressor.stream_reader(frame) as reader:
             size = reader.readinto(memory)
-    except zstandard.ZstdError:
+    except libraries.zstandard.ZstdError:
         return None
     return finished(memory, size) if size <= bound else None
 
@@ -407,7 +412,7 @@ def _zstd_whole(frame: memoryview, bound: int, left: int, bytes_max: int) -> byt
     try:
         # A frame that states its size gets a buffer of that size; for the others this is the limit.
         return _contexts.decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
-    except zstandard.ZstdError as error:
+    except libraries.zstandard.ZstdError as error:
         if bound > left and "did not decompress full frame" in str(error):
             raise _over("zstd", bytes_max) from None
         if "not enough memory" in str(error):  # for a window: not an error of the bytes, as above

@@ -7,9 +7,7 @@ QuotaConfig, RemoteLogManagerConfig.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from typing import Literal
 
 from klog.config.table import INT_MAX, LONG_MAX, LONG_MIN, Key
@@ -34,7 +32,7 @@ def _text(name: str, default: str | None, doc: str, dynamic: Dynamic = "no") -> 
 
 _LOG = (
     Key("log.dirs", "list", None, "the directories that hold the logs; if unset, log.dir"),
-    Key("log.dir", "list", (os.path.join(tempfile.gettempdir(), "kafka-logs"),), "the same, used if log.dirs is unset"),
+    Key("log.dir", "list", ("/tmp/kafka-logs",), "the same, used if log.dirs is unset"),
     _int("num.recovery.threads.per.data.dir", 2, "threads per directory to load and close", 1, dynamic="half..double"),
     _long("log.retention.check.interval.ms", 300_000, "period of the retention task, ms", 1),
     _long("log.flush.scheduler.interval.ms", LONG_MAX, "period of the check of flush.ms, ms", 1),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known key that needs the fewest changed letters; None if none is near. Either spelling."""
+    import difflib  # only a wrong key needs it
+
     wanted = name.replace("_", ".").lower()
     near = difflib.get_close_matches(wanted, list(known), n=5, cutoff=0.6)
     return min(near, key=lambda key: (distance(wanted, key), near.index(key)), default=None)

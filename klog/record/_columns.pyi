@@ -2,34 +2,40 @@ from collections.abc import Iterable
 from os import PathLike
 from typing import Final, Never, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from klog.record.payloads import Payloads
 
 FIELDS: Final[tuple[str, ...]]
 
-@final
-class Fields:
+@disjoint_base
+class Layout:
     @property
     def names(self) -> tuple[str, ...]: ...
 
 @final
-class Columns:
-    def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
-    def __len__(self) -> int: ...
+class Fields(Layout): ...
+
+@disjoint_base
+class ArrowColumns:
     @property
     def fields(self) -> tuple[str, ...]: ...
     @property
     def num_rows(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 @final
+class Columns(ArrowColumns):
+    def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
 class ArrowStream:
     def __init__(
-        self, iterable: Iterable[Columns], fields: Iterable[str] | None = None, *, views: bool = False
+        self, iterable: Iterable[ArrowColumns], fields: Iterable[str] | Layout | None = None, *, views: bool = False
     ) -> None: ...
     @property
     def fields(self) -> tuple[str, ...]: ...

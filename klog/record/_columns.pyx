@@ -85,10 +85,30 @@ cdef void *zeroed(size_t size) except NULL:
     return memory
 
 
+cdef class Layout:
+    cdef int fill_schema(self, ArrowSchema *out) except -1:
+        raise NotImplementedError
+
+    cdef object schema_capsule(self):
+        cdef ArrowSchema *schema = <ArrowSchema *>zeroed(sizeof(ArrowSchema))
+        capsule = PyCapsule_New(schema, "arrow_schema", free_schema_capsule)
+        self.fill_schema(schema)
+        return capsule
+
+
+cdef tuple names_of(names, known):
+    found = tuple(texts("fields", names))
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"fields must be one or more different names, not {found!r}")
+    for name in found:
+        if name not in known:
+            raise ValueError(f"fields has {name!r}, which is unknown; use one of {', '.join(known)}")
+    return found
+
+
 @cython.final
-cdef class Fields:
+cdef class Fields(Layout):
     """Names of columns in order, as C uses them, and whether keys and values are views."""
-    cdef readonly tuple names
     cdef kl_column_t kinds[<int>KL_COLUMN_KINDS]
     cdef int n
     cdef bint views
@@ -96,34 +116,52 @@ cdef class Fields:
     def __cinit__(self, names, views):
         cdef int i
         self.views = flag_of("views", views)
-        self.names = FIELDS if names is None else tuple(texts("fields", names))
+        self.names = FIELDS if names is None else names_of(names, KINDS)
         self.n = len(self.names)
-        if self.n == 0 or len(set(self.names)) != self.n:
-            raise ValueError(f"fields must be one or more different names, not {self.names!r}")
         for i, name in enumerate(self.names):
-            if name not in KINDS:
-                raise ValueError(f"fields has {name!r}, which is unknown; use one of {', '.join(KINDS)}")
             self.kinds[i] = <kl_column_t><int>KINDS[name]
 
-    cdef object schema_capsule(self):
-        cdef ArrowSchema *schema = <ArrowSchema *>zeroed(sizeof(ArrowSchema))
-        capsule = PyCapsule_New(schema, "arrow_schema", free_schema_capsule)
-        if kl_columns_schema(self.kinds, self.n, self.views, schema) != KL_OK:
+    cdef int fill_schema(self, ArrowSchema *out) except -1:
+        if kl_columns_schema(self.kinds, self.n, self.views, out) != KL_OK:
             raise MemoryError
-        return capsule
+        return 0
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
 
+cdef class ArrowColumns:
+    @property
+    def fields(self):
+        return self.columns_layout.names
+
+    @property
+    def num_rows(self):
+        return len(self)
+
+    def __arrow_c_schema__(self):
+        return self.columns_layout.schema_capsule()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Return (schema, array) capsules. A requested schema changes nothing, as the protocol allows: there is one."""
+        cdef ArrowArray *array
+        schema = self.columns_layout.schema_capsule()
+        array = <ArrowArray *>zeroed(sizeof(ArrowArray))
+        capsule = PyCapsule_New(array, "arrow_array", free_array_capsule)
+        self.fill_array(array)
+        return schema, capsule
+
+    cdef int fill_array(self, ArrowArray *out) except -1:
+        raise NotImplementedError
+
+
 @cython.final
-cdef class Columns:
+cdef class Columns(ArrowColumns):
     """Records as one Arrow struct array, exported by capsule any number of times (`pyarrow.record_batch(columns)`).
 
     fields: the names in order. num_rows: rows. nbytes: bytes in all buffers, which are 64-byte aligned. The bytes that
     views point to are neither counted nor aligned.
     """
     cdef kl_columns_t *columns
-    cdef Fields layout
 
     def __init__(self):
         raise TypeError("get columns from klog.record.columns()")
@@ -135,29 +173,13 @@ cdef class Columns:
         return kl_columns_rows(self.columns)
 
     @property
-    def fields(self):
-        return self.layout.names
-
-    @property
-    def num_rows(self):
-        return kl_columns_rows(self.columns)
-
-    @property
     def nbytes(self):
         return kl_columns_nbytes(self.columns)
 
-    def __arrow_c_schema__(self):
-        return self.layout.schema_capsule()
-
-    def __arrow_c_array__(self, requested_schema=None):
-        """Return (schema, array) capsules. A requested schema changes nothing, as the protocol allows: there is one."""
-        cdef ArrowArray *array
-        schema = self.layout.schema_capsule()
-        array = <ArrowArray *>zeroed(sizeof(ArrowArray))
-        capsule = PyCapsule_New(array, "arrow_array", free_array_capsule)
-        if kl_columns_export(self.columns, array) != KL_OK:
+    cdef int fill_array(self, ArrowArray *out) except -1:
+        if kl_columns_export(self.columns, out) != KL_OK:
             raise MemoryError
-        return schema, capsule
+        return 0
 
     def __repr__(self):
         return f"Columns({self.num_rows} rows of {', '.join(self.fields)}, {self.nbytes} bytes)"
@@ -300,7 +322,7 @@ def columns(
     if payloads is not None:
         having("payloads", payloads, ("find", "keep"), "an object with find() and keep(), or None,")
     source.payloads = payloads
-    result.layout = layout
+    result.columns_layout = layout
     if kl_columns_new(&pool, layout.kinds, layout.n, layout.views, &result.columns) != KL_OK:
         raise MemoryError
     if layout.views:
@@ -331,9 +353,9 @@ def columns(
 
 @cython.final
 cdef class _Pull:
-    """The state of an exported stream: an iterator of Columns, and the text of the last error."""
+    """The state of an exported stream: an iterator of columns, and the text of the last error."""
     cdef object iterator
-    cdef Fields layout
+    cdef Layout layout
     cdef ArrowStream owner
     cdef bytes message
 
@@ -345,25 +367,32 @@ cdef class _Pull:
         return EIO if isinstance(error, (KlogError, OSError)) else EINVAL
 
     cdef int pull(self, ArrowArray *out) except -1:
-        cdef Columns item
+        cdef ArrowColumns item
         out.release = NULL  # the end, unless an array follows
         for chunk in self.iterator:
-            if not isinstance(chunk, Columns):
+            if not isinstance(chunk, ArrowColumns):
                 raise TypeError(f"an Arrow stream of klog takes Columns, not {type(chunk).__name__}")
             item = chunk
-            if item.layout.names != self.layout.names:
-                raise ValueError(f"columns {item.layout.names} in a stream of {self.layout.names}")
-            if item.layout.views != self.layout.views:
-                raise ValueError("one stream cannot contain both columns with copies and columns with views")
-            if kl_columns_export(item.columns, out) != KL_OK:
-                raise MemoryError
+            self.check_layout(item.columns_layout)
+            item.fill_array(out)
             break
+        return 0
+
+    cdef int check_layout(self, Layout found) except -1:
+        if type(found) is not type(self.layout) or found.names != self.layout.names:
+            raise ValueError(f"columns {found.names} in a stream of {self.layout.names}")
+        if isinstance(found, Fields) and (<Fields>found).views != (<Fields>self.layout).views:
+            raise ValueError("one stream cannot contain both columns with copies and columns with views")
         return 0
 
 
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     cdef _Pull pull = <_Pull>stream.private_data
-    return 0 if kl_columns_schema(pull.layout.kinds, pull.layout.n, pull.layout.views, out) == KL_OK else ENOMEM
+    try:
+        pull.layout.fill_schema(out)
+    except BaseException as error:
+        return pull.fail(error)
+    return 0
 
 
 cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gil:
@@ -392,18 +421,18 @@ cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:
 cdef class ArrowStream:
     """An iterable of Columns as an Arrow stream, advanced only when the consumer asks: nothing is read ahead.
 
-    fields and views must be those of the columns. Each export iterates again from the start. If the iterable raises,
-    the consumer gets its own error with the text; the exception itself is in `error`.
+    fields, names or a Layout, and views must be those of the columns. Each export iterates again from the start. If the
+    iterable raises, the consumer gets its own error with the text; the exception itself is in `error`.
     """
     cdef object iterable
-    cdef Fields layout
+    cdef Layout layout
     cdef readonly object error
 
     def __init__(self, iterable, fields=None, *, views=False):
         if not hasattr(iterable, "__iter__"):
             raise wrong_type("iterable", iterable, "an iterable of klog.record.Columns")
         self.iterable = iterable
-        self.layout = Fields(fields, views)
+        self.layout = fields if isinstance(fields, Layout) else Fields(fields, views)
 
     @property
     def fields(self):

@@ -2,10 +2,12 @@
 lookups. The package log combines segments to a log.
 
 Its API: Segment, Home (what the segments of one log share) and AbortedTransaction; the names of files; Header,
-HeaderWalk and the walks over a .log file, for code that loads, counts and inspects logs.
+HeaderWalk and the walks over a .log file, for code that loads, counts and inspects logs; read_headers, a walk that
+returns Arrow columns.
 """
 
 from klog.segment import names
+from klog.segment._headers import HEADER_FIELDS, HeaderColumns, HeaderFields, read_headers
 from klog.segment._index import IndexPair, base_offset, next_offset
 from klog.segment._opening import SettledEnd, read_heads, settled_end
 from klog.segment._scan import (
@@ -26,9 +28,12 @@ from klog.segment.segment import FoundByTime, Segment
 from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [
+    "HEADER_FIELDS",
     "AbortedTransaction",
     "FoundByTime",
     "Header",
+    "HeaderColumns",
+    "HeaderFields",
     "HeaderWalk",
     "Home",
     "IndexPair",
@@ -44,6 +49,7 @@ __all__ = [
     "nul_page_within",
     "parse_txn_index",
     "producing",
+    "read_headers",
     "read_heads",
     "scan_checked",
     "scan_headers",

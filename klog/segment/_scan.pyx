@@ -37,7 +37,6 @@ from klog.errors import CorruptBatch
 _log = logging.getLogger("klog.segment")
 
 cdef enum:
-    WINDOW = 8448      # two batches of 4 KiB, between whose index entries a search reads, and a header
     LARGE = 1024       # batches of at least this size are read one by one
     CHUNK = 1 << 20
     PAGE = 4096
@@ -155,14 +154,6 @@ cdef class HeaderWalk:
     It ends where no whole batch begins. `position` is then that place, and `reason` the cause: "" (the end),
     "truncated" (a batch goes past the end, or too few bytes for one), "length" or "magic".
     """
-
-    cdef LogFile file
-    cdef uint8_t window[WINDOW]
-    cdef int64_t window_at
-    cdef int64_t window_size
-    cdef readonly int64_t position
-    cdef readonly int64_t end
-    cdef readonly str reason
 
     def __cinit__(self, LogFile file, int64_t position, int64_t end):
         self.file = file

@@ -10,7 +10,6 @@ A2  make_room() changes nothing that can be read, except that a file with zeros 
 from __future__ import annotations
 
 import errno
-import random
 from dataclasses import dataclass
 
 from klog.config import IoPolicy, LogConfig
@@ -66,7 +65,11 @@ class Active(ActiveState):
         """Compute where it must roll: jitter keeps the segments of many logs from rolling at the same time."""
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
-        self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
+        if jitter_ms:
+            import random  # loads the checksums of hashlib; few configurations need it
+
+            age_max_ms -= random.randrange(jitter_ms)
+        self.age_max_ms = age_max_ms
         self.size_max = config.segment_size
         self.config = config
         self.stop = 0

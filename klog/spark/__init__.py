@@ -8,10 +8,13 @@
 `session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
 read, too, since `pip install klog[spark]` installs the module pyspark_klog where Spark looks for sources.
 
+`scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
+
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
 package to install.
 """
 
+from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
 
-__all__ = ["recommended_conf", "session"]
+__all__ = ["recommended_conf", "scan", "session"]

@@ -48,6 +48,7 @@ SERVED = (
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
+    "view",
     "metadataColumns",
     "columns",
     "isolationLevel",
@@ -68,7 +69,6 @@ SERVED = (
 # Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
 # so each is rejected by name.
 NOT_SERVED = (
-    "view",
     "valueFormat",
     "topic",
 )

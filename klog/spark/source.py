@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
 from klog.spark import options as _options
+from klog.spark import views
+from klog.spark.api import DataSource, DataSourceReader, InputPartition
 from klog.spark.pushdown import Pushed, push
 from klog.spark.read import read_ranges
 from klog.spark.rows import arrow_schema, check_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
+from klog.spark.view_source import ViewReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._given = dict(options)
+        self._view, self._view_columns, self._given = views.take(options)
         parsed = _options.parse(self._given, query=None)
         # Relative paths are completed here, on the driver's host.
         self._places: dict[str, Any] = {
@@ -60,21 +61,32 @@ class KlogSource(DataSource):  # type: ignore[misc]
         return "klog"
 
     def schema(self) -> str:
+        if self._view != views.RECORDS:
+            return views.schema_ddl(self._view, self._view_columns)
         return schema_ddl(self._columns)
 
-    def reader(self, schema: StructType) -> KlogReader:
-        options = self._options("batch", schema)
+    def reader(self, schema: StructType) -> KlogReader | ViewReader:
+        if self._view != views.RECORDS:
+            return ViewReader(self._view, self._parsed("batch"), schema)
+        options = self._checked("batch", schema)
         return reader_class(options.pushdown)(options, schema)
 
     def streamReader(self, schema: StructType) -> KlogStreamReader:  # noqa: N802  Spark's name
         from klog.spark.stream import KlogStreamReader  # a batch query does not need it
 
-        return KlogStreamReader(self._options("stream", schema), schema)
+        if self._view != views.RECORDS:
+            raise ValueError(
+                f"option 'view' = {self._view!r}: a stream reads records; leave out the option, or use spark.read"
+            )
+        return KlogStreamReader(self._checked("stream", schema), schema)
 
-    def _options(self, query: _options.Query, schema: StructType) -> _options.Options:
-        """The options of a query, with what its schema asks for."""
+    def _parsed(self, query: _options.Query) -> _options.Options:
+        return replace(_options.parse(self._given, query), **self._places)
+
+    def _checked(self, query: _options.Query, schema: StructType) -> _options.Options:
+        """The options of a query for records, with what its schema asks for."""
         check_schema(schema)
-        options = replace(_options.parse(self._given, query), **self._places)
+        options = self._parsed(query)
         if options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
             raise ValueError(
                 "option 'onCorrupt' = 'emit' needs the column crcValid, which tells the rows of corrupt batches from "

@@ -85,6 +85,12 @@ def plan_ranges(
     return bins
 
 
+def chosen_logs(options: Options, stack: ExitStack) -> list[Log]:
+    """Open the paths until the stack is closed, and return the logs that a query reads, in order."""
+    logs = _open(options.paths, stack)
+    return [logs[pair] for pair in select(options.subscription, logs)]
+
+
 def _sizing(options: Options) -> Sizing:
     cores = options.parallelism or len(os.sched_getaffinity(0))
     return Sizing(cores, options.target_split_bytes, options.min_partitions, options.max_records)
@@ -123,6 +129,17 @@ def select(subscription: Subscription, present: Iterable[TopicPartition]) -> lis
         pattern = re.compile(subscription.pattern)
         return [pair for pair in pairs if pair.topic not in INTERNAL and pattern.search(pair.topic)]
     return pairs
+
+
+def matches(subscription: Subscription, pair: TopicPartition) -> bool:
+    """Does a subscription contain a topic-partition, whether it exists here or not?"""
+    if subscription.assigned is not None:
+        return pair in subscription.assigned
+    if subscription.topics is not None:
+        return pair.topic in subscription.topics
+    if subscription.pattern is not None:
+        return pair.topic not in INTERNAL and re.search(subscription.pattern, pair.topic) is not None
+    return True
 
 
 def _refuse_missing(missing: Sequence[str], what: str, topics: Iterable[str]) -> None:

@@ -122,6 +122,7 @@ def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[st
     ("options", "why"),
     [
         ({"subscribee": "x"}, "unknown option 'subscribee'. Did you mean 'subscribe'"),
+        ({"view": "remoteSegments"}, "has no remote tiers; use one of records, batches"),
         ({"minPartitions": "none"}, "option 'minPartitions' must be a whole number from 1 on, not 'none'"),
         ({"columns": "ofset"}, "option 'columns' names 'ofset', which is unknown; use some of key, value"),
         ({"subscribe": "a", "assign": "{}"}, "exclude each other"),

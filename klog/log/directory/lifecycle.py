@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 
 from klog.errors import StorageOffline
 from klog.log.retain.cleaning_state import without_cleaning
@@ -64,6 +63,8 @@ def delete_empty_dir_locked(log: LogCore) -> None:
     """Delete the directory with what is left in it. ValueError if the log still has segments."""
     if log.segments:
         raise ValueError(f"{log.name} still has {len(log.segments)} segments: delete them first")
+    import shutil  # loads modules of compression; few processes delete a log
+
     shutil.rmtree(log.directory.path)
     log.options.files.fsync_dir(os.path.dirname(log.directory.path))
 

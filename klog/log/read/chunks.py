@@ -9,11 +9,11 @@ from typing import Any
 
 from klog import record as record_package
 from klog.disk import AlignedBuffer
-from klog.errors import CorruptBatch, CorruptData
+from klog.errors import CorruptBatch
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.isolation import Isolation
 from klog.log.read.read_policy import Payloads
-from klog.log.read.steady import check_there, note_next_offset, overtaken, steady
+from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate, number_of
 from klog.record import Record
@@ -80,29 +80,7 @@ def chunks(
     log: LogCore, start: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
 ) -> Iterator[FetchedChunk]:
     """Raw batches of [start, stop), chunk by chunk. See Log.chunks."""
-    log.check_open()
-    offset = start
-    while offset < stop:
-        log.check_held(offset)
-        moment = log.moment
-        try:
-            for chunk, next_offset in _chunks(log, offset, stop, isolation, max_bytes, scan):
-                if not steady(log, moment):
-                    break  # the chunk may mix two states of the file: read again
-                log.health.read_worked()
-                yield chunk
-                offset = max(offset, next_offset)
-            else:
-                if log.generation == moment.generation and offset >= log.log_start_offset:
-                    return
-        except (CorruptData, FileNotFoundError) as error:
-            if not overtaken(log, moment):
-                note_next_offset(log, error, offset)
-                check_there(log, error)
-                raise
-        except OSError as error:
-            log.read_failed(error)
-            raise
+    return resuming(log, start, stop, lambda offset: _chunks(log, offset, stop, isolation, max_bytes, scan))
 
 
 def _chunks(

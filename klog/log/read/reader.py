@@ -14,10 +14,12 @@ from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
 from klog.errors import CorruptBatch
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, Pair, chunks
+from klog.log.read.headers import BatchHeaders
 from klog.log.read.isolation import Isolation
 from klog.log.read.steady import note_next_offset
 from klog.log.state._log_core import LogCore
 from klog.record import Record, RecordBatch
+from klog.segment import HeaderFields
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,6 +94,20 @@ class LogReader:
             except CorruptBatch as error:
                 note_next_offset(log, error, offset)
                 raise
+
+    def batch_headers(self, fields: Sequence[str] | None = None) -> BatchHeaders:
+        """The batches that overlap the range as Arrow columns, from their headers alone: exact counts, bytes, codecs
+        and times of a log without reading its records. Control batches are included, is_control marks them.
+
+        fields: names of columns in order, by default all: position, size, base_offset, last_offset, count,
+        base_timestamp, max_timestamp, timestamp_type, compression, leader_epoch, producer_id, producer_epoch,
+        base_sequence, is_transactional, is_control, delete_horizon, magic, segment_base_offset.
+
+        count: the batch's records in the range. Only a batch that crosses a bound of the range, and a wrapper of magic
+        0 or 1, is read and opened for that. Checksums of other batches are not verified. Raises CorruptBatch while it
+        is read, ValueError.
+        """
+        return BatchHeaders(self._parts, HeaderFields(fields))
 
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_package.Columns]:
         """The range as Arrow arrays, one non-empty set per chunk.

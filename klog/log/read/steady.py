@@ -7,7 +7,7 @@ counted, a deleted log is named. Any thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
@@ -49,6 +49,37 @@ def noting(log: LogCore, offset: int, look: Callable[[], T]) -> T:
     except OSError as error:
         log.read_failed(error)
         raise
+
+
+def resuming(log: LogCore, start: int, stop: int, read: Callable[[int], Iterator[tuple[T, int]]]) -> Iterator[T]:
+    """The pieces of [start, stop) that read(offset) yields from an offset on, each with the offset after it.
+
+    If a writer has changed the files meanwhile, other than by appends, it reads on after the last piece. Raises
+    OffsetOutOfRange if what follows was truncated or deleted.
+    """
+    log.check_open()
+    offset = start
+    while offset < stop:
+        log.check_held(offset)
+        moment = log.moment
+        try:
+            for piece, next_offset in read(offset):
+                if not steady(log, moment):
+                    break  # the piece may mix two states of the file: read again
+                log.health.read_worked()
+                yield piece
+                offset = max(offset, next_offset)
+            else:
+                if log.generation == moment.generation and offset >= log.log_start_offset:
+                    return
+        except (CorruptData, FileNotFoundError) as error:
+            if not overtaken(log, moment):
+                note_next_offset(log, error, offset)
+                check_there(log, error)
+                raise
+        except OSError as error:
+            log.read_failed(error)
+            raise
 
 
 def overtaken(log: LogCore, moment: Moment) -> bool:

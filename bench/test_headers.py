@@ -1,0 +1,13 @@
+"""Batch headers as columns: see header_contests.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.header_contests import FACTORIES
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("contest", FACTORIES, indirect=True)
+def test_headers(contest, place, measure):
+    measure(contest, place)

@@ -1,0 +1,98 @@
+/* See arrow.h. */
+#include "arrow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+static void release_schema(struct ArrowSchema *s) {
+    for (int64_t i = 0; i < s->n_children; i++) {
+        struct ArrowSchema *child = s->children[i];
+        if (child != NULL && child->release != NULL)
+            child->release(child);
+        free(child);
+    }
+    free(s->children);
+    s->release = NULL;
+}
+
+int kl_arrow_schema(struct ArrowSchema *s, const char *format, const char *name, int64_t n) {
+    memset(s, 0, sizeof *s);
+    if (n != 0) {
+        s->children = calloc((size_t)n, sizeof *s->children);
+        if (s->children == NULL)
+            return -ENOMEM;
+    }
+    s->format = format;
+    s->name = name;
+    s->flags = KL_ARROW_NULLABLE;
+    s->n_children = n;
+    s->release = release_schema;
+    for (int64_t i = 0; i < n; i++) {
+        s->children[i] = calloc(1, sizeof **s->children);
+        if (s->children[i] == NULL) {
+            release_schema(s);
+            return -ENOMEM;
+        }
+    }
+    return KL_OK;
+}
+
+/* The private data of an exported array: its pointers and a share of its owner. */
+typedef struct {
+    void (*drop)(void *);
+    void *owner;
+    const void *buffers[];
+} share_t;
+
+static void release_children(struct ArrowArray *a) {
+    for (int64_t i = 0; i < a->n_children; i++) {
+        struct ArrowArray *child = a->children[i];
+        if (child != NULL && child->release != NULL)
+            child->release(child);
+        free(child);
+    }
+    free(a->children);
+}
+
+static void release_array(struct ArrowArray *a) {
+    release_children(a);
+    share_t *share = a->private_data;
+    share->drop(share->owner);
+    free(share);
+    a->release = NULL;
+}
+
+int kl_arrow_array(struct ArrowArray *a, int64_t length, int64_t n_buffers, int64_t n_children, void (*drop)(void *),
+                   void *owner) {
+    memset(a, 0, sizeof *a);
+    share_t *share = calloc(1, sizeof *share + (size_t)n_buffers * sizeof *share->buffers);
+    if (share == NULL)
+        return -ENOMEM;
+    if (n_children != 0) {
+        a->children = calloc((size_t)n_children, sizeof *a->children);
+        if (a->children == NULL) {
+            free(share);
+            return -ENOMEM;
+        }
+    }
+    share->drop = drop;
+    share->owner = owner;
+    a->length = length;
+    a->n_buffers = n_buffers;
+    a->buffers = share->buffers;
+    a->n_children = n_children;
+    a->private_data = share;
+    a->release = release_array;
+    for (int64_t i = 0; i < n_children; i++) {
+        a->children[i] = calloc(1, sizeof **a->children);
+        if (a->children[i] == NULL) {
+            release_children(a);
+            free(share);
+            return -ENOMEM;
+        }
+    }
+    return KL_OK;
+}

@@ -1,0 +1,277 @@
+"""The rows of each view, from the logs that a task opens read-only. Only the columns of the query are worked out (V1).
+
+batches come from a walk over headers in C (`LogReader.batch_headers`); the other views have a row per segment,
+partition, producer or group, few enough for Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import klog
+from klog.log.directory import cleaner_offsets
+from klog.log.directory.checkpoint import encode_uuid
+from klog.spark.committed import OffsetCommit, OffsetKey, committed
+from klog.spark.plan import Range
+from klog.spark.read import DataLoss
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from klog import Log, ProducerState
+    from klog.segment import Segment
+
+# Spark's column → that of batch_headers(); topic, partition and segment are the same for a whole set of columns.
+_HEADERS = {
+    "position": "position",
+    "sizeInBytes": "size",
+    "baseOffset": "base_offset",
+    "lastOffset": "last_offset",
+    "recordCount": "count",
+    "baseTimestamp": "base_timestamp",
+    "maxTimestamp": "max_timestamp",
+    "timestampType": "timestamp_type",
+    "codec": "compression",
+    "leaderEpoch": "leader_epoch",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "baseSequence": "base_sequence",
+    "isTransactional": "is_transactional",
+    "isControl": "is_control",
+}
+ROWS_MIN = 8192  # of a batch for Spark, which takes many small ones slowly; a segment may have few
+
+
+def batches(ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of planned ranges, which meet between two batches."""
+    import pyarrow as pa
+
+    fields = [_HEADERS[name] for name in schema.names if name in _HEADERS] or ["position"]
+    held: list[pa.RecordBatch] = []
+    for wanted in ranges:
+        with klog.Log.open(wanted.path, read_only=True) as log:
+            _check_present(wanted, log)
+            # log_end: the upper bound was decided on the driver, and a checkpoint may have moved since.
+            reader = log.read(wanted.start_offset, wanted.end_offset, isolation="log_end")
+            for headers in reader.batch_headers(fields):
+                where = {"topic": log.topic, "partition": log.partition, "segment": _name(headers.segment_base_offset)}
+                held.append(_shaped(pa.record_batch(headers), where, schema))
+                if sum(batch.num_rows for batch in held) >= ROWS_MIN:
+                    yield _joined(held)
+                    held = []
+    if held:
+        yield _joined(held)
+
+
+def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the headers with Spark's names and types, and columns that are the same for all rows."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.repeat(pa.scalar(where[field.name], field.type), headers.num_rows)
+        if field.name in where
+        else headers.column(_HEADERS[field.name]).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _check_present(wanted: Range, log: Log) -> None:
+    if not log.log_start_offset <= wanted.start_offset <= wanted.end_offset <= log.log_end_offset:
+        raise DataLoss(
+            f"{wanted.topic}-{wanted.partition}: planned to read [{wanted.start_offset}, {wanted.end_offset}), but "
+            f"{wanted.path} now holds [{log.log_start_offset}, {log.log_end_offset}): run the query again"
+        )
+
+
+def _name(base_offset: int) -> str:
+    return f"{base_offset:020d}.log"
+
+
+# ---- a row per thing -------------------------------------------------------------------------------------------------
+
+Getters = Mapping[str, Callable[[Any], Any]]
+"""Column → how a row's value is found."""
+
+
+class SegmentOf(NamedTuple):
+    log: Log
+    segment: Segment
+    active: bool
+    first_dirty: int | None
+
+
+class ProducerOf(NamedTuple):
+    log: Log
+    id: int
+    state: ProducerState
+
+
+class TransactionOf(NamedTuple):
+    """An aborted one, whose marker is at last_offset, or an open one, with its producer's state."""
+
+    log: Log
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int | None = None
+    producer: ProducerState | None = None
+
+
+class CommittedOf(NamedTuple):
+    """An offset that a group has committed; high_watermark: of its partition, None if it is not in the paths."""
+
+    key: OffsetKey
+    value: OffsetCommit
+    high_watermark: int | None
+
+
+_PARTITION: Getters = {
+    "topic": lambda log: log.topic,
+    "partition": lambda log: log.partition,
+    "path": lambda log: os.path.abspath(log.path),
+    "topicId": lambda log: None if log.topic_id is None else encode_uuid(log.topic_id),
+    "logStartOffset": lambda log: log.log_start_offset,
+    "highWatermark": lambda log: log.high_watermark,
+    "lastStableOffset": lambda log: log.last_stable_offset,
+    "logEndOffset": lambda log: log.log_end_offset,
+    "firstDirtyOffset": lambda log: _first_dirty(log),
+    "segmentCount": lambda log: len(log.segments),
+    "sizeInBytes": lambda log: log.size,
+    "leaderEpochs": lambda log: [{"epoch": epoch, "startOffset": offset} for epoch, offset in log.leader_epochs],
+}
+_SEGMENT: Getters = {
+    "topic": lambda row: row.log.topic,
+    "partition": lambda row: row.log.partition,
+    "segment": lambda row: _name(row.segment.base_offset),
+    "baseOffset": lambda row: row.segment.base_offset,
+    "nextOffset": lambda row: row.segment.next_offset,
+    "sizeInBytes": lambda row: row.segment.size,
+    "indexSizeInBytes": lambda row: _index_bytes(row.segment),
+    "firstTimestamp": lambda row: _ms(row.segment.first_batch_timestamp) if row.segment.size else None,
+    "maxTimestamp": lambda row: _ms(row.segment.max_timestamp),
+    "modified": lambda row: row.segment.modified_ms,
+    "isActive": lambda row: row.active,
+    "isClean": lambda row: row.first_dirty is not None and row.segment.next_offset <= row.first_dirty,
+}
+_PRODUCER: Getters = {
+    "topic": lambda row: row.log.topic,
+    "partition": lambda row: row.log.partition,
+    "producerId": lambda row: row.id,
+    "producerEpoch": lambda row: row.state.epoch,
+    "lastSequence": lambda row: row.state.last_sequence,
+    "lastOffset": lambda row: row.state.last_offset,
+    "lastTimestamp": lambda row: _ms(row.state.timestamp),
+    "coordinatorEpoch": lambda row: row.state.coordinator_epoch,
+    "currentTxnFirstOffset": lambda row: row.state.current_txn_first_offset,
+}
+_TRANSACTION: Getters = {
+    "topic": lambda row: row.log.topic,
+    "partition": lambda row: row.log.partition,
+    "state": lambda row: "aborted" if row.producer is None else "open",
+    "producerId": lambda row: row.producer_id,
+    "producerEpoch": lambda row: None if row.producer is None else row.producer.epoch,
+    "firstOffset": lambda row: row.first_offset,
+    "lastOffset": lambda row: row.last_offset,
+    "lastStableOffset": lambda row: row.last_stable_offset,
+    "lastTimestamp": lambda row: None if row.producer is None else _ms(row.producer.timestamp),
+    "blocksLastStableOffset": lambda row: row.producer is not None and row.first_offset == row.log.last_stable_offset,
+}
+_COMMITTED: Getters = {
+    "groupId": lambda row: row.key.group,
+    "topic": lambda row: row.key.topic,
+    "partition": lambda row: row.key.partition,
+    "offset": lambda row: row.value.offset,
+    "leaderEpoch": lambda row: row.value.leader_epoch,
+    "metadata": lambda row: row.value.metadata,
+    "commitTimestamp": lambda row: _ms(row.value.commit_timestamp),
+    "expireTimestamp": lambda row: _ms(row.value.expire_timestamp),
+    "highWatermark": lambda row: row.high_watermark,
+    "lag": lambda row: None if row.high_watermark is None else max(row.high_watermark - row.value.offset, 0),
+}
+
+
+def partitions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield one row per log."""
+    yield _rows(logs, _PARTITION, schema)
+
+
+def segments(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield one row per segment."""
+    for log in logs:
+        first_dirty = _first_dirty(log) if "isClean" in schema.names else None
+        found = list(log.segments)
+        yield _rows((SegmentOf(log, each, each is found[-1], first_dirty) for each in found), _SEGMENT, schema)
+
+
+def producers(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield one row per live producer of a log."""
+    for log in logs:
+        yield _rows((ProducerOf(log, *entry) for entry in log.producers.items()), _PRODUCER, schema)
+
+
+def transactions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield one row per aborted transaction that the log still has, and per open one."""
+    for log in logs:
+        aborted = [TransactionOf(log, *entry) for entry in log.aborted_transactions()]
+        still_open = [
+            TransactionOf(log, number, state.current_txn_first_offset, state.last_offset, None, state)
+            for number, state in log.producers.items()
+            if state.current_txn_first_offset is not None
+        ]
+        yield _rows(aborted + still_open, _TRANSACTION, schema)
+
+
+def consumer_offsets(
+    logs: Iterable[Log],
+    wanted: Callable[[str, int], bool],
+    high_watermarks: Mapping[tuple[str, int], int],
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row per offset committed in partitions of __consumer_offsets, for the topic-partitions wanted."""
+    for log in logs:
+        rows = [
+            CommittedOf(key, value, high_watermarks.get((key.topic, key.partition)))
+            for key, value in committed(log).items()
+            if wanted(key.topic, key.partition)
+        ]
+        yield _rows(rows, _COMMITTED, schema)
+
+
+def _first_dirty(log: Log) -> int | None:
+    """The offset where the next cleaning begins; None if the log was never cleaned."""
+    return cleaner_offsets.read(os.path.dirname(os.path.abspath(log.path))).get((log.topic, log.partition))
+
+
+def _index_bytes(segment: Segment) -> int:
+    return sum(os.path.getsize(path) for path in segment.paths[1:] if os.path.exists(path))
+
+
+def _ms(timestamp: int) -> int | None:
+    return None if timestamp == -1 else timestamp
+
+
+def _rows(rows: Iterable[Any], getters: Getters, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with a row of each, whose times are in ms."""
+    import pyarrow as pa
+
+    listed = list(rows)
+    return pa.RecordBatch.from_arrays(
+        [_array([getters[field.name](row) for row in listed], field.type) for field in schema], schema=schema
+    )
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.timestamp("ms", "UTC")).cast(kind)
+    return pa.array(values, kind)

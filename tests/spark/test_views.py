@@ -1,0 +1,334 @@
+"""Views on directories that Kafka wrote, without a JVM: planner and tasks, called as Spark calls them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+
+import klog
+from klog.errors import CorruptData, UnknownTopicOrPartition
+from klog.spark import views
+from klog.spark.committed import OffsetCommit, OffsetKey, committed, parse_key, parse_value
+from klog.spark.read import DataLoss
+from klog.spark.source import KlogSource
+from tests.spark.conftest import GOLDEN
+from tests.support.batches import marker, transactional
+from tests.support.logs import NOW, one_log
+
+CASES = ["txn", "txn-v1", "compacted", "epochs", "idempotent", "segments", "trimmed", "medley"]
+
+
+def read(path: Path | str, view: str, columns: tuple[str, ...] = (), **options: str) -> list[dict[str, Any]]:
+    """The rows of a view, by a reader that is pickled as for a task. No columns: all of them."""
+    source = KlogSource(CaseInsensitiveDict({"path": str(path), "view": view, **options}))
+    full = views.full_schema(view)
+    schema = StructType([full[name] for name in columns]) if columns else full
+    reader = pickle.loads(pickle.dumps(source.reader(schema)))
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert all(list(row) == list(schema.names) for row in rows)
+    return rows
+
+
+def ms(time: Any) -> int:
+    return -1 if time is None else round(time.timestamp() * 1000)
+
+
+def manifest(case: str) -> dict[tuple[str, int], dict[str, Any]]:
+    listed = json.loads((GOLDEN / case / "manifest.json").read_text())["partitions"]
+    return {(entry["topic"], entry["partition"]): entry for entry in listed}
+
+
+def topic_id(directory: Path) -> str:
+    """As Kafka wrote it."""
+    lines = (directory / "partition.metadata").read_text().splitlines()
+    return next(line.split(": ")[1] for line in lines if line.startswith("topic_id"))
+
+
+@pytest.mark.parametrize("case", CASES)
+class TestAgainstKafka:
+    def test_partitions(self, case: str) -> None:
+        expected = manifest(case)
+        rows = {(row["topic"], row["partition"]): row for row in read(GOLDEN / case / "logdir", "partitions")}
+        assert rows.keys() == expected.keys()
+        for pair, row in rows.items():
+            entry = expected[pair]
+            for name, of_kafka in [
+                ("logStartOffset", "log_start_offset"),
+                ("highWatermark", "high_watermark"),
+                ("lastStableOffset", "last_stable_offset"),
+                ("logEndOffset", "log_end_offset"),
+            ]:
+                assert row[name] == entry[of_kafka], (pair, name)
+            assert row["topicId"] == topic_id(GOLDEN / case / "logdir" / f"{row['topic']}-{row['partition']}")
+            assert row["path"] == str(GOLDEN / case / "logdir" / f"{row['topic']}-{row['partition']}")
+            assert [list(epoch.values()) for epoch in row["leaderEpochs"]] == entry["leader_epochs"]
+            assert row["segmentCount"] == len(entry["segments"])
+            assert row["sizeInBytes"] == sum(segment["size"] for segment in entry["segments"])
+
+    def test_segments(self, case: str) -> None:
+        expected = manifest(case)
+        found: dict[tuple[str, int], list[Any]] = {pair: [] for pair in expected}
+        for row in read(GOLDEN / case / "logdir", "segments"):
+            assert row["segment"] == f"{row['baseOffset']:020d}.log"
+            known = row["baseOffset"], row["sizeInBytes"], ms(row["maxTimestamp"])
+            found[row["topic"], row["partition"]].append(known)
+        for pair, entry in expected.items():
+            of_kafka = [(each["base_offset"], each["size"], each["max_timestamp"]) for each in entry["segments"]]
+            assert found[pair] == of_kafka, pair
+
+    def test_counts_of_batches(self, case: str) -> None:
+        home = GOLDEN / case / "logdir"
+        counts: dict[tuple[str, int], int] = {}
+        for row in read(home, "batches", ("recordCount", "isControl", "partition", "topic")):
+            pair = row["topic"], row["partition"]
+            counts[pair] = counts.get(pair, 0) + (0 if row["isControl"] else row["recordCount"])
+        with klog.open(home, read_only=True) as logs:
+            for topic, numbers in logs.topics().items():
+                for number in numbers:
+                    assert counts.get((topic, number), 0) == sum(1 for _ in logs.log(topic, number).read())
+
+    def test_producers(self, case: str) -> None:
+        """Live ones: as in Kafka, a producer without an open transaction is forgotten after a day."""
+        home = GOLDEN / case / "logdir"
+        rows = read(home, "producers")
+        with klog.open(home, read_only=True) as logs:
+            assert rows == [
+                {
+                    "topic": topic,
+                    "partition": number,
+                    "producerId": producer,
+                    "producerEpoch": state.epoch,
+                    "lastSequence": state.last_sequence,
+                    "lastOffset": state.last_offset,
+                    "lastTimestamp": datetime.fromtimestamp(state.timestamp / 1000, UTC),
+                    "coordinatorEpoch": state.coordinator_epoch,
+                    "currentTxnFirstOffset": state.current_txn_first_offset,
+                }
+                for topic, numbers in sorted(logs.topics().items())
+                for number in numbers
+                for producer, state in logs.log(topic, number).producers.items()
+            ]
+
+    def test_transactions(self, case: str) -> None:
+        found: dict[tuple[str, int], list[Any]] = {pair: [] for pair in manifest(case)}
+        blocking: dict[tuple[str, int], int] = {}
+        for row in read(GOLDEN / case / "logdir", "transactions"):
+            pair = row["topic"], row["partition"]
+            if row["state"] == "aborted":
+                names = ["producerId", "firstOffset", "lastOffset", "lastStableOffset"]
+                found[pair].append(tuple(row[name] for name in names))
+                assert not row["blocksLastStableOffset"]
+            elif row["blocksLastStableOffset"]:
+                blocking[pair] = row["firstOffset"]
+        for pair, entry in manifest(case).items():
+            start = entry["log_start_offset"]
+            names = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
+            of_kafka = [
+                tuple(each[name] for name in names) for each in entry["aborted"] if each["last_offset"] >= start
+            ]
+            assert found[pair] == of_kafka, pair
+            if entry["last_stable_offset"] < entry["high_watermark"]:
+                assert blocking[pair] == entry["last_stable_offset"]
+
+
+def test_an_open_transaction_blocks_the_last_stable_offset(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        for producer in (1, 2, 3):
+            log.append_batches(transactional(producer, 0, 0))
+        log.append_batches(marker(1, 0, "abort"), origin="coordinator")
+    rows = read(tmp_path, "transactions", ("state", "producerId", "firstOffset", "blocksLastStableOffset"))
+    assert [tuple(row.values()) for row in rows] == [
+        ("aborted", 1, 0, False),
+        ("open", 2, 1, True),
+        ("open", 3, 2, False),
+    ]
+    assert [row["producerId"] for row in read(tmp_path, "producers", ("producerId",))] == [2, 3]
+
+
+def test_clean_segments_of_a_compacted_log(tmp_path: Path) -> None:
+    config = {"cleanup_policy": "compact", "segment_bytes": 500}
+    with one_log(tmp_path, **config) as log:
+        for number in range(40):
+            log.append([(b"k%d" % (number % 3), b"v" * 50)])
+        log.compact()
+        for number in range(20):
+            log.append([(b"k%d" % (number % 3), b"v" * 50)])
+    [partition] = read(tmp_path, "partitions", ("firstDirtyOffset",))
+    rows = read(tmp_path, "segments", ("nextOffset", "isClean", "isActive"))
+    assert {row["isClean"] for row in rows} == {True, False}
+    assert all(row["isClean"] == (row["nextOffset"] <= partition["firstDirtyOffset"]) for row in rows)
+    assert [row["isActive"] for row in rows] == [False] * (len(rows) - 1) + [True]
+
+
+class TestBatches:
+    def test_all_columns_are_those_of_the_headers(self, shared_data: Any) -> None:
+        rows = read(shared_data.path, "batches", subscribe="flights")
+        with klog.open(shared_data.path, read_only=True) as logs:
+            expected = [
+                {
+                    "topic": "flights",
+                    "partition": number,
+                    "segment": Path(chunk.path).name,
+                    "position": batch.position,
+                    "sizeInBytes": batch.size,
+                    "baseOffset": batch.base_offset,
+                    "lastOffset": batch.last_offset,
+                    "recordCount": batch.count,
+                    "baseTimestamp": batch.base_timestamp,
+                    "maxTimestamp": batch.max_timestamp,
+                    "timestampType": 0,
+                    "codec": batch.compression,
+                    "leaderEpoch": batch.leader_epoch,
+                    "producerId": -1,
+                    "producerEpoch": -1,
+                    "baseSequence": -1,
+                    "isTransactional": False,
+                    "isControl": False,
+                }
+                for number in range(3)
+                for chunk in logs.log("flights", number).read().chunks()
+                for batch in klog.record.decode(chunk.buffer, path=chunk.path, file_position=chunk.file_position)
+            ]
+        found = [{**row, **{name: ms(row[name]) for name in ("baseTimestamp", "maxTimestamp")}} for row in rows]
+        assert found == expected
+
+    def test_few_large_batches_for_spark(self, shared_data: Any) -> None:
+        source = KlogSource({"path": str(shared_data.path), "view": "batches"})
+        reader = source.reader(views.full_schema("batches"))
+        assert [batch.num_rows for part in reader.partitions() for batch in reader.read(part)] == [45]
+
+    def test_offsets_removed_after_planning(self, data: Any) -> None:
+        reader = KlogSource({"path": str(data.path), "view": "batches"}).reader(views.full_schema("batches"))
+        planned = reader.partitions()
+        with klog.open(data.path) as logs:
+            logs.log("flights", 0).truncate_to(100)
+        with pytest.raises(DataLoss, match=r"flights-0: planned to read \[0, 300\), but .* now holds \[0, 100\)"):
+            [batch for part in planned for batch in reader.read(part)]
+
+
+class TestConsumerOffsets:
+    def test_those_that_kafka_stored(self) -> None:
+        rows = read(GOLDEN / "internal" / "logdir", "consumerOffsets")
+        by_key = {(row["groupId"], row["topic"], row["partition"]): row for row in rows}
+        assert len(by_key) == len(rows) == 9
+        assert {"", "note 13"} <= {row["metadata"] for row in rows}
+        entry = manifest("internal")
+        for (_, topic, partition), row in by_key.items():
+            end = entry[topic, partition]["high_watermark"]
+            assert (row["highWatermark"], row["lag"]) == (end, end - row["offset"])
+            assert row["commitTimestamp"] is not None
+            assert row["expireTimestamp"] is None
+
+    def test_the_subscription_is_of_the_committed_topics(self) -> None:
+        home = GOLDEN / "internal" / "logdir"
+        assert {row["topic"] for row in read(home, "consumerOffsets", subscribe="clicks")} == {"clicks"}
+        assert read(home, "consumerOffsets", subscribe="elsewhere") == []
+        assert {row["partition"] for row in read(home, "consumerOffsets", assign='{"clicks":[2]}')} == {2}
+        assert len(read(home, "consumerOffsets", subscribePattern="cl.*")) == 9
+
+    def test_without_the_topic(self, shared_data: Any) -> None:
+        with pytest.raises(UnknownTopicOrPartition, match="view=consumerOffsets reads the topic __consumer_offsets"):
+            read(shared_data.path, "consumerOffsets")
+
+    def test_the_latest_value_counts_and_a_tombstone_removes(self, tmp_path: Path) -> None:
+        def key(group: bytes) -> bytes:
+            return b"\0\1" + len(group).to_bytes(2, "big") + group + b"\0\1t" + (7).to_bytes(4, "big")
+
+        def value(offset: int) -> bytes:
+            return b"\0\3" + offset.to_bytes(8, "big") + b"\0\0\0\5" + b"\0\4note" + NOW.to_bytes(8, "big")
+
+        with one_log(tmp_path, None, "__consumer_offsets") as log:
+            log.append([(key(b"a"), value(1)), (key(b"b"), value(2)), (b"\0\2\0\1a", b"\0\3"), (key(b"a"), value(3))])
+            log.append([(key(b"b"), None)])
+            assert committed(log) == {OffsetKey("a", "t", 7): OffsetCommit(3, 5, "note", NOW, -1)}
+            log.append([(key(b"a"), value(4)[:-3])])
+            with pytest.raises(CorruptData, match="8 bytes expected at byte 20 of 25") as caught:
+                committed(log)
+            assert (caught.value.offset, caught.value.path) == (5, log.path)
+
+    @pytest.mark.parametrize("version", range(5))
+    def test_value_versions(self, version: int) -> None:
+        data = version.to_bytes(2, "big") + (42).to_bytes(8, "big")
+        if version >= 3:
+            data += (6).to_bytes(4, "big")
+        data += b"\5note" if version == 4 else b"\0\4note"
+        data += NOW.to_bytes(8, "big")
+        data += {1: (NOW + 1).to_bytes(8, "big"), 4: b"\0"}.get(version, b"")
+        expected = OffsetCommit(42, 6 if version >= 3 else -1, "note", NOW, NOW + 1 if version == 1 else -1)
+        assert parse_value(data) == expected
+        for size in range(len(data) - (version == 4)):
+            with pytest.raises(ValueError, match="expected at byte"):
+                parse_value(data[:size])
+
+    def test_hostile_values(self) -> None:
+        with pytest.raises(ValueError, match="version 9"):
+            parse_value(b"\0\x09")
+        with pytest.raises(ValueError, match="expected at byte"):
+            parse_key(b"\0\1\xff\xff")
+        with pytest.raises(ValueError, match="expected at byte"):
+            parse_value(b"\0\4" + b"\0" * 12 + b"\xff\xff\xff\xff\xff\xff")
+        assert parse_key(b"\0\2") is None
+
+
+class TestOptions:
+    @pytest.mark.parametrize("view", ["records", "RECORDS "])
+    def test_records_is_the_default(self, shared_data: Any, view: str) -> None:
+        assert KlogSource({"path": str(shared_data.path), "view": view}).schema().startswith("key binary, value binary")
+
+    def test_names_in_any_case(self) -> None:
+        assert views.take({"VIEW": "consumeroffsets", "Columns": "LAG, groupid"}) == (
+            "consumerOffsets",
+            ("lag", "groupId"),
+            {},
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({"view": "batchs"}, "'view' must be one of records, batches, segments, .*, not 'batchs'"),
+            ({"view": "remoteSegments"}, "'view' = 'remoteSegments' is not supported .* no remote tiers; use one of"),
+            ({"view": "batches", "includeHeaders": "true"}, "'includeHeaders' has no meaning with view=batches"),
+            ({"view": "batches", "isolationLevel": "read_committed"}, "'isolationLevel' has no meaning"),
+            ({"view": "batches", "kafka.isolation.level": "read_committed"}, "'kafka.isolation.level' has no meaning"),
+            ({"view": "producers", "endingTimestamp": "1"}, "'endingTimestamp' has no meaning with view=producers"),
+            (
+                {"view": "segments", "columns": "size"},
+                "'columns' names 'size', which is unknown; view=segments has: top",
+            ),
+            ({"view": "segments", "columns": " ,"}, "names no column; view=segments has"),
+        ],
+    )
+    def test_wrong_ones(self, options: dict[str, str], why: str) -> None:
+        with pytest.raises(ValueError, match=why):
+            views.take(options)
+
+    @pytest.mark.parametrize("view", views.COLUMNS)
+    def test_columns_in_any_order(self, view: str) -> None:
+        home = GOLDEN / "internal" / "logdir"
+        every = read(home, view)
+        names = tuple(reversed(views.COLUMNS[view]))
+        assert read(home, view, names) == [{name: row[name] for name in names} for row in every]
+        assert read(home, view, names[:1]) == [{names[0]: row[names[0]]} for row in every]
+        source = KlogSource({"path": str(home), "view": view, "columns": ",".join(names)})
+        assert source.schema() == views.schema_ddl(view, names)
+
+    def test_schemas_that_are_refused(self, shared_data: Any) -> None:
+        from pyspark.sql.types import IntegerType, StringType, StructField
+
+        source = KlogSource({"path": str(shared_data.path), "view": "segments"})
+        for fields, why in [
+            ([], "the schema has no columns; view=segments has"),
+            ([StructField("codec", StringType())], "view=segments has no column 'codec'"),
+            ([StructField("topic", IntegerType())], "column 'topic' is string, not int"),
+            ([StructField("topic", StringType())] * 2, "names column 'topic' twice"),
+            ([StructField("topic", StringType(), False)], "leave NOT NULL out"),
+        ]:
+            with pytest.raises(ValueError, match=why):
+                source.reader(StructType(fields))
