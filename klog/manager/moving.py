@@ -37,7 +37,7 @@ from klog.log.opening import belong_to
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.write.roll import roll_or_undo_locked
 from klog.log.write.undo import wait_for_sync_locked
-from klog.manager import versioned
+from klog.log.directory import versioned
 from klog.manager.catalog import TopicCatalog
 from klog.manager.deletions import LogDeletions, remove_tree
 from klog.manager.directories import Entries, LogDirectory, is_ordinary

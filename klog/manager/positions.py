@@ -33,7 +33,7 @@ from klog.log.read.isolation import Isolation
 from klog.log.read.lookup import resolve
 from klog.log.read.positions import Position, checked_position
 from klog.log.read.reader import LogReader
-from klog.manager import versioned
+from klog.log.directory import versioned
 from klog.record import ArrowStream, Columns, Record
 
 if TYPE_CHECKING:
