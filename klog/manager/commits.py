@@ -91,7 +91,7 @@ class Commits:
                 _log.warning("event=staging_removed path=%s token=%s", directory.path, token)
 
     def _remove_temporaries(self, path: str, found: list[str]) -> None:
-        left = [name for name in found if layout.is_temporary(name)]
+        left = layout.temporaries_in(found)
         if left:
             with directory_lock(path):  # a job may be writing one now
                 for name in left:
@@ -141,7 +141,9 @@ class Commits:
                 )
             stored = self._topic_id(name, present[name])
             if plan.topic_id is not None and stored is not None and stored != plan.topic_id:
-                raise StagingLost(f"topic {name!r} was created again while records for it were staged; write them again")
+                raise StagingLost(
+                    f"topic {name!r} was created again while records for it were staged; write them again"
+                )
             if name in job.overwrite and "delete" not in self._catalog.config(name).cleanup_policy:
                 raise PolicyViolation(
                     f"topic {name!r} has cleanup.policy=compact, without delete: its records cannot be overwritten; "
@@ -178,8 +180,8 @@ class Commits:
             raise StagingLost(f"{path} has changed ({plan}), so nothing was committed; write the records again")
 
     def _place(self, directory: LogDirectory, job: StagedJob) -> tuple[Part, ...]:
-        """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power cut
-        no log may end below its base offset."""
+        """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power
+        cut no log may end below its base offset."""
         files: dict[tuple[str, int], list[StagedFile]] = {}
         for topic in sorted(job.overwrite):
             for partition in self._catalog.topics().get(topic, ()):
@@ -224,9 +226,17 @@ class Commits:
                     remove_below_start(log._core)
             if manifest.stream is not None:
                 streams.committed(directory.path, *manifest.stream, self._files)
+                self._remove_earlier(directory, *manifest.stream)
             writers.remove_staging(directory.path, manifest.token, self._files)
             self._files.unlink(path)
             self._files.fsync_dir(directory.path)
+
+    def _remove_earlier(self, directory: LogDirectory, query: str, batch: int) -> None:
+        """Remove what earlier batches of a stream have left: none of them can be committed any more."""
+        for token in layout.writers_in(os.listdir(directory.path)):
+            before, _, number = token.rpartition("-")
+            if before == query and number.isdecimal() and int(number) < batch:
+                writers.remove_staging(directory.path, token, self._files)
 
     def _each(self, manifest: Manifest, chosen: Callable[[Part], bool]) -> list[Log]:
         logs = [self._registry.get(part.topic, part.partition) for part in manifest.parts if chosen(part)]

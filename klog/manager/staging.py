@@ -15,11 +15,16 @@ from klog.manager.commits import Committed, StagedJob
 from klog.manager.manager import open_directory
 
 
-def commit_staged(path: str, job: StagedJob, *, clock: Clock | None = None, files: Files | None = None) -> Committed | None:
+def commit_staged(
+    path: str, job: StagedJob, *, clock: Clock | None = None, files: Files | None = None
+) -> Committed | None:
     """Append the files of a job, all or none; see Commits.commit. Takes the lock of the log.dir.
 
     Raises AlreadyLocked, which names the holder.
     """
+    files = files or RealFiles()
+    if job.files:
+        writers.announce(path, job.token, writers.driver(), files)  # else the start could take the job for over
     with open_directory(path, clock=clock, files=files) as logs:
         return logs._commits.commit(job)
 

@@ -1,9 +1,9 @@
 """Names of staged files, in a log.dir and its partitions. Kafka ignores all of them.
 
-    klog-commit-TOKEN.json          a manifest            TOKEN: 1 to 120 of a-z A-Z 0-9 -
-    klog-staging-TOKEN.json         the writer of a job, while its files are staged
-    klog-stream-QUERY.json          the last batch of a stream
-    <topic>-<partition>/.klog-staging-TOKEN/<task>-<attempt>
+klog-commit-TOKEN.json          a manifest            TOKEN: 1 to 120 of a-z A-Z 0-9 -
+klog-staging-TOKEN.json         the writer of a job, while its files are staged
+klog-stream-QUERY.json          the last batch of a stream
+<topic>-<partition>/.klog-staging-TOKEN/<task>-<attempt>
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def _token(name: str, prefix: str) -> str | None:
     return token if _TOKEN.fullmatch(token) else None
 
 
-def is_temporary(name: str) -> bool:
-    """Is it the name, in a log.dir, of a file of this package that was being replaced?"""
-    return name.endswith(_JSON + ".tmp") and name.startswith((_COMMIT, _WRITER, _STREAM))
+def temporaries_in(names: Iterable[str]) -> list[str]:
+    """Those of the names of a log.dir that such files have while they are replaced."""
+    return [name for name in names if name.startswith((_COMMIT, _WRITER, _STREAM)) and name.endswith(_JSON + ".tmp")]
 
 
 def holds_only_staging(path: str) -> bool:

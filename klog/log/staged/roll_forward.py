@@ -62,7 +62,7 @@ def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
     for piece in _pieces(log, manifest, part):
         batches, start = piece.batches, piece.base_offset
         if start < end:
-            held = _held(log, start, min(end, piece.next_offset))
+            held = _held(log, start, min(end, piece.next_offset))[: len(batches)]
             if held != batches[: len(held)]:
                 raise _unexplained(log, manifest, part)
             batches = batches[len(held) :]
@@ -73,7 +73,7 @@ def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
 
 
 def _held(log: LogCore, start: int, stop: int) -> bytes:
-    """The stored batches of [start, stop)."""
+    """The stored batches of [start, stop), and maybe more after them."""
     return b"".join(memoryview(chunk.buffer) for chunk in chunks(log, start, stop, "log_end", PIECE_BYTES, False))
 
 
@@ -124,6 +124,6 @@ def _unexplained(log: LogCore, manifest: Manifest, part: Part) -> UnexplainedLog
     path = layout.commit_path(os.path.dirname(log.path), manifest.token)
     return UnexplainedLogEnd(
         f"{log.name} ends at {log.log_end_offset}{held}; the manifest {path} appends the offsets from "
-        f"{part.base_offset} to {part.next_offset - 1}: another program has written or truncated meanwhile. Nothing was "
-        "changed. Move the manifest away to give up what it did not apply, or restore the partition"
+        f"{part.base_offset} to {part.next_offset - 1}: another program has written or truncated meanwhile. Nothing "
+        "was changed. Move the manifest away to give up what it did not apply, or restore the partition"
     )

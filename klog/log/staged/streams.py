@@ -1,6 +1,6 @@
 """The last batch that a stream has committed to a log.dir: what makes the replay of a batch a no-op.
 
-    klog-stream-QUERY.json := {"version": 1, "query_id": QUERY, "batch_id": 7}
+klog-stream-QUERY.json := {"version": 1, "query_id": QUERY, "batch_id": 7}
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def last_batch(log_dir: str, query: str) -> int:
         return batch
     except versioned.MALFORMED as error:
         raise CorruptCheckpoint(
-            f"not the last batch of a stream ({error}); restore it: without it a replayed batch would be appended again",
+            f"not the last batch of a stream ({error}); restore it: without it a replayed batch is appended again",
             path=path,
         ) from None
 

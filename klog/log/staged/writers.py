@@ -8,7 +8,8 @@ partition of the log.dir is searched for staging. process: the job's driver; mac
 namespace of its process ids.
 
   W1  a job is over when its driver, on this machine, has ended; or when nothing of it has changed for STALE_MS
-  W2  what it leaves is removed as a whole: its staging directories, the directories that are empty then, the file
+  W2  what it leaves is removed as a whole: its staging directories, the directories that are empty then, the file,
+      each durably before the next
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ def driver(pid: int | None = None) -> Driver | None:
 
 
 def announce(log_dir: str, token: str, process: Driver | None, files: Files) -> None:
-    """Make the job known before its first staging directory; does nothing if it is. Durable when it returns."""
+    """Make the job known before its first staging directory, or by a new driver: that of a stream which has begun
+    again, or the process that commits. Durable when it returns."""
     path = layout.writer_path(log_dir, token)
-    if os.path.exists(path):
-        return
     stored = None if process is None else {"machine": process.machine, "pid": process.pid, "start": process.start}
     document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
+    data = (json.dumps(document) + "\n").encode()
     with directory_lock(log_dir):  # tasks of several processes begin at once
-        if not os.path.exists(path):
-            files.replace(path, (json.dumps(document) + "\n").encode())
+        if not os.path.exists(path) or read_whole(path) != data:
+            files.replace(path, data)
 
 
 def _driver_of(log_dir: str, token: str) -> Driver | None:
@@ -123,9 +124,11 @@ def remove_staging(log_dir: str, token: str, files: Files) -> None:
     """W2: remove everything of a job except its manifest."""
     for path in staging_directories(log_dir, token):
         remove_tree(path, files)
+        files.fsync_dir(os.path.dirname(path))
     for partition in _empty_partitions(log_dir):
         with contextlib.suppress(OSError):  # another job has begun to stage there
             os.rmdir(partition)
+    files.fsync_dir(log_dir)
     files.unlink(layout.writer_path(log_dir, token))
     files.fsync_dir(log_dir)
 

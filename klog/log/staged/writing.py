@@ -140,7 +140,9 @@ def _encoder(records: Records, config: LogConfig, compression: Compression, now:
         message_bytes_max=message_bytes_max,
         timestamp_default=now,
         timestamp_min=-_LONG if stamps else max(now - min(config.message_timestamp_before_max_ms, _MS_MAX), -_LONG),
-        timestamp_max=_LONG - 1 if stamps else min(now + min(config.message_timestamp_after_max_ms, _MS_MAX), _LONG - 1),
+        timestamp_max=_LONG - 1
+        if stamps
+        else min(now + min(config.message_timestamp_after_max_ms, _MS_MAX), _LONG - 1),
         log_append_time=now if stamps else -1,
         key_required=config.compacts,
     )
