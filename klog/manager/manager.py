@@ -1,8 +1,9 @@
 """LogManager: the logs of one log.dir, or of several: their locks, their topics, their background work.
 
 Order of a start: lock, read the clean-shutdown markers and remove them, finish or undo operations that a crash
-interrupted (commits of staged files, too); logs are then loaded on first use. Order of a stop: close every log (flush, trim, snapshot), write the
-checkpoints, write the markers, unlock. A crash in between leaves no marker, and the next start recovers.
+interrupted (commits of staged files, too); logs are then loaded on first use. Order of a stop: close every log (flush,
+trim, snapshot), write the checkpoints, write the markers, unlock. A crash in between leaves no marker, and the next
+start recovers.
 
 A log that is never used is never loaded: a clean state is kept for the next start; without one the marker is not
 written. A directory that fails goes offline with its logs; the others go on. The logs of the last directory take no

@@ -5,7 +5,7 @@
     spark = session()                                       # or any SparkSession: nothing is registered
     spark.read.format("klog").load("data").groupBy("topic").count().show()
 
-    klog.spark.write(frame, "data", topic="flights")        # sorted, by partition; frame.write.format("klog") works, too
+    klog.spark.write(frame, "data", topic="flights")        # rows sorted and brought together by partition
 
 `session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
 read, too, since `pip install klog[spark]` installs the module pyspark_klog where Spark looks for sources.

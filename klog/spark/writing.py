@@ -1,8 +1,8 @@
 """klog.spark.write: a batch write with rows brought together by partition and sorted, which Spark does for no Python
 source by itself (partitionBy is refused, a required distribution cannot be stated).
 
-A task then writes one large file for its partitions instead of a small one for each, and the rows of each partition have
-the order of `sort`. Without it a write keeps the order of the DataFrame inside each task, and the order of the tasks.
+A task then writes one large file for its partitions instead of a small one for each, and the rows of each partition
+have the order of `sort`. Without it a write keeps the order of the DataFrame inside each task, and that of the tasks.
 """
 
 from __future__ import annotations
