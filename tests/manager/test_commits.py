@@ -29,7 +29,7 @@ from klog.inspect.listing import ls
 from klog.inspect.verify import verify
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.manifest import Manifest, Part, PlacedFile, StagedFile, decode
-from klog.log.staged.writers import Driver, this_machine
+from klog.log.staged.writers import Driver, Machine, this_machine
 from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import abort_staged, commit_staged
@@ -40,6 +40,7 @@ from tests.support.failing_files import FailingFiles
 
 NOW = 1_700_000_000_000
 DEFAULT = klog.LogConfig()
+ELSEWHERE = Machine("another", "boot", "pids")
 
 
 @pytest.fixture
@@ -413,7 +414,7 @@ def test_abort_finishes_what_was_committed(root: Path) -> None:
 def test_a_start_sweeps_what_jobs_that_have_ended_left(root: Path, through: str) -> None:
     stage(root, "dead", {("t", 0): [b"x"], ("new", 0): [b"x"]}, process=ended())
     alive = stage(root, "alive", {("t", 0): [b"x"]})
-    elsewhere = stage(root, "elsewhere", {("t", 0): [b"x"]}, process=Driver("another machine", 1, 1))
+    elsewhere = stage(root, "elsewhere", {("t", 0): [b"x"]}, process=Driver(ELSEWHERE, 1, 1))
     (root / "empty-0").mkdir()  # a task was killed between two calls
     if through == "Log.open":
         klog.Log.open(root / "t-0").close()
@@ -429,7 +430,7 @@ def test_a_start_sweeps_what_jobs_that_have_ended_left(root: Path, through: str)
 
 
 def test_a_job_that_changed_nothing_for_a_day_is_over(root: Path) -> None:
-    stage(root, "a", {("t", 0): [b"x"]}, process=Driver("another machine", 1, 1))
+    stage(root, "a", {("t", 0): [b"x"]}, process=Driver(ELSEWHERE, 1, 1))
     now = (root / "klog-staging-a.json").stat().st_mtime_ns // 1_000_000
     klog.open(root, clock=ManualClock(now + writers.STALE_MS - 10_000)).close()
     assert staging(root)
@@ -439,9 +440,11 @@ def test_a_job_that_changed_nothing_for_a_day_is_over(root: Path) -> None:
 
 def test_a_process_is_known_by_machine_number_and_start() -> None:
     me = writers.driver()
-    assert me is not None and not me.has_ended and me.machine == this_machine() != ""
+    assert me is not None and not me.has_ended and me.machine == this_machine()
     assert Driver(me.machine, me.pid, me.start + 1).has_ended
-    assert not Driver("another", me.pid, me.start + 1).has_ended
+    assert Driver(me.machine._replace(boot="the one before"), me.pid, me.start).has_ended
+    for other in (me.machine._replace(pids="another container's"), ELSEWHERE):
+        assert not Driver(other, me.pid, me.start + 1).has_ended
 
 
 def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:

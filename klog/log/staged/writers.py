@@ -1,11 +1,11 @@
 """Which jobs have staged files in a log.dir, and the removal of what jobs that have ended left there.
 
     klog-staging-TOKEN.json := {"version": 1, "token": TOKEN,
-                                "process": {"machine": M, "pid": 4711, "start": 8150} | null}
+                                "process": {"machine": [HOST, BOOT, PIDS], "pid": 4711, "start": 8150} | null}
 
 The file is there before the job's first staging directory, and goes after the last one: without such a file, no
-partition of the log.dir is searched for staging. process: the job's driver; machine is the boot of a kernel, with the
-namespace of its process ids.
+partition of the log.dir is searched for staging. process: the job's driver; machine: host name, boot id, namespace of
+process ids.
 
   W1  a job is over when its driver, on this machine, has ended; or when nothing of it has changed for STALE_MS
   W2  what it leaves is removed as a whole: its staging directories, the directories that are empty then, the file,
@@ -20,7 +20,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
 from klog.disk import Files, directory_lock, read_whole
@@ -33,25 +33,35 @@ VERSION = 1
 STALE_MS = 24 * 3600 * 1000
 
 
+class Machine(NamedTuple):
+    """Where a process id means a process: a host's name, one boot of it, a namespace of process ids."""
+
+    host: str
+    boot: str
+    pids: str
+
+
+def this_machine() -> Machine:
+    """That of this process."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return Machine(os.uname().nodename, file.read().strip(), os.readlink("/proc/self/ns/pid"))
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     """The process that will commit a job, or abort it."""
 
-    machine: str
+    machine: Machine
     pid: int
     start: int
 
     @property
     def has_ended(self) -> bool:
-        """Is it certain that this process has ended? False on another machine."""
-        return self.machine == this_machine() and process_start_time(self.pid) != self.start
-
-
-def this_machine() -> str:
-    """What tells this kernel's process ids from those of others."""
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    return ""
+        """Is it certain that this process has ended? False on another host, or in another container."""
+        here = this_machine()
+        if self.machine == here:
+            return process_start_time(self.pid) != self.start
+        return self.machine.host == here.host and self.machine.boot != here.boot
 
 
 def driver(pid: int | None = None) -> Driver | None:
@@ -65,7 +75,7 @@ def announce(log_dir: str, token: str, process: Driver | None, files: Files) -> 
     """Make the job known before its first staging directory, or by a new driver: that of a stream which has begun
     again, or the process that commits. Durable when it returns."""
     path = layout.writer_path(log_dir, token)
-    stored = None if process is None else {"machine": process.machine, "pid": process.pid, "start": process.start}
+    stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
     document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
     data = (json.dumps(document) + "\n").encode()
     with directory_lock(log_dir):  # tasks of several processes begin at once
@@ -80,8 +90,12 @@ def _driver_of(log_dir: str, token: str) -> Driver | None:
         stored: Any = versioned.parse(read_whole(path), path, VERSION)["process"]
         if stored is None:
             return None
-        found = Driver(stored["machine"], stored["pid"], stored["start"])
-        if not isinstance(found.machine, str) or type(found.pid) is not int or type(found.start) is not int:
+        found = Driver(Machine(*stored["machine"]), stored["pid"], stored["start"])
+        if (
+            not all(isinstance(part, str) for part in found.machine)
+            or type(found.pid) is not int
+            or type(found.start) is not int
+        ):
             raise ValueError(f"process {stored!r}")
         return found
     except FileNotFoundError:
