@@ -284,6 +284,14 @@ class ReadFailed(KlogError, OSError):
         return type(self), (self.errno, self.strerror, self.filename, self.position)
 
 
+class UnexplainedLogEnd(KlogError):
+    """A log does not end where the manifest of a staged commit says: another program has written there meanwhile."""
+
+
+class StagingLost(KlogError):
+    """Staged files of a commit are missing or have changed, or their topic has: nothing was committed."""
+
+
 class DuplicateLog(KlogError):
     """One partition is in two log.dirs. Kafka: IllegalStateException, and the broker does not start."""
 

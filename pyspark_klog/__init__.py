@@ -11,10 +11,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 else:
     try:
@@ -27,7 +34,18 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     """format("klog"): creates klog.spark.source.KlogSource when Spark uses it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._source = _source_class()(options)
+        self.options = options
+        _source_class()
+
+    @cached_property
+    def _source(self) -> Any:
+        """What reads; a write has other options."""
+        return _source_class()(self.options)
+
+    def _sink(self) -> Any:
+        from klog.spark.writer import KlogSink
+
+        return KlogSink(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -41,6 +59,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         return self._source.streamReader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return self._sink().writer(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's name
+        return self._sink().stream_writer(schema, overwrite)
 
 
 def _source_class() -> Any:

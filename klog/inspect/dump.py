@@ -163,7 +163,7 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
         case "audit":
             for entry in parse_audit(data, path):
                 yield {"type": "audit", "content": entry}
-        case "clean_shutdown" | "topics" | "positions" | "quorum_state":
+        case "clean_shutdown" | "topics" | "positions" | "staged" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
         case "lock":
             yield {"type": "document", "content": data.decode(errors="replace")}

@@ -48,6 +48,7 @@ _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part)?")
 _READER = re.compile(r"klog-reader\.[a-zA-Z0-9._-]{1,200}\.json")
+_STAGED = re.compile(r"klog-(commit|staging|stream)-[a-zA-Z0-9-]{1,120}\.json")
 _MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 LEFTOVERS = (".deleted", ".cleaned", ".swap")
 
@@ -98,6 +99,8 @@ def classify(name: str) -> FileName:
         return FileName(KINDS_BY_NAME[name])
     if _READER.fullmatch(name):
         return FileName("positions")
+    if _STAGED.fullmatch(name):
+        return FileName("staged")
     found = _METADATA_SNAPSHOT.fullmatch(name)
     if found:
         return FileName("log", int(found[1]), "part" if found[3] else None)

@@ -22,6 +22,7 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
+from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
 NO_SEGMENT = "no segment"  # the partition was never written to: listed as a problem, but nothing is unreadable
@@ -48,7 +49,9 @@ def ls(path: str | os.PathLike[str]) -> Entry:
         if not os.path.isdir(whole) or os.path.islink(whole):
             continue
         moved = moved_name(name)
-        if moved is None and partition_name(name) is not None:
+        if moved is None and partition_name(name) is not None and holds_only_staging(whole):
+            other.append({"path": whole, "state": "staged"})
+        elif moved is None and partition_name(name) is not None:
             found.append(_partition(whole, points))
         else:
             other.append({"path": whole, "state": moved or "foreign"})

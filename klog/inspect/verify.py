@@ -45,6 +45,7 @@ from klog.inspect.files import (
 from klog.inspect.partition_check import Facts, PartitionCheck
 from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
 from klog.log.core import LogCore
+from klog.log.staged.layout import commit_path, commits_in, holds_only_staging
 from klog.progress import Event, Progress
 from klog.report import Report
 
@@ -85,6 +86,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
         elif partition_name(name) is None:
             if name != "remote-log-index-cache":
                 report.add("leftover", whole, "not a partition's directory; Kafka refuses to start with it")
+        elif holds_only_staging(whole):
+            report.note(whole, "staged files of a job that has not committed them; no partition yet")
         else:
             found.append(whole)
     root.check_names({partition_name(os.path.basename(name)) for name in found})
@@ -171,10 +174,12 @@ class _Root:
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
         self._topic_ids, self._compacted = _topic_facts(topics)
         for name in sorted(names):
-            if classify(name).kind == "positions" and not classify(name).leftover:
+            if classify(name).kind in ("positions", "staged") and not classify(name).leftover:
                 self._parse(name, parse_json)
         if "klog-audit.jsonl" in names:
             self._parse("klog-audit.jsonl", parse_audit)
+        for token in commits_in(names):
+            self._report.note(commit_path(path, token), "a commit in progress; the next start finishes it")
         self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:

@@ -73,4 +73,5 @@ class Options:
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
     end_max: int | None = None  # of a snapshot: the log end of its moment
+    held_by: str | None = None  # of a reader: the manifest of a commit in progress, which has set end_max
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it

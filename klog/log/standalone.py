@@ -4,6 +4,8 @@ Two locks exclude other writers: a flock on the partition directory (klog agains
 parent's `.lock`, which a broker or a LogManager locks exclusively. The clean-shutdown marker of the parent holds for
 all its partitions: a writer renames it while it works, and renames it back at close. A second writer in the same
 log.dir unlinks the renamed marker: it may crash unnoticed before the first one closes.
+
+A commit in progress is finished in this partition when it is opened for writing; its manifest stays for the others.
 """
 
 from __future__ import annotations
@@ -39,6 +41,11 @@ from klog.log.load.loader import Policy
 from klog.log.opening import belong_to
 from klog.log.options import Durability, Options, check_choices, settled
 from klog.log.read import warm_ranges
+from klog.log.staged.layout import holds_only_staging
+from klog.log.staged.manifest import Manifest, read_all
+from klog.log.staged.pending import PendingCommits, hold_back
+from klog.log.staged.roll_forward import roll_forward
+from klog.log.staged.writers import sweep_partition
 from klog.log.state._log_core import LogCore
 from klog.scheduler import Scheduler
 
@@ -204,6 +211,11 @@ def _offsets(path: str) -> dict[checkpoint.Partition, int]:
     return {}
 
 
+def _created_id(manifests: list[Manifest], topic: str) -> uuid.UUID | None:
+    """The id of a topic that a commit in progress creates."""
+    return next((manifest.topics[topic].topic_id for manifest in manifests if topic in manifest.topics), None)
+
+
 def _is_directory(path: str) -> bool:
     """Is the path a directory? Raises PermissionError if that cannot be read."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), naming_the_next_step(path, reading=True):
@@ -275,38 +287,47 @@ def open_standalone(
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
-        log = make(
-            path,
-            Options(
-                topic=topic,
-                partition=partition,
-                config=settled(log_config, durability),
-                read_only=read_only,
-                recovery=recovery,
-                durability=durability,
-                clean_shutdown=clean_shutdown,
-                recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
-                log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
-                high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
-                topic_id=wanted,
-                topic_id_stored=stored,
-                clock=clock,
-                files=files,
-                handles=HandleCache(),
-                scheduler=Scheduler(clock),
-                producer_expiration_ms=broker.producer_id_expiration_ms,
-                producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
-                config_known=config is not None,
-                dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
-                dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
-                cleaned_to=cleaned.get(key, 0),
-                high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
-                if read_only and high_watermark is None
-                else None,
-            ),
+        listed = os.listdir(parent)
+        options = Options(
+            topic=topic,
+            partition=partition,
+            config=settled(log_config, durability),
+            read_only=read_only,
+            recovery=recovery,
+            durability=durability,
+            clean_shutdown=clean_shutdown,
+            recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
+            log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
+            high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
+            topic_id=wanted,
+            topic_id_stored=stored,
+            clock=clock,
+            files=files,
+            handles=HandleCache(),
+            scheduler=Scheduler(clock),
+            producer_expiration_ms=broker.producer_id_expiration_ms,
+            producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
+            config_known=config is not None,
+            dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
+            dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            cleaned_to=cleaned.get(key, 0),
+            high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
+            if read_only and high_watermark is None
+            else None,
         )
+        manifests = read_all(parent, listed)
+        if owner is None:
+            if holds_only_staging(path):
+                raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
+            hold_back(options, PendingCommits(parent).hold(key))
+        else:
+            sweep_partition(path, listed, clock.wall_ms(), files)
+            options.topic_id = options.topic_id or _created_id(manifests, topic)
+        log = make(path, options)
         if owner is not None:
             belong_to(log._core, owner)
+            for manifest in manifests:
+                roll_forward(log._core, manifest)
             owner.take_high_watermark(key)
     except BaseException:
         if log is not None:

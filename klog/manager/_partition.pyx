@@ -82,6 +82,22 @@ def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
     return lists, taken
 
 
+def targets(Rows rows, int32_t partitions, int32_t sticky):
+    """Return the partition of each row as int32, in a bytearray. Rows without a key have `sticky`."""
+    cdef int64_t i, row, size
+    cdef const uint8_t *key
+    cdef bytearray made = bytearray(4 * max(<int64_t>1, rows.rows.length))
+    cdef int32_t *at = <int32_t *><char *>made
+    for i in range(rows.rows.length):
+        row = kl_rows_at(&rows.rows, i)
+        key = kl_bytes_at(&rows.rows.key, row, &size)
+        if size < 0 or not kl_valid_at(rows.rows.valid, row):
+            at[i] = sticky
+        else:
+            at[i] = <int32_t>((murmur(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
+    return made
+
+
 def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int32_t sticky):
     """Sort up to `limit` rows from `start` on into one Rows per partition; None for a partition that gets no row.
 

@@ -16,6 +16,7 @@ from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopi
 from klog.log.directory import checkpoint
 from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
+from klog.log.staged.layout import holds_only_staging
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
@@ -79,6 +80,8 @@ class TopicCatalog:
             identity = directory.identity(topic, partition)
             if identity is not None:
                 found.append((directory, identity))
+        if len(found) > 1:
+            found = [each for each in found if not holds_only_staging(each[0].partition_path(topic, partition))]
         if len(found) > 1:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:

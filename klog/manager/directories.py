@@ -33,6 +33,8 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.log import Log
+from klog.log.staged import layout
+from klog.log.staged.pending import Hold, PendingCommits
 from klog.segment import names
 
 _log = logging.getLogger("klog.manager")
@@ -75,6 +77,7 @@ class LogDirectory:
         self._written_soon = False  # a write of the recovery points is scheduled
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
+        self._pending = PendingCommits(path)
 
     def __repr__(self) -> str:
         return f"<LogDirectory {self.path}{' offline' if self.offline else ''}>"
@@ -132,7 +135,8 @@ class LogDirectory:
         suffixed_names: dict[str, SuffixedName] = {}
         foreign: list[str] = []
         with os.scandir(self.path) as found:
-            directories = sorted([entry.name for entry in found if entry.is_dir(follow_symlinks=False)])
+            listed = list(found)
+        directories = sorted([entry.name for entry in listed if entry.is_dir(follow_symlinks=False)])
         for name in directories:
             if (parsed := parse_directory_name(name)) is not None:
                 live[parsed] = name
@@ -140,7 +144,15 @@ class LogDirectory:
                 suffixed_names[name] = suffixed
             elif name != REMOTE_INDEX_CACHE:
                 foreign.append(name)
+        if layout.writers_in([entry.name for entry in listed]):
+            live = {key: name for key, name in live.items() if not _is_only_staged(os.path.join(self.path, name))}
+        if self.read_only and (hidden := self._pending.hidden_topics()):
+            live = {key: name for key, name in live.items() if key[0] not in hidden}
         return Entries(live, suffixed_names, foreign)
+
+    def hold(self, key: Partition) -> Hold | None:
+        """Return the bounds that a commit in progress sets to a reader of a partition; None: none."""
+        return self._pending.hold(key)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""
@@ -361,6 +373,11 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _is_only_staged(path: str) -> bool:
+    """True if a partition's directory holds nothing but staged files, or nothing at all."""
+    return not os.listdir(path) or layout.holds_only_staging(path)
 
 
 def _high_watermark_of(log: Log) -> int:

@@ -1,8 +1,9 @@
 """LogManager: the logs of one log.dir, or of several: their locks, their topics, their background work.
 
 Order of a start: lock, read the clean-shutdown markers and remove them, finish or undo operations that a crash
-interrupted; logs are then loaded on first use. Order of a stop: close every log (flush, trim, snapshot), write the
-checkpoints, write the markers, unlock. A crash in between leaves no marker, and the next start recovers.
+interrupted (commits of staged files, too); logs are then loaded on first use. Order of a stop: close every log (flush,
+trim, snapshot), write the checkpoints, write the markers, unlock. A crash in between leaves no marker, and the next
+start recovers.
 
 A log that is never used is never loaded: a clean state is kept for the next start; without one the marker is not
 written. A directory that fails goes offline with its logs; the others go on. The logs of the last directory take no
@@ -11,6 +12,7 @@ a directory's, the condition of the cleaning states. Kafka: LogManager."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -26,9 +28,7 @@ from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, config_values
 from klog.disk import Files, HandleCache, RealFiles
 from klog.disk.warm_up import WarmedUp
-from klog.errors import (
-    ReentrantCall,
-)
+from klog.errors import KlogError, ReentrantCall
 from klog.log import AppendInfo
 from klog.log.directory.closing import abandon, disown, end_interrupted_close
 from klog.log.load.loader import Policy
@@ -45,6 +45,7 @@ from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
 from klog.manager.cleaner_threads import BackgroundCleaner
+from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
@@ -162,9 +163,24 @@ class LogManager:
             directories.unlock()
             raise
         state.opened()
+        self._commits = Commits(directories, catalog, registry, files, clock)
+        if not read_only:
+            self._settle()
         if durability == "interval" and not read_only:
             self._tasks.start_flusher()
         forks.register(self)
+
+    def _settle(self) -> None:
+        """Finish interrupted commits. If that fails, this stays closed."""
+        try:
+            self._commits.settle()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                with contextlib.suppress(KlogError, OSError):
+                    self.close()
+            if not self._state.closed:
+                self._abandon()
+            raise
 
     def _after_fork(self) -> None:
         self._state.after_fork()

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
 from klog.log.core import LogCore
-from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory import checkpoint, cleaner_offsets, versioned
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.closing import abandon, disown
 from klog.log.directory.lifecycle import rename_locked
@@ -37,7 +37,6 @@ from klog.log.opening import belong_to
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.write.roll import roll_or_undo_locked
 from klog.log.write.undo import wait_for_sync_locked
-from klog.manager import versioned
 from klog.manager.catalog import TopicCatalog
 from klog.manager.deletions import LogDeletions, remove_tree
 from klog.manager.directories import Entries, LogDirectory, is_ordinary

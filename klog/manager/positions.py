@@ -27,13 +27,13 @@ from klog.arguments import chosen, optional_whole, seconds, text
 from klog.clock import Clock, SystemClock
 from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.log.directory import versioned
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.log import Log, waiter_for
 from klog.log.read.isolation import Isolation
 from klog.log.read.lookup import resolve
 from klog.log.read.positions import Position, checked_position
 from klog.log.read.reader import LogReader
-from klog.manager import versioned
 from klog.record import ArrowStream, Columns, Record
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, STRAY, suffixed_name
 from klog.log.retain.cleaning_state import without_cleaning
+from klog.log.staged.layout import holds_only_staging
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate
 from klog.manager.deletions import LogDeletions, remove_tree
@@ -112,8 +113,9 @@ class TopicLife:
             path = directory.partition_path(topic, partition)
             try:
                 with directory.guarded():
-                    with naming_the_next_step(path):
-                        os.mkdir(path, 0o750)
+                    if not (os.path.isdir(path) and holds_only_staging(path)):
+                        with naming_the_next_step(path):
+                            os.mkdir(path, 0o750)
                     self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
                 counts[directory] += 1
                 return

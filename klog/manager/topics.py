@@ -25,9 +25,9 @@ from typing import Any, Literal
 from klog.arguments import wrong_type
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InvalidTopic
+from klog.log.directory import versioned
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory.partition_names import TOPIC
-from klog.manager import versioned
 
 _log = logging.getLogger("klog.manager")
 FILE = "klog-topics.json"

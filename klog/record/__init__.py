@@ -7,6 +7,7 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     encode, Encoder, BatchGroup         to bytes, many records at once
     BatchBuilder                        to bytes, record by record
     validate_append, ValidatedBatch     a leader's validation of a producer's bytes; RecordError: a refused record
+    renumber                            staged batches: gives them their offsets
     EncodedBatches                      encoded batches, checked and numbered already; BatchTable: their common base
     BATCH_HEADER                        bytes of a batch's header
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
@@ -20,6 +21,7 @@ from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._record import Record
+from klog.record._renumber import renumber
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record._table import BATCH_HEADER, BatchTable
 from klog.record.inputs import Records
@@ -53,6 +55,7 @@ __all__ = [
     "iter_records",
     "join_groups",
     "pairs",
+    "renumber",
     "validate",
     "validate_append",
 ]

@@ -5,6 +5,8 @@
     spark = session()                                       # or any SparkSession: nothing is registered
     spark.read.format("klog").load("data").groupBy("topic").count().show()
 
+    klog.spark.write(frame, "data", topic="flights")        # rows sorted and brought together by partition
+
 `session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
 read, too, since `pip install klog[spark]` installs the module pyspark_klog where Spark looks for sources.
 
@@ -16,5 +18,6 @@ package to install.
 
 from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
+from klog.spark.writing import write
 
-__all__ = ["recommended_conf", "scan", "session"]
+__all__ = ["recommended_conf", "scan", "session", "write"]

@@ -10,8 +10,8 @@ is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own rep
 
 KlogReader implements neither pushFilters nor pushLimit: if a reader defines one, every query fails under Spark's
 default configuration (DATA_SOURCE_PUSHDOWN_DISABLED). The option pushdown chooses a class that does, so a query without
-it works with every setting. Spark's own class shows which of the two methods this Spark has. There is no writer: its
-methods are absent, so Spark raises the error.
+it works with every setting. Spark's own class shows which of the two methods this Spark has. writer.py has the
+sinks, which have other options.
 """
 
 from __future__ import annotations

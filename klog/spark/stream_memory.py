@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from klog.disk import RealFiles
-from klog.manager import versioned
+from klog.log.directory import versioned
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets, from_json, to_json
 

@@ -335,11 +335,6 @@ def test_a_start_at_the_latest_fails_the_query(load: Callable[..., DataFrame]) -
         load(startingOffsets="latest").count()
 
 
-def test_writing_raises(spark: SparkSession, shared_data: Directory) -> None:
-    with pytest.raises(Exception, match=r"(?i)not.?implemented|unsupported"):
-        spark.range(3).write.format("klog").mode("append").save(str(shared_data.path))
-
-
 def test_a_running_session_accepts_changeable_settings(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     again = klog.spark.session({"spark.sql.shuffle.partitions": 2, "spark.buffer.size": 4096})
     assert again is spark

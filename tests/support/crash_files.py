@@ -102,6 +102,7 @@ class State:
         for directory in self.directories:
             (out / directory).mkdir(parents=True, exist_ok=True)
         for path, data in self.files.items():
+            (out / path).parent.mkdir(parents=True, exist_ok=True)  # one whose removal is not on disk either
             (out / path).write_bytes(data)
         return out
 
@@ -323,8 +324,10 @@ class CrashFiles(RealFiles):
         self.step(f"fsync {os.path.basename(path)}/")
         for name in filter(is_mapped, os.listdir(path)):
             self._known(os.path.join(path, name))
-        for name in [name for name in self.durable_names if os.path.dirname(name) == path]:
-            del self.durable_names[name]
+        for name in list(self.durable_names):
+            directory = os.path.dirname(name)
+            if directory == path or (os.path.dirname(directory) == path and not os.path.isdir(directory)):
+                del self.durable_names[name]  # removed, or its directory was
         self.durable_names.update({name: inode for name, inode in self.names.items() if os.path.dirname(name) == path})
         self._unsynced.pop(path, None)
 

@@ -113,11 +113,19 @@ static int halve(pid_t thread) {
 }
 #endif
 
+/* The end of a process is reported after those of its other threads, so all of them are waited for. */
 static void kill_and_bury(pid_t child, int *status) {
+    int now;
+    pid_t thread;
     kill(child, SIGKILL);
-    while (waitpid(child, status, __WALL) == child && !WIFEXITED(*status) && !WIFSIGNALED(*status))
-        ptrace(PTRACE_CONT, child, 0, 0);
-    while (waitpid(-child, status + 1, __WALL | WNOHANG) > 0) {
+    while ((thread = waitpid(-child, &now, __WALL)) > 0 || (thread < 0 && errno == EINTR)) {
+        int ended = thread > 0 && (WIFEXITED(now) || WIFSIGNALED(now));
+        if (ended && thread == child) {
+            *status = now;
+            return;
+        }
+        if (thread > 0 && !ended)
+            ptrace(PTRACE_CONT, thread, 0, 0);
     }
 }
 

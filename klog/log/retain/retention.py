@@ -38,6 +38,8 @@ _log = logging.getLogger("klog.log")
 BATCH = 128  # segments deleted while the lock is held: about ten milliseconds of renames
 Predicate = Callable[[Segment, Segment | None], bool]
 """(a segment, the next one or None): may it be deleted?"""
+Choice = Callable[[LogCore], list[tuple[Segment, str]]]
+"""The segments of a log to delete now, each with the reason."""
 
 
 def deletable(segments: Sequence[Segment], high_watermark: int, log_end: int, predicate: Predicate) -> list[Segment]:
@@ -140,9 +142,13 @@ def apply(log: LogCore) -> int:
     _check_known(log)
     with contextlib.suppress(OSError, KlogError):
         outgoing(log)  # the first call reads the youngest timestamp of each segment: do that without the lock
+    return _remove(log, outgoing)
+
+
+def _remove(log: LogCore, choose: Choice) -> int:
     to_unlink: list[str] = []
     try:
-        count = _remove_all(log, to_unlink)
+        count = _remove_all(log, to_unlink, choose)
         directory = log.directory.path
         guard_sync(log, lambda: sync_directory(log, directory))
     finally:  # also after Ctrl-C or a lack of descriptors: these segments are removed from the log
@@ -153,11 +159,23 @@ def apply(log: LogCore) -> int:
     return count
 
 
-def _remove_all(log: LogCore, to_unlink: list[str]) -> int:
+def remove_below_start(log: LogCore) -> int:
+    """Delete the segments below the log start, whatever the configuration says. Returns their number."""
+    log.check_writable()
+    return _remove(log, below_start)
+
+
+def below_start(log: LogCore) -> list[tuple[Segment, str]]:
+    """The segments that end at or below the log start."""
+    found = deletable(log.segments, log.high_watermark, log.log_end_offset, below(log.log_start_offset))
+    return [(segment, "log start") for segment in found]
+
+
+def _remove_all(log: LogCore, to_unlink: list[str], choose: Choice) -> int:
     """Mark the selected segments for deletion. Returns their number. to_unlink: gets the file names by batch."""
     with log.lock:
         log.check_idle("retention")
-        waiting = collections.deque(outgoing(log))
+        waiting = collections.deque(choose(log))
         if not waiting:
             return 0
         _start_after_locked(log, len(waiting))

@@ -1,0 +1,66 @@
+"""What commits in progress hide from readers of a log.dir: the records that they append, the topics that they create.
+
+The directory is listed again when it has changed. Kernels may stamp two changes with the same time, so a listing counts
+for later looks only if the last change before it was SETTLED_NS ago.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from klog.log.directory.checkpoint import Partition
+from klog.log.options import Options
+from klog.log.staged import layout
+from klog.log.staged.manifest import Manifest, read_all
+
+SETTLED_NS = 50_000_000
+
+
+class Hold(NamedTuple):
+    """A reader's bounds of a partition. held_by: the manifest, while which is there the log ends at end_max."""
+
+    end_max: int | None
+    log_start_offset: int
+    held_by: str | None
+
+
+def hold_back(options: Options, hold: Hold | None) -> None:
+    """Set a reader's bounds. None: no commit in progress concerns it."""
+    if hold is not None:
+        options.end_max, options.held_by = hold.end_max, hold.held_by
+        options.log_start_offset = max(options.log_start_offset, hold.log_start_offset)
+
+
+class PendingCommits:
+    """The manifests of one log.dir, for readers. Any thread."""
+
+    def __init__(self, log_dir: str) -> None:
+        self._log_dir = log_dir
+        self._listed: tuple[int, list[Manifest]] | None = None  # at this time of the last change
+
+    def manifests(self) -> list[Manifest]:
+        """Those that are there now. Raises CorruptCheckpoint, NewerFormat, OSError."""
+        changed = os.stat(self._log_dir).st_mtime_ns
+        listed = self._listed
+        if listed is None or listed[0] != changed:
+            found = read_all(self._log_dir, os.listdir(self._log_dir))
+            # A manifest is replaced when it is applied, which changes the directory, too.
+            self._listed = (changed, found) if time.time_ns() - changed > SETTLED_NS else None
+            return found
+        return listed[1]
+
+    def hold(self, key: Partition) -> Hold | None:
+        """The bounds of a partition that is in a manifest; None: in none."""
+        for manifest in self.manifests():
+            part = manifest.part(*key)
+            if part is not None and manifest.state == "committed":
+                return Hold(part.base_offset, 0, layout.commit_path(self._log_dir, manifest.token))
+            if part is not None and part.overwrite:
+                return Hold(None, part.base_offset, None)
+        return None
+
+    def hidden_topics(self) -> set[str]:
+        """The topics that are being created."""
+        return {name for manifest in self.manifests() if manifest.state == "committed" for name in manifest.topics}

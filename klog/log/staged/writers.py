@@ -1,0 +1,192 @@
+"""Which jobs have staged files in a log.dir, and the removal of what jobs that have ended left there.
+
+    klog-staging-TOKEN.json := {"version": 1, "token": TOKEN,
+                                "process": {"machine": [HOST, BOOT, PIDS], "pid": 4711, "start": 8150} | null}
+
+The file is there before the job's first staging directory, and goes after the last one: without such a file, no
+partition of the log.dir is searched for staging. process: the job's driver; machine: host name, boot id, namespace of
+process ids.
+
+  W1  a job is over when its driver, on this machine, has ended; or when nothing of it has changed for STALE_MS
+  W2  what it leaves is removed as a whole: its staging directories, the directories that are empty then, the file,
+      each durably before the next
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from klog.clock import process_start_time
+from klog.disk import Files, directory_lock, read_whole
+from klog.errors import CorruptCheckpoint
+from klog.log.directory import versioned
+from klog.log.directory.partition_names import parse_directory_name
+from klog.log.staged import layout
+
+VERSION = 1
+STALE_MS = 24 * 3600 * 1000
+
+
+class Machine(NamedTuple):
+    """Where a process id means a process: a host's name, one boot of it, a namespace of process ids."""
+
+    host: str
+    boot: str
+    pids: str
+
+
+def this_machine() -> Machine:
+    """That of this process."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return Machine(os.uname().nodename, file.read().strip(), os.readlink("/proc/self/ns/pid"))
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process that will commit a job, or abort it."""
+
+    machine: Machine
+    pid: int
+    start: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Is it certain that this process has ended? False on another host, or in another container."""
+        here = this_machine()
+        if self.machine == here:
+            return process_start_time(self.pid) != self.start
+        return self.machine.host == here.host and self.machine.boot != here.boot
+
+
+def driver(pid: int | None = None) -> Driver | None:
+    """A process of this machine as the driver of a job, None: this process. None if it has ended."""
+    number = os.getpid() if pid is None else pid
+    start = process_start_time(number)
+    return None if start is None else Driver(this_machine(), number, start)
+
+
+def announce(log_dir: str, token: str, process: Driver | None, files: Files) -> None:
+    """Make the job known before its first staging directory, or by a new driver: that of a stream which has begun
+    again, or the process that commits. Durable when it returns."""
+    path = layout.writer_path(log_dir, token)
+    stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
+    document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
+    data = (json.dumps(document) + "\n").encode()
+    with directory_lock(log_dir):  # tasks of several processes begin at once
+        if not os.path.exists(path) or read_whole(path) != data:
+            files.replace(path, data)
+
+
+def _driver_of(log_dir: str, token: str) -> Driver | None:
+    """The driver of a job; None if the file does not name one. Raises NewerFormat, CorruptCheckpoint."""
+    path = layout.writer_path(log_dir, token)
+    try:
+        stored: Any = versioned.parse(read_whole(path), path, VERSION)["process"]
+        if stored is None:
+            return None
+        found = Driver(Machine(*stored["machine"]), stored["pid"], stored["start"])
+        if (
+            not all(isinstance(part, str) for part in found.machine)
+            or type(found.pid) is not int
+            or type(found.start) is not int
+        ):
+            raise ValueError(f"process {stored!r}")
+        return found
+    except FileNotFoundError:
+        return None
+    except (*versioned.MALFORMED, OverflowError) as error:
+        raise CorruptCheckpoint(
+            f"not the writer of staged files ({error}); remove it and the directories {layout.STAGING}{token} in the "
+            "partitions, if that job has ended",
+            path=path,
+        ) from None
+
+
+def is_over(log_dir: str, token: str, now_ms: int) -> bool:
+    """W1. Raises NewerFormat, CorruptCheckpoint."""
+    process = _driver_of(log_dir, token)
+    if process is not None and process.has_ended:
+        return True
+    return now_ms - _newest_ms(log_dir, token) > STALE_MS
+
+
+def _newest_ms(log_dir: str, token: str) -> int:
+    newest = 0
+    for path in (layout.writer_path(log_dir, token), *staging_directories(log_dir, token)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            newest = max(newest, os.stat(path).st_mtime_ns)
+            with os.scandir(path) as entries:
+                newest = max([newest, *(entry.stat().st_mtime_ns for entry in entries)])
+    return newest // 1_000_000
+
+
+def staging_directories(log_dir: str, token: str) -> list[str]:
+    """The staging directories of a job in the partitions of a log.dir, sorted."""
+    with os.scandir(log_dir) as entries:
+        partitions = sorted(entry.path for entry in entries if parse_directory_name(entry.name) is not None)
+    paths = (os.path.join(partition, layout.STAGING + token) for partition in partitions)
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+
+
+def remove_staging(log_dir: str, token: str, files: Files) -> None:
+    """W2: remove everything of a job except its manifest."""
+    for path in staging_directories(log_dir, token):
+        remove_tree(path, files)
+        files.fsync_dir(os.path.dirname(path))
+    for partition in _empty_partitions(log_dir):
+        with contextlib.suppress(OSError):  # another job has begun to stage there
+            os.rmdir(partition)
+    files.fsync_dir(log_dir)
+    files.unlink(layout.writer_path(log_dir, token))
+    files.fsync_dir(log_dir)
+
+
+def remove_tree(path: str, files: Files) -> None:
+    """Remove a staging directory with its files."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(path)):
+            inside = os.path.join(path, name)
+            if os.path.isdir(inside) and not os.path.islink(inside):
+                shutil.rmtree(inside)
+            else:
+                files.unlink(inside)
+        os.rmdir(path)
+
+
+def _empty_partitions(log_dir: str) -> list[str]:
+    with os.scandir(log_dir) as entries:
+        partitions = [
+            entry.path
+            for entry in entries
+            if parse_directory_name(entry.name) is not None and entry.is_dir(follow_symlinks=False)
+        ]
+    return [path for path in partitions if not os.listdir(path)]
+
+
+def sweep_partition(path: str, names: Iterable[str], now_ms: int, files: Files) -> None:
+    """The same in one partition. The rest of these jobs stays for the next start in the log.dir."""
+    log_dir = os.path.dirname(path)
+    for token in layout.writers_in(names):
+        staging = os.path.join(path, layout.STAGING + token)
+        if os.path.isdir(staging) and _is_abandoned(log_dir, token, now_ms):
+            remove_tree(staging, files)
+
+
+def _is_abandoned(log_dir: str, token: str, now_ms: int) -> bool:
+    return not os.path.exists(layout.commit_path(log_dir, token)) and is_over(log_dir, token, now_ms)
+
+
+def sweep(log_dir: str, names: Iterable[str], now_ms: int, files: Files) -> list[str]:
+    """Remove what jobs that are over have left. names: of the log.dir. Returns the tokens of these jobs."""
+    swept = []
+    for token in layout.writers_in(names):
+        if _is_abandoned(log_dir, token, now_ms):
+            remove_staging(log_dir, token, files)
+            swept.append(token)
+    return swept

@@ -1,0 +1,148 @@
+"""StagedWriter: a task encodes records into files beside the logs; a commit appends them later.
+
+    <topic>-<partition>/.klog-staging-TOKEN/<task>-<attempt> := record batches back to back, offsets from 0
+
+  S1  a file is on disk, with the names that lead to it, before finish() returns it
+  S2  files of other attempts are never touched; what an attempt leaves goes with the job's staging
+
+Batches are those of an append with the topic's configuration: the same codec, limits and checks of each record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from klog.clock import Clock, SystemClock
+from klog.codec import crc32c, parse_compression
+from klog.config import LogConfig
+from klog.disk import Files, LogFile, RealFiles, naming_the_next_step
+from klog.log.staged import layout
+from klog.log.staged.manifest import StagedFile
+from klog.log.staged.writers import Driver, announce
+from klog.record import Encoder
+
+if TYPE_CHECKING:
+    from klog.log.options import Compression
+    from klog.record import Records
+
+BATCH_BYTES = 256 << 10
+GROUP_BYTES = 8 << 20
+_MS_MAX = 1 << 62
+_LONG = 2**63
+
+
+class StagedWriter:
+    """The files of one attempt of one task. One thread. name: <task>-<attempt>, unique in the job."""
+
+    def __init__(
+        self,
+        log_dir: str,
+        token: str,
+        name: str,
+        process: Driver | None,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not layout.is_file_name(name):
+            raise ValueError(f"name={name!r}: <task>-<attempt> expected, such as 3-17")
+        self._log_dir = os.path.abspath(log_dir)
+        self._token = layout.check_token(token)
+        self._name = name
+        self._process = process
+        self._files = files or RealFiles()
+        self._clock = clock or SystemClock()
+        self._open: dict[tuple[str, int], _PartitionFile] = {}
+
+    def append(
+        self, topic: str, partition: int, records: Records, config: LogConfig, compression: Compression = None
+    ) -> None:
+        """Encode records for a partition, after those of earlier calls. config: that of the topic, with its defaults.
+        compression: None for that of the topic.
+
+        Raises what Log.append raises for the records; OSError.
+        """
+        encoder = _encoder(records, config, compression, self._clock.wall_ms())
+        file = self._open.get((topic, partition))
+        while (group := encoder.next_group(GROUP_BYTES)) is not None:
+            if file is None:
+                file = self._open[topic, partition] = _PartitionFile(self._create(topic, partition))
+            file.write(group)
+
+    def _create(self, topic: str, partition: int) -> LogFile:
+        announce(self._log_dir, self._token, self._process, self._files)
+        path = layout.staging_path(self._log_dir, topic, partition, self._token)
+        for directory in (os.path.dirname(path), path):
+            with contextlib.suppress(FileExistsError), naming_the_next_step(directory):
+                os.mkdir(directory, 0o750)
+        whole = os.path.join(path, self._name)
+        self._files.unlink(whole)  # left by a run whose attempts had the same numbers
+        return self._files.open(whole, write=True, create=True)
+
+    def finish(self) -> list[StagedFile]:
+        """Make every file durable and close it. Returns them, sorted by topic and partition."""
+        found = []
+        try:
+            for (topic, partition), file in sorted(self._open.items()):
+                self._files.fsync(file.file)
+                staging = os.path.dirname(file.file.path)
+                self._files.fsync_dir(staging)
+                self._files.fsync_dir(os.path.dirname(staging))
+                found.append(file.staged(topic, partition, self._name))
+            if found:
+                self._files.fsync_dir(self._log_dir)
+        finally:
+            self.close()
+        return found
+
+    def close(self) -> None:
+        """Close the files. Those that finish() has not returned stay where they are and do not count."""
+        for file in self._open.values():
+            file.file.close()
+        self._open = {}
+
+
+class _PartitionFile:
+    """A file being written, and what a commit must know of it."""
+
+    def __init__(self, file: LogFile) -> None:
+        self.file = file
+        self._records = self._bytes = self._crc = 0
+        self._max_timestamp = -1
+
+    def write(self, group: Any) -> None:
+        group.assign(self._records, 0)
+        with memoryview(group) as data:
+            self.file.write(data, self._bytes)
+            self._crc = crc32c(data, self._crc)
+            self._bytes += data.nbytes
+        self._records += group.count
+        self._max_timestamp = max(self._max_timestamp, group.max_timestamp)
+
+    def staged(self, topic: str, partition: int, name: str) -> StagedFile:
+        return StagedFile(topic, partition, name, self._records, self._bytes, self._crc, self._max_timestamp)
+
+
+def _encoder(records: Records, config: LogConfig, compression: Compression, now: int) -> Encoder:
+    """The encoder of an append with this configuration."""
+    kind = config.compression_type
+    if compression is None and kind not in ("producer", "uncompressed"):
+        compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
+    parse_compression(compression)
+    stamps = config.message_timestamp_type == "LogAppendTime"
+    message_bytes_max = min(config.max_message_bytes, config.segment_size)
+    return Encoder(
+        records,
+        compression=compression,
+        batch_bytes_max=min(BATCH_BYTES, message_bytes_max),
+        message_bytes_max=message_bytes_max,
+        timestamp_default=now,
+        timestamp_min=-_LONG if stamps else max(now - min(config.message_timestamp_before_max_ms, _MS_MAX), -_LONG),
+        timestamp_max=_LONG - 1
+        if stamps
+        else min(now + min(config.message_timestamp_after_max_ms, _MS_MAX), _LONG - 1),
+        log_append_time=now if stamps else -1,
+        key_required=config.compacts,
+    )

@@ -1,0 +1,261 @@
+"""Commits: staged jobs of a log.dir become records, all of them or none.
+
+    1  check every staged file; flush every log of the job; its end is the base offset         nothing has changed
+    2  write the manifest, durably                                                             committed
+    3  create the job's topics, append to each log, flush it                                   readers see none of it
+    4  replace the manifest by one that states "applied"                                       readers see all of it
+    5  delete what was overwritten, note the stream's batch, remove the staging, then the manifest
+
+A start does what is left of 3 to 5, and then removes what jobs without a manifest have left, if they are over. The
+manager must be alone in its directory: it holds the lock, and no other thread uses it yet. klog/log/staged has the
+files and the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from klog.clock import Clock
+from klog.codec import crc32c
+from klog.disk import Files, directory_lock, naming_the_next_step
+from klog.errors import PolicyViolation, StagingLost, TopicExists
+from klog.log.directory import checkpoint
+from klog.log.log import Log
+from klog.log.retain.retention import remove_below_start
+from klog.log.staged import layout, streams, writers
+from klog.log.staged.manifest import Manifest, NewTopic, Part, PlacedFile, StagedFile, read_all
+from klog.log.staged.roll_forward import roll_forward
+from klog.manager.catalog import TopicCatalog
+from klog.manager.directories import LogDirectory
+from klog.manager.directory_set import DirectorySet
+from klog.manager.registry import LogRegistry
+from klog.manager.topics import TopicEntry, check_topic_name, plain
+from klog.segment import names
+
+_log = logging.getLogger("klog.manager")
+_READ_BYTES = 1 << 20
+Committed = dict[str, dict[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic as the job's tasks have seen it. topic_id: None for one that was not there, which the commit creates, or
+    whose id the directory does not state."""
+
+    partitions: int
+    topic_id: uuid.UUID | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StagedJob:
+    """What one commit appends. topics: every topic of the files. overwrite: the topics whose records are deleted.
+    stream: (query id, batch id) of a stream's batch."""
+
+    token: str
+    files: Sequence[StagedFile]
+    topics: Mapping[str, TopicPlan]
+    overwrite: frozenset[str] = frozenset()
+    stream: tuple[str, int] | None = None
+
+
+@dataclass(eq=False)
+class Commits:
+    """The commits of one manager."""
+
+    _directories: DirectorySet
+    _catalog: TopicCatalog
+    _registry: LogRegistry
+    _files: Files
+    _clock: Clock
+
+    # ---- start -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Finish what a crash has interrupted, then sweep. Raises UnexplainedLogEnd, CorruptCheckpoint, NewerFormat,
+        OSError."""
+        for directory in self._directories.online():
+            found = os.listdir(directory.path)
+            for manifest in read_all(directory.path, found):
+                _log.warning("event=commit_rolled_forward token=%s state=%s", manifest.token, manifest.state)
+                self._apply(directory, manifest)
+            self._remove_temporaries(directory.path, found)
+            for token in writers.sweep(directory.path, found, self._clock.wall_ms(), self._files):
+                _log.warning("event=staging_removed path=%s token=%s", directory.path, token)
+
+    def _remove_temporaries(self, path: str, found: list[str]) -> None:
+        left = layout.temporaries_in(found)
+        if left:
+            with directory_lock(path):  # a job may be writing one now
+                for name in left:
+                    self._files.unlink(os.path.join(path, name))
+
+    # ---- commit ------------------------------------------------------------------------------------------------------
+
+    def commit(self, job: StagedJob) -> Committed | None:
+        """Append the files of a job. Returns {topic: {partition: (first, last offset)}}; None for a stream's batch that
+        is committed already: its staging is removed.
+
+        Raises StagingLost, TopicExists, PolicyViolation, OSError: nothing is committed. An error after the manifest is
+        written is raised, too; the next start then finishes the commit.
+        """
+        directory = self._directories.online()[0]
+        layout.check_token(job.token)
+        if job.stream is not None and streams.last_batch(directory.path, job.stream[0]) >= job.stream[1]:
+            writers.remove_staging(directory.path, job.token, self._files)
+            return None
+        new = self._check_topics(job)
+        for file in job.files:
+            self._check_file(directory, job.token, file)
+        manifest = Manifest(job.token, self._place(directory, job), new, job.stream)
+        self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
+        self._apply(directory, manifest)
+        result: Committed = {}
+        for part in manifest.parts:
+            if part.files:
+                result.setdefault(part.topic, {})[part.partition] = part.base_offset, part.next_offset - 1
+        return result
+
+    def _check_topics(self, job: StagedJob) -> dict[str, NewTopic]:
+        """Compare the topics with those of the tasks. Returns the topics to create."""
+        new: dict[str, NewTopic] = {}
+        present = self._catalog.topics()
+        for name, plan in job.topics.items():
+            if name not in present:
+                if not plan.is_new:
+                    raise StagingLost(f"topic {name!r} was deleted while records for it were staged; write them again")
+                entry = self._catalog.entry(check_topic_name(name))
+                new[name] = NewTopic(uuid.uuid4() if entry is None else entry.topic_id, plan.partitions, plan.config)
+                continue
+            if plan.is_new and len(present[name]) != plan.partitions:
+                raise TopicExists(
+                    f"topic {name!r} was created meanwhile with {len(present[name])} partitions; the records are "
+                    f"staged for {plan.partitions}: write them again"
+                )
+            stored = self._topic_id(name, present[name])
+            if plan.topic_id is not None and stored is not None and stored != plan.topic_id:
+                raise StagingLost(
+                    f"topic {name!r} was created again while records for it were staged; write them again"
+                )
+            if name in job.overwrite and "delete" not in self._catalog.config(name).cleanup_policy:
+                raise PolicyViolation(
+                    f"topic {name!r} has cleanup.policy=compact, without delete: its records cannot be overwritten; "
+                    "append instead, or alter the topic"
+                )
+        return new
+
+    def _topic_id(self, name: str, partitions: list[int]) -> uuid.UUID | None:
+        entry = self._catalog.entry(name)
+        if entry is not None:
+            return entry.topic_id
+        home, _ = self._catalog.locate(name, partitions[0])
+        return checkpoint.read_topic_id(home.partition_path(name, partitions[0]))
+
+    def _check_file(self, directory: LogDirectory, token: str, file: StagedFile) -> None:
+        """Raise StagingLost unless the file is as its task has left it."""
+        path = os.path.join(layout.staging_path(directory.path, file.topic, file.partition, token), file.name)
+        plan = "" if layout.is_file_name(file.name) else "its name is not that of a staged file"
+        try:
+            staged = None if plan else self._files.open(path)
+        except FileNotFoundError:
+            raise StagingLost(f"{path} is gone, so nothing was committed; write the records again") from None
+        crc = at = 0
+        if staged is not None:
+            try:
+                while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
+                    crc, at = crc32c(data, crc), at + len(data)
+                size = os.fstat(staged.fileno()).st_size
+            finally:
+                staged.close()
+            if size != file.bytes or crc != file.crc:
+                plan = f"{file.bytes} bytes of checksum {file.crc:08x} expected, found {size} of {crc:08x}"
+        if plan:
+            raise StagingLost(f"{path} has changed ({plan}), so nothing was committed; write the records again")
+
+    def _place(self, directory: LogDirectory, job: StagedJob) -> tuple[Part, ...]:
+        """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power
+        cut no log may end below its base offset."""
+        files: dict[tuple[str, int], list[StagedFile]] = {}
+        for topic in sorted(job.overwrite):
+            for partition in self._catalog.topics().get(topic, ()):
+                files[topic, partition] = []
+        for file in sorted(job.files, key=lambda file: (file.topic, file.partition, _order(file.name))):
+            if file.partition >= job.topics[file.topic].partitions:
+                raise ValueError(f"{file.topic!r} has {job.topics[file.topic].partitions} partitions: {file}")
+            files.setdefault((file.topic, file.partition), []).append(file)
+        now, parts = self._clock.wall_ms(), []
+        for (topic, partition), staged in files.items():
+            config, base_offset = self._catalog.config(topic), 0
+            if not job.topics[topic].is_new or topic in self._catalog.topics():
+                log = self._registry.get(topic, partition)
+                log.flush()
+                base_offset = log.log_end_offset
+            else:
+                config = config.replace(job.topics[topic].config)
+            placed, at = [], base_offset
+            for file in staged:
+                placed.append(PlacedFile(file.name, at, file.records, file.bytes, file.crc))
+                at += file.records
+            stamp = now if config.message_timestamp_type == "LogAppendTime" else -1
+            parts.append(Part(topic, partition, base_offset, tuple(placed), topic in job.overwrite, stamp))
+        return tuple(parts)
+
+    # ---- apply -------------------------------------------------------------------------------------------------------
+
+    def _apply(self, directory: LogDirectory, manifest: Manifest) -> None:
+        """Do what is left of a commit."""
+        path = layout.commit_path(directory.path, manifest.token)
+        with directory.guarded():
+            if manifest.state == "committed":
+                for name, topic in manifest.topics.items():
+                    self._create(directory, name, topic)
+                self._each(manifest, lambda part: True)
+                manifest = manifest.applied()
+                self._files.replace(path, manifest.encode())
+            overwritten = self._each(manifest, lambda part: part.overwrite)
+            if overwritten:
+                directory.write_starts(overwritten)
+                for log in overwritten:
+                    remove_below_start(log._core)
+            if manifest.stream is not None:
+                streams.committed(directory.path, *manifest.stream, self._files)
+                self._remove_earlier(directory, *manifest.stream)
+            writers.remove_staging(directory.path, manifest.token, self._files)
+            self._files.unlink(path)
+            self._files.fsync_dir(directory.path)
+
+    def _remove_earlier(self, directory: LogDirectory, query: str, batch: int) -> None:
+        """Remove what earlier batches of a stream have left: none of them can be committed any more."""
+        for token in layout.writers_in(os.listdir(directory.path)):
+            before, _, number = token.rpartition("-")
+            if before == query and number.isdecimal() and int(number) < batch:
+                writers.remove_staging(directory.path, token, self._files)
+
+    def _each(self, manifest: Manifest, chosen: Callable[[Part], bool]) -> list[Log]:
+        logs = [self._registry.get(part.topic, part.partition) for part in manifest.parts if chosen(part)]
+        for log in logs:
+            roll_forward(log._core, manifest)
+        return logs
+
+    def _create(self, directory: LogDirectory, name: str, topic: NewTopic) -> None:
+        """Create a topic, or what is missing of it."""
+        for partition in range(topic.partitions):
+            path = directory.partition_path(name, partition)
+            with contextlib.suppress(FileExistsError), naming_the_next_step(path):
+                os.mkdir(path, 0o750)
+            if checkpoint.read_topic_id(path) is None:
+                self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic.topic_id))
+        self._files.fsync_dir(directory.path)
+        if self._catalog.entry(name) is None:
+            self._catalog.file.put(name, TopicEntry(topic.topic_id, topic.partitions, plain(topic.config)))
+
+
+def _order(name: str) -> tuple[int, ...]:
+    return tuple(map(int, name.split("-")))

@@ -1,0 +1,223 @@
+"""A commit of staged files that stops anywhere, by SIGKILL, a failing disk or a power cut, is whole or absent.
+
+The ordinary run stops at a sample of the steps; `deep` at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+from klog.errors import KlogError
+from klog.log.load.loader import Policy
+from klog.log.staged import layout
+from klog.log.staged.writers import announce
+from klog.manager.staging import abort_staged
+from tests.crash import staged
+from tests.support.crash_files import CrashFiles
+from tests.support.failing_files import FailingFiles
+from tests.support.killer import killed_at
+from tests.support.power_cuts import PowerCuts
+
+SAMPLES = pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 10])
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A directory where a sync costs nothing, if there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def prepared(quick_path: Path) -> Path:
+    """A log.dir with the records of before."""
+    staged.fill(quick_path / "prepared")
+    return quick_path / "prepared"
+
+
+def copied(prepared: Path) -> Path:
+    root = prepared.parent / "run"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(prepared, root)
+    return root
+
+
+def kills(
+    prepared: Path, work: Callable[[Path, Callable[[], None]], object], sample: int, least: int = 30
+) -> Iterator[tuple[Path, bool]]:
+    """(directory, was the work killed?) for the calls that change something, `sample` of them (0: all), and the end."""
+    calls = killed_at(0, lambda armed: work(copied(prepared), armed)).calls
+    changing = [number for number, name in enumerate(calls, 1) if name]
+    assert len(changing) > least
+    for nth in (*changing[:: len(changing) // sample if sample else 1], len(calls) + 1):
+        root = copied(prepared)
+        end = killed_at(nth, lambda armed, root=root: work(root, armed))  # type: ignore[misc]
+        yield root, end.killed
+
+
+def staging_and_commit(root: Path, armed: Callable[[], None]) -> None:
+    armed()
+    staged.commit(root, staged.stage(root))
+
+
+@SAMPLES
+def test_a_kill_at_any_call_leaves_all_or_nothing(prepared: Path, sample: int) -> None:
+    outcomes = set()
+    for root, was_killed in kills(prepared, staging_and_commit, sample):
+        committed = staged.check(root)
+        assert committed or was_killed
+        outcomes.add(committed)
+        if not committed:  # the same job again, as after a restart of its query
+            staged.commit(root, staged.stage(root))
+            assert staged.check(root)
+    assert outcomes == {False, True}
+
+
+@SAMPLES
+def test_a_kill_while_a_start_finishes_the_commit(prepared: Path, sample: int) -> None:
+    """The manifest is there and nothing else is done: the start is killed at any call."""
+    interrupt_after_the_manifest(prepared)
+    assert staged.content(prepared, read_only=True) == staged.OLD
+
+    def start(root: Path, armed: Callable[[], None]) -> None:
+        armed()
+        klog.open(root, clock=ManualClock(staged.NOW)).close()
+
+    for root, _ in kills(prepared, start, sample):
+        assert staged.check(root)
+
+
+@SAMPLES
+def test_a_kill_while_log_open_finishes_its_partition(prepared: Path, sample: int) -> None:
+    interrupt_after_the_manifest(prepared)
+
+    def start(root: Path, armed: Callable[[], None]) -> None:
+        armed()
+        for topic, partition in staged.TARGETS:
+            klog.Log.open(root / f"{topic}-{partition}", config=staged.CONFIG, clock=ManualClock(staged.NOW)).close()
+
+    for root, _ in kills(prepared, start, sample):
+        assert staged.check(root)
+
+
+@SAMPLES
+def test_a_kill_while_an_abort_removes_the_staging(prepared: Path, sample: int) -> None:
+    staged.stage(prepared)
+
+    def abort(root: Path, armed: Callable[[], None]) -> None:
+        armed()
+        abort_staged(str(root), staged.TOKEN)
+
+    for root, _ in kills(prepared, abort, sample, 10):
+        assert not staged.check(root)
+
+
+class _Stop(BaseException):
+    """The process ends here."""
+
+
+class _StopsAfter(FailingFiles):
+    """Ends the process after the manifest is there."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if os.path.basename(path).startswith("klog-commit-"):
+            raise _Stop
+
+
+def interrupt_after_the_manifest(root: Path) -> None:
+    job = staged.stage(root)
+    with pytest.raises(_Stop):
+        staged.commit(root, job, _StopsAfter(armed=False))
+    assert os.path.exists(layout.commit_path(str(root), staged.TOKEN))
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 17])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_a_failure_of_the_disk_leaves_all_or_nothing(prepared: Path, error: int, forever: bool, stride: int) -> None:
+    """Spark's abort follows a commit that raises: it removes the staging, or finishes what was committed."""
+    for nth in range(1 + error % stride, 1000, stride):
+        root = copied(prepared)
+        files = FailingFiles(nth, error, forever=forever, torn=True)
+        raised = False
+        try:
+            staged.commit(root, staged.stage(root, files), files)
+        except (OSError, KlogError):
+            raised = True
+            with contextlib.suppress(OSError, KlogError):
+                abort_staged(str(root), staged.TOKEN, files=files)
+            was_committed = os.path.exists(layout.commit_path(str(root), staged.TOKEN))
+            done = abort_staged(str(root), staged.TOKEN)
+            assert done == was_committed
+        committed = staged.check(root)
+        assert committed or raised
+        if not files.failed:
+            assert nth > 60 and committed
+            return
+    raise AssertionError("no run had fewer operations")
+
+
+def cut_commits(place: Path, *, stride: int, randoms: int, seed: int = 0) -> int:
+    committed = False
+
+    def look(root: Path, recovery: Policy) -> bool:
+        for path in root.glob("klog-staging-*.json"):  # the job's process has ended with the power
+            path.unlink()
+            announce(str(root), staged.TOKEN, staged.ended(), RealFiles())
+        seen = staged.content(root, read_only=False, recovery=recovery)
+        assert staged.leftovers(root) == []
+        assert seen in (staged.OLD, staged.NEW)
+        return seen == staged.NEW
+
+    def judge(found: bool, only_died: bool) -> None:
+        assert found or not committed
+
+    def work(root: Path, files: CrashFiles) -> None:
+        nonlocal committed
+        if not (root / "klog-topics.json").exists():
+            staged.fill(root, files)
+        cuts.begin()
+        staged.commit(root, staged.stage(root, files), files)
+        committed = True
+
+    cuts = _CutsOfTheJob(place, look, judge, stride=stride, randoms=randoms, seed=seed)
+    return cuts.run(work).distinct
+
+
+class _CutsOfTheJob(PowerCuts[bool]):
+    """Cuts the power only once the job has begun. Logs are closed by several threads: one cut at a time."""
+
+    begun = False
+    one = threading.RLock()
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def _before_step(self) -> None:
+        with self.one:
+            if self.begun:
+                super()._before_step()
+
+
+def test_a_power_cut_at_a_sample_of_operations(quick_path: Path) -> None:
+    assert cut_commits(quick_path, stride=29, randoms=1) > 5
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+def test_a_power_cut_at_every_operation(quick_path: Path, crash_seed: int) -> None:
+    assert cut_commits(quick_path, stride=1, randoms=4, seed=crash_seed) > 100

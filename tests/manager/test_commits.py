@@ -1,0 +1,487 @@
+"""Commits of staged files: what they append, what readers see meanwhile, what they refuse, what is left to the next
+start."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import (
+    AlreadyLocked,
+    CorruptBatch,
+    CorruptCheckpoint,
+    NewerFormat,
+    PolicyViolation,
+    RecordTooLarge,
+    StagingLost,
+    TopicExists,
+    UnexplainedLogEnd,
+    UnknownTopicOrPartition,
+)
+from klog.inspect.listing import ls
+from klog.inspect.verify import verify
+from klog.log.staged import layout, streams, writers
+from klog.log.staged.manifest import Manifest, Part, PlacedFile, StagedFile, decode
+from klog.log.staged.writers import Driver, Machine, this_machine
+from klog.log.staged.writing import StagedWriter
+from klog.manager.commits import StagedJob, TopicPlan
+from klog.manager.staging import abort_staged, commit_staged
+from klog.record import decode as batches_of
+from klog.record import renumber
+from tests.crash.staged import ended
+from tests.support.failing_files import FailingFiles
+
+NOW = 1_700_000_000_000
+DEFAULT = klog.LogConfig()
+ELSEWHERE = Machine("another", "boot", "pids")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A log.dir with one topic of two partitions, three records in the first."""
+    path = tmp_path / "data"
+    with klog.open(path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.log("t").append([(b"k", b"old-%d" % n) for n in range(3)])
+    return path
+
+
+def stage(
+    root: Path,
+    token: str,
+    records: dict[tuple[str, int], list[bytes]],
+    *,
+    task: int = 0,
+    attempt: int = 0,
+    config: klog.LogConfig = DEFAULT,
+    process: Driver | None = None,
+) -> list[StagedFile]:
+    writer = StagedWriter(
+        str(root), token, f"{task}-{attempt}", process or writers.driver(), clock=ManualClock(NOW + 1)
+    )
+    for (topic, partition), values in records.items():
+        writer.append(topic, partition, [(b"k", value) for value in values], config, "lz4")
+    return writer.finish()
+
+
+def commit(
+    root: Path, job: StagedJob, files: FailingFiles | None = None
+) -> dict[str, dict[int, tuple[int, int]]] | None:
+    return commit_staged(str(root), job, clock=ManualClock(NOW + 2), files=files)
+
+
+def job(token: str, files: list[StagedFile], **topics: TopicPlan) -> StagedJob:
+    return StagedJob(token, files, topics or {"t": TopicPlan(2)})
+
+
+def values(root: Path, topic: str = "t", partition: int = 0, *, read_only: bool = True) -> list[bytes]:
+    with klog.open(root, read_only=read_only) as logs:
+        return [record.value or b"" for record in logs.log(topic, partition).read()]
+
+
+def staging(root: Path) -> list[str]:
+    return sorted(path.name for path in root.rglob("*klog-*") if path.name != "klog-topics.json")
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+class StopsAtManifest(FailingFiles):
+    """Ends the process after the manifest is written in this state."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(armed=False)
+        self.state = state.encode()
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if "klog-commit-" in path and b'"%s"' % self.state in data:
+            raise Stop
+
+
+def interrupt(root: Path, job: StagedJob, state: str = "committed") -> Path:
+    """Commit, and end the process when the manifest is there. Returns its path."""
+    with pytest.raises(Stop):
+        commit(root, job, StopsAtManifest(state))
+    return Path(layout.commit_path(str(root), job.token))
+
+
+# ---- what a commit appends ---------------------------------------------------------------------------------------------
+
+
+def test_files_are_appended_in_the_order_of_their_tasks(root: Path) -> None:
+    files = []
+    for task in (10, 2, 0):
+        files += stage(root, "a", {("t", 0): [b"%d-%d" % (task, n) for n in range(3)], ("t", 1): [b"x"]}, task=task)
+    assert commit(root, job("a", files)) == {"t": {0: (3, 11), 1: (0, 2)}}
+    old = [b"old-0", b"old-1", b"old-2"]
+    assert values(root) == old + [b"%d-%d" % (task, n) for task in (0, 2, 10) for n in range(3)]
+    assert staging(root) == []
+    assert not verify(root).problems
+
+
+def test_batches_that_are_larger_than_a_piece(root: Path) -> None:
+    config = klog.LogConfig({"max.message.bytes": 8 << 20})
+    large = [os.urandom(3 << 20), b"small", os.urandom(2 << 20)]
+    writer = StagedWriter(str(root), "a", "0-0", writers.driver())
+    writer.append("t", 1, [(None, value) for value in large], config)
+    commit(root, job("a", writer.finish()))
+    assert values(root, partition=1) == large
+
+
+def test_a_topic_is_created_with_its_records(root: Path) -> None:
+    files = stage(root, "a", {("new", 2): [b"x"], ("t", 1): [b"y"]})
+    with klog.open(root, read_only=True) as logs:
+        assert logs.topics() == {"t": [0, 1]}
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.log("new", 2)
+    assert [topic["topic"] for topic in ls(root)["topics"]] == ["t"]
+    assert not verify(root).problems
+    plan = TopicPlan(3, config={"retention.ms": -1}, is_new=True)
+    commit(root, job("a", files, new=plan, t=TopicPlan(2)))
+    with klog.open(root, read_only=True) as logs:
+        assert logs.topics() == {"new": [0, 1, 2], "t": [0, 1]}
+        assert logs.topic_config("new").retention_ms == -1
+        assert len({logs.log("new", partition).topic_id for partition in range(3)}) == 1
+    assert values(root, "new", 2) == [b"x"]
+
+
+def test_a_topic_with_log_append_time_has_that_of_the_commit(root: Path) -> None:
+    config = {"message.timestamp.type": "LogAppendTime"}
+    with klog.open(root) as logs:
+        logs.create_topic("stamped", config=config)
+    files = stage(root, "a", {("stamped", 0): [b"x", b"y"]}, config=klog.LogConfig(config))
+    commit(root, job("a", files, stamped=TopicPlan(1)))
+    with klog.open(root, read_only=True) as logs:
+        records = list(logs.log("stamped").read())
+    assert [(record.timestamp, record.timestamp_type.name) for record in records] == [(NOW + 2, "LOG_APPEND_TIME")] * 2
+    assert not verify(root).problems
+
+
+def test_overwriting_deletes_every_partition_of_the_topic(root: Path) -> None:
+    files = stage(root, "a", {("t", 1): [b"new"]})
+    with klog.open(root) as logs:
+        logs.log("t", 1).append([(b"k", b"old")])
+    commit(root, StagedJob("a", files, {"t": TopicPlan(2)}, frozenset({"t"})))
+    for read_only in (True, False, True):
+        assert (values(root, read_only=read_only), values(root, partition=1)) == ([], [b"new"])
+    with klog.open(root, read_only=True) as logs:
+        assert [log.log_start_offset for log in logs.logs()] == [3, 1]
+
+
+def test_a_compacted_topic_is_not_overwritten(root: Path) -> None:
+    with klog.open(root) as logs:
+        logs.create_topic("latest", config={"cleanup.policy": "compact"})
+    with pytest.raises(PolicyViolation, match="cleanup.policy=compact"):
+        commit(root, StagedJob("a", [], {"latest": TopicPlan(1)}, frozenset({"latest"})))
+
+
+def test_records_are_checked_when_they_are_staged(root: Path) -> None:
+    with pytest.raises(RecordTooLarge):
+        stage(root, "a", {("t", 0): [bytes(100)]}, config=klog.LogConfig({"max.message.bytes": 80}))
+
+
+# ---- readers beside a commit -------------------------------------------------------------------------------------------
+
+
+def test_readers_see_none_of_a_commit_until_it_is_applied(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"new"], ("t", 1): [b"new"], ("made", 0): [b"new"]})
+    plans = {"t": TopicPlan(2), "made": TopicPlan(1, is_new=True)}
+    manifest = interrupt(root, StagedJob("a", files, plans, frozenset({"t"})))
+    with klog.Log.open(root / "t-0") as log:  # finishes its partition
+        assert log.log_end_offset == 4
+    assert manifest.exists()
+    with klog.open(root, read_only=True) as reader:
+        assert reader.topics() == {"t": [0, 1]}
+        assert [log.log_end_offset for log in reader.logs()] == [3, 0]
+        with klog.Log.open(root / "t-0", read_only=True) as log:
+            assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+        klog.open(root).close()  # finishes all of it
+        assert [(log.log_start_offset, log.log_end_offset) for log in reader.logs()] == [(0, 1), (3, 4), (0, 1)]
+    assert staging(root) == []
+
+
+def test_readers_see_all_of_a_commit_that_is_applied(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"new"]})
+    manifest = interrupt(root, StagedJob("a", files, {"t": TopicPlan(2)}, frozenset({"t"})), "applied")
+    assert values(root) == [b"new"]
+    with klog.Log.open(root / "t-0", read_only=True) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+    with klog.Log.open(root / "t-0") as log:
+        assert log.log_start_offset == 3
+    assert manifest.exists() and values(root, read_only=False) == [b"new"] and not manifest.exists()
+
+
+def test_a_half_applied_partition_goes_on_where_it_stopped(root: Path) -> None:
+    many = [b"%d" % n * 20_000 for n in range(40)]  # several batches
+    config = klog.LogConfig({"max.message.bytes": 50_000})
+    files = stage(root, "a", {("t", 0): many}, config=config)
+    manifest = interrupt(root, job("a", files))
+    data = bytearray((root / "t-0" / ".klog-staging-a" / "0-0").read_bytes())
+    first = next(batches_of(bytes(data))).size
+    renumber(data, 0, 3, 0)
+    with open(
+        root / "t-0" / f"{0:020d}.log", "ab"
+    ) as file:  # as a killed start leaves it: whole batches, or a torn one
+        file.write(data[: first + 30])
+    assert values(root, read_only=False)[3:] == many
+    assert not manifest.exists() and not verify(root).problems
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["other records", "fewer records"])
+def test_a_log_end_that_the_manifest_does_not_explain(root: Path, how: str) -> None:
+    manifest = interrupt(root, job("a", stage(root, "a", {("t", 0): [b"x", b"y"]})))
+    aside = manifest.rename(root / "aside")
+    with klog.Log.open(root / "t-0") as log:
+        if how == "other records":
+            log.append([(b"k", b"another writer's")])
+        else:
+            log.truncate_to(2)
+    aside.rename(manifest)
+    before = (root / "t-0" / f"{0:020d}.log").read_bytes()
+    for _ in range(2):
+        with pytest.raises(
+            UnexplainedLogEnd, match=rf"t-0 ends at {4 if how == 'other records' else 0}.*{manifest}.* 3 to 4"
+        ):
+            klog.open(root)
+        with pytest.raises(UnexplainedLogEnd):
+            klog.Log.open(root / "t-0")
+    assert (root / "t-0" / f"{0:020d}.log").read_bytes() == before
+    manifest.unlink()
+    klog.open(root).close()
+
+
+def test_a_staged_file_that_changed_before_the_commit(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    path = root / "t-0" / ".klog-staging-a" / "0-0"
+    good = path.read_bytes()
+    for bad, why in ((good[:-1], "expected, found"), (good[:-1] + b"?", "checksum"), (None, "is gone")):
+        path.write_bytes(bad) if bad is not None else path.unlink()
+        with pytest.raises(StagingLost, match=why):
+            commit(root, job("a", files))
+        assert not list(root.glob("klog-commit-*"))
+    assert len(values(root)) == 3
+
+
+def test_a_staged_file_that_changed_after_the_commit(root: Path) -> None:
+    interrupt(root, job("a", stage(root, "a", {("t", 0): [b"x"]})))
+    path = root / "t-0" / ".klog-staging-a" / "0-0"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"?")
+    with pytest.raises(CorruptBatch, match=r"checksum.*0-0, position 0"):
+        klog.open(root)
+    path.unlink()
+    with pytest.raises(UnexplainedLogEnd, match="is gone"):
+        klog.open(root)
+    path.write_bytes(good)
+    assert values(root, read_only=False)[3:] == [b"x"]
+
+
+def test_topics_that_changed_while_records_were_staged(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"x"], ("late", 0): [b"x"]})
+    plans = {"t": TopicPlan(2, uuid.uuid4()), "late": TopicPlan(1, is_new=True)}
+    with pytest.raises(StagingLost, match="'t' was created again"):
+        commit(root, job("a", files, **plans))
+    plans["t"] = TopicPlan(2)
+    with klog.open(root) as logs:
+        logs.create_topic("late", partitions=3)
+    with pytest.raises(TopicExists, match="'late' was created meanwhile with 3"):
+        commit(root, job("a", files, **plans))
+    with klog.open(root) as logs:
+        logs.delete_topic("late")
+        logs.delete_topic("t")
+    with pytest.raises(StagingLost, match="'t' was deleted"):
+        commit(root, job("a", files, **plans))
+
+
+def test_the_holder_of_the_lock_is_named(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    with klog.open(root), pytest.raises(AlreadyLocked, match=f"process {os.getpid()}"):
+        commit(root, job("a", files))
+    assert commit(root, job("a", files)) == {"t": {0: (3, 3)}}
+
+
+# ---- manifests as bytes ------------------------------------------------------------------------------------------------
+
+
+def a_manifest() -> Manifest:
+    part = Part("t", 0, 3, (PlacedFile("0-0", 3, 2, 80, 7), PlacedFile("1-0", 5, 1, 70, 9)), True, NOW)
+    return Manifest("a", (part, Part("t", 1, 0, ())), {}, ("q", 4))
+
+
+def test_a_manifest_round_trips() -> None:
+    for manifest in (a_manifest(), a_manifest().applied()):
+        assert decode(manifest.encode(), "/data/klog-commit-a.json") == manifest
+
+
+def hostile() -> Iterator[bytes]:
+    good = a_manifest().encode()
+    yield from (b"", b"[]", b"{}", b"\xff", b"[" * 100_000, good[:-3], b'{"version": "1"}', b'{"version": true}')
+    for path, value in [
+        (("token",), "../x"), (("token",), 7), (("token",), "b"), (("state",), "done"), (("topics",), []),
+        (("stream",), {"query_id": "../q", "batch_id": 1}), (("stream",), {"query_id": "q", "batch_id": -1}),
+        (("topics",), {"a/b": {}}), (("topics",), {"n": {"topic_id": "x", "partitions": 1, "config": {}}}),
+        (("partitions", 0, "topic"), "../t"), (("partitions", 0, "partition"), -1), (("partitions", 0, "partition"), 1),
+        (("partitions", 0, "base_offset"), 4), (("partitions", 0, "base_offset"), 2**64),
+        (("partitions", 0, "next_offset"), 7), (("partitions", 0, "overwrite"), 1),
+        (("partitions", 0, "append_time"), -2), (("partitions", 0, "files", 0, "name"), "../../x"),
+        (("partitions", 0, "files", 0, "records"), 0), (("partitions", 0, "files", 0, "bytes"), True),
+        (("partitions", 0, "files", 1, "base_offset"), 3), (("partitions", 0, "files", 1, "last_offset"), 9),
+    ]:  # fmt: skip
+        document = json.loads(good)
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        yield json.dumps(document).encode()
+
+
+@pytest.mark.parametrize("data", list(hostile()))
+def test_hostile_bytes_are_a_named_error(root: Path, data: bytes) -> None:
+    path = root / "klog-commit-a.json"
+    path.write_bytes(data)
+    for read in (lambda: klog.open(root), lambda: values(root), lambda: klog.Log.open(root / "t-0", read_only=True)):
+        with pytest.raises(CorruptCheckpoint, match="klog-commit-a.json"):
+            read()
+    path.unlink()
+    assert len(values(root, read_only=False)) == 3
+
+
+def test_every_cut_and_flip_of_a_manifest_is_refused_or_harmless() -> None:
+    good = a_manifest().encode()
+    for at in range(len(good)):
+        for bad in (good[:at], good[:at] + bytes([good[at] ^ 0x15]) + good[at + 1 :]):
+            try:
+                decode(bad, "/data/klog-commit-a.json")
+            except (CorruptCheckpoint, NewerFormat):
+                continue
+
+
+@pytest.mark.parametrize("name", ["klog-commit-a.json", "klog-staging-a.json", "klog-stream-a.json"])
+def test_a_newer_version_is_refused_by_name(root: Path, name: str) -> None:
+    (root / name).write_text('{"version": 2}')
+    if name == "klog-stream-a.json":
+        with pytest.raises(NewerFormat, match=name):
+            streams.last_batch(str(root), "a")
+        return
+    with pytest.raises(NewerFormat, match=f"{name} has version 2"):
+        klog.open(root)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b'{"version": 1, "process": 7}', b'{"version": 1, "process": {"pid": []}}']
+)
+def test_hostile_writers_and_streams(root: Path, data: bytes) -> None:
+    (root / "klog-staging-a.json").write_bytes(data)
+    with pytest.raises(CorruptCheckpoint, match="klog-staging-a.json"):
+        klog.open(root)
+    (root / "klog-stream-q.json").write_bytes(data)
+    with pytest.raises(CorruptCheckpoint, match="klog-stream-q.json"):
+        streams.last_batch(str(root), "q")
+
+
+# ---- abort, sweep, streams ---------------------------------------------------------------------------------------------
+
+
+def test_abort_removes_every_attempt_of_its_job_only(root: Path) -> None:
+    stage(root, "a", {("t", 0): [b"x"], ("new", 0): [b"x"]})
+    stage(root, "a", {("t", 1): [b"x"]}, attempt=1)
+    kept = stage(root, "b", {("t", 0): [b"kept"]})
+    assert not abort_staged(str(root), "a")
+    assert staging(root) == [".klog-staging-b", "klog-staging-b.json"]
+    assert not (root / "new-0").exists()
+    assert commit(root, job("b", kept)) == {"t": {0: (3, 3)}}
+
+
+def test_abort_finishes_what_was_committed(root: Path) -> None:
+    interrupt(root, job("a", stage(root, "a", {("t", 0): [b"x"]})))
+    assert abort_staged(str(root), "a")
+    assert values(root)[3:] == [b"x"] and staging(root) == []
+
+
+@pytest.mark.parametrize("through", ["klog.open", "Log.open"])
+def test_a_start_sweeps_what_jobs_that_have_ended_left(root: Path, through: str) -> None:
+    stage(root, "dead", {("t", 0): [b"x"], ("new", 0): [b"x"]}, process=ended())
+    alive = stage(root, "alive", {("t", 0): [b"x"]})
+    elsewhere = stage(root, "elsewhere", {("t", 0): [b"x"]}, process=Driver(ELSEWHERE, 1, 1))
+    (root / "empty-0").mkdir()  # a task was killed between two calls
+    if through == "Log.open":
+        klog.Log.open(root / "t-0").close()
+        assert sorted(path.name for path in (root / "t-0").glob(".klog*")) == [
+            ".klog-staging-alive",
+            ".klog-staging-elsewhere",
+        ]
+    with klog.open(root) as logs:
+        assert logs.topics() == {"t": [0, 1]}
+    assert not (root / "new-0").exists() and not (root / "empty-0").exists()
+    assert commit(root, job("alive", alive)) and commit(root, job("elsewhere", elsewhere))
+    assert staging(root) == []
+
+
+def test_a_job_that_changed_nothing_for_a_day_is_over(root: Path) -> None:
+    stage(root, "a", {("t", 0): [b"x"]}, process=Driver(ELSEWHERE, 1, 1))
+    now = (root / "klog-staging-a.json").stat().st_mtime_ns // 1_000_000
+    klog.open(root, clock=ManualClock(now + writers.STALE_MS - 10_000)).close()
+    assert staging(root)
+    klog.open(root, clock=ManualClock(now + writers.STALE_MS + 10_000)).close()
+    assert staging(root) == []
+
+
+def test_a_process_is_known_by_machine_number_and_start() -> None:
+    me = writers.driver()
+    assert me is not None and not me.has_ended and me.machine == this_machine()
+    assert Driver(me.machine, me.pid, me.start + 1).has_ended
+    assert Driver(me.machine._replace(boot="the one before"), me.pid, me.start).has_ended
+    for other in (me.machine._replace(pids="another container's"), ELSEWHERE):
+        assert not Driver(other, me.pid, me.start + 1).has_ended
+
+
+def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:
+    def batch(number: int, value: bytes, attempt: int) -> StagedJob:
+        files = stage(root, f"q-{number}", {("t", 0): [value]}, attempt=attempt)
+        return StagedJob(f"q-{number}", files, {"t": TopicPlan(2)}, stream=("q", number))
+
+    left = stage(root, "q-5", {("t", 0): [b"never committed"]})
+    assert left
+    assert commit(root, batch(6, b"first", 0)) == {"t": {0: (3, 3)}}
+    assert commit(root, batch(6, b"replay", 1)) is None
+    assert commit(root, batch(5, b"older", 1)) is None
+    interrupt(root, batch(7, b"second", 2))
+    assert commit(root, batch(7, b"replay", 3)) is None  # the start finished it
+    assert commit(root, batch(8, b"third", 4)) == {"t": {0: (5, 5)}}
+    assert values(root)[3:] == [b"first", b"second", b"third"]
+    assert staging(root) == ["klog-stream-q.json"]
+    assert streams.last_batch(str(root), "q") == 8 and streams.last_batch(str(root), "other") == -1
+
+
+# ---- what lives beside staged files ------------------------------------------------------------------------------------
+
+
+def test_other_work_beside_staged_files(root: Path, tmp_path: Path) -> None:
+    """A creation, a cleaning, a move, retention, verify: none of them minds, or touches, staging directories."""
+    stage(root, "a", {("t", 0): [b"x"], ("new", 0): [b"x"]})
+    with klog.open([root, tmp_path / "other"], create=True) as logs:
+        logs.create_topic("new", partitions=2, config={"cleanup.policy": "compact"})
+        log = logs.log("new", 0)
+        log.append([(b"k", b"1"), (b"k", b"2")])
+        log.compact(roll=True)
+        assert [record.value for record in log.read()] == [b"2"]
+        logs.log("t").apply_retention()
+        logs.move("t", 1, tmp_path / "other")
+        assert not log.verify().problems
+    assert not [problem for problem in verify(root).problems if problem.kind != "leftover"]
+    assert (root / "t-0" / ".klog-staging-a" / "0-0").exists()
+    with klog.open([root, tmp_path / "other"]) as logs:
+        logs.delete_topic("t")
+    assert not list(root.glob("t-0")) and list(root.glob("t-0.*-delete"))

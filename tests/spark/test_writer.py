@@ -1,0 +1,341 @@
+"""The sinks without a JVM: planner, tasks and commits, called and pickled as Spark calls them."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+import klog
+from klog.errors import AlreadyLocked, InvalidRecord, PolicyViolation, UnknownTopicOrPartition
+from klog.manager.partitioner import targets
+from klog.spark import writer as writers
+from klog.spark.sink_options import check_columns, parse
+from klog.spark.sink_plan import plan_sink
+from klog.spark.sink_rows import numbered
+from pyspark_klog import DefaultSource
+
+_STRING, _BINARY = types.StringType(), types.BinaryType()
+KINDS = {
+    "string": _STRING,
+    "binary": _BINARY,
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "timestamp": types.TimestampType(),
+    "timestamp_ntz": types.TimestampNTZType(),
+    "array<string>": types.ArrayType(_STRING),
+    "map<string,string>": types.MapType(_STRING, _STRING),
+    "array<struct<key:string,value:string>>": types.ArrayType(
+        types.StructType([types.StructField("key", _STRING), types.StructField("value", _STRING)])
+    ),
+}
+
+
+def schema_of(text: str) -> types.StructType:
+    """The schema of a text such as "key string, value binary": Spark's own parser needs a JVM."""
+    columns = [column.split(" ") for column in text.split(", ")]
+    return types.StructType([types.StructField(name, KINDS[kind]) for name, kind in columns])
+
+
+ROWS = schema_of("key string, value binary")
+
+
+class Context:
+    """What TaskContext tells a task."""
+
+    def __init__(self, partition: int, attempt: int, query: str | None = None, batch: int | None = None) -> None:
+        self._values = partition, attempt
+        self._properties = {
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": None if batch is None else str(batch),
+        }
+
+    def partitionId(self) -> int:  # noqa: N802  Spark's names
+        return self._values[0]
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return self._values[1]
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self._properties[name]
+
+
+def source(path: Path, **options: Any) -> DefaultSource:
+    given = {name.replace("_", "."): str(value) for name, value in options.items()}
+    return DefaultSource(CaseInsensitiveDict({"path": str(path), **given}))
+
+
+def batch(*values: str, key: str | None = "k", **columns: Any) -> pa.RecordBatch:
+    made = {"key": pa.array([key] * len(values), pa.string()), "value": pa.array([v.encode() for v in values])}
+    return pa.record_batch({**made, **columns})
+
+
+def copied(thing: Any) -> Any:
+    return pickle.loads(pickle.dumps(thing))
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Run a copy of a writer as a task."""
+    from pyspark import TaskContext
+
+    def run(writer: Any, batches: list[pa.RecordBatch], partition: int = 0, attempt: int = 0, **stream: Any) -> Any:
+        monkeypatch.setattr(TaskContext, "get", lambda: Context(partition, attempt, **stream))
+        return copied(copied(writer).write(iter(batches)))
+
+    return run
+
+
+def values(path: Path, topic: str = "t") -> list[str]:
+    with klog.open(path, read_only=True) as logs:
+        return [(record.value or b"").decode() for record in logs.read(topic)]
+
+
+def leftovers(path: Path) -> list[str]:
+    return [found.name for found in path.rglob("*klog-*") if not found.name.startswith(("klog-topics", "klog-stream"))]
+
+
+def test_a_job_with_retries_speculation_and_a_task_without_rows(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path / "data", topic="t", partitions=2, compression_type="zstd").writer(ROWS, False)
+    task(writer, [batch("lost")], 0, 1)  # its message never arrived
+    messages = [task(writer, [batch("a"), batch("b")], 0, 2), task(writer, [], 1, 3), task(writer, [batch("c")], 2, 4)]
+    task(writer, [batch("slower")], 2, 5)
+    copied(writer).commit(messages)
+    assert values(tmp_path / "data") == ["a", "b", "c"]
+    assert leftovers(tmp_path / "data") == []
+    with klog.open(tmp_path / "data", read_only=True) as logs:
+        assert logs.topics() == {"t": [0, 1]}
+        assert dict(logs.topic_config("t").given) == {"compression.type": "zstd", "retention.ms": -1}
+        (log,) = [log for log in logs.logs() if log.log_end_offset]
+        assert {found.compression for found in log.read().batches()} == {"zstd"}
+
+
+def test_an_aborted_job_leaves_nothing(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path / "data", topic="t").writer(ROWS, False)
+    message = task(writer, [batch("a")])
+    copied(writer).abort([message, None])
+    copied(writer).abort([None])
+    assert leftovers(tmp_path / "data") == []
+    with klog.open(tmp_path / "data") as logs:
+        assert logs.topics() == {}
+
+
+def test_a_commit_that_cannot_lock_fails_and_names_the_holder(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path / "data", topic="t").writer(ROWS, False)
+    message = task(writer, [batch("a")])
+    with klog.open(tmp_path / "data"), pytest.raises(AlreadyLocked, match="this one"):
+        copied(writer).commit([message])
+    copied(writer).abort([message])
+    assert leftovers(tmp_path / "data") == []
+
+
+def test_all_columns(tmp_path: Path, task: Any) -> None:
+    schema = schema_of(
+        "value string, key binary, topic string, partition int, timestamp timestamp, "
+        "headers array<struct<key:string,value:string>>"
+    )
+    when = datetime.datetime(2013, 2, 8, 5, tzinfo=datetime.UTC)
+    rows = pa.record_batch(
+        {
+            "value": ["1", None, "3", "4"],
+            "key": [b"k", b"k", None, b"k"],
+            "topic": ["a", "b", "a", "a"],
+            "partition": pa.array([None, 2, 0, 1], pa.int32()),
+            "timestamp": pa.array([when, None, when, when], pa.timestamp("us", tz="America/New_York")),
+            "headers": pa.array(
+                [[{"key": "h", "value": "x"}], None, [], [{"key": "h", "value": None}]],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+            ),
+        }
+    )
+    writer = source(tmp_path / "data", partitions=3).writer(schema, False)
+    copied(writer).commit([task(writer, [rows])])
+    with klog.open(tmp_path / "data", read_only=True) as logs:
+        found = {
+            record.value: (log.name, record.key, record.timestamp, list(record.headers))
+            for log in logs.logs()
+            for record in log.read()
+        }
+    keyed = int.from_bytes(targets(pa.record_batch({"key": [b"k"], "value": [b""]}), 3, 0)[:4], "little")
+    ms = int(when.timestamp() * 1000)
+    assert found[b"1"] == (f"a-{keyed}", b"k", ms, [("h", b"x")])
+    assert found[None][:2] == ("b-2", b"k") and found[None][2] > ms
+    assert found[b"3"] == ("a-0", None, ms, [])
+    assert found[b"4"] == ("a-1", b"k", ms, [("h", None)])
+
+
+@pytest.mark.parametrize("with_column", [False, True])
+def test_keys_go_where_klog_appends_them(tmp_path: Path, task: Any, with_column: bool) -> None:
+    keys = [f"N{number}" for number in range(500)]
+    with klog.open(tmp_path / "one", create=True) as logs:
+        logs.create_topic("t", partitions=7)
+        logs.append("t", [(key.encode(), key.encode()) for key in keys])
+    columns = {"key": keys, "value": keys, **({"partition": pa.nulls(500, pa.int32())} if with_column else {})}
+    schema = "key string, value string" + (", partition int" if with_column else "")
+    writer = source(tmp_path / "two", topic="t", partitions=7).writer(schema_of(schema), False)
+    rows = pa.record_batch(columns)
+    copied(writer).commit([task(writer, [rows.slice(0, 100), rows.slice(100)])])
+    assert values(tmp_path / "one") == values(tmp_path / "two")
+
+
+def test_rows_without_a_key_are_spread_over_the_partitions(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path / "data", topic="t", partitions=4).writer(ROWS, False)
+    messages = [task(writer, [batch(f"{number}", key=None)], number, number) for number in range(8)]
+    copied(writer).commit(messages)
+    with klog.open(tmp_path / "data", read_only=True) as logs:
+        assert Counter(log.log_end_offset for log in logs.logs()) == {2: 4}
+
+
+def test_overwriting_an_existing_topic(tmp_path: Path, task: Any) -> None:
+    path = tmp_path / "data"
+    for value in ("old", "new"):
+        writer = source(path, topic="t").writer(ROWS, value == "new")
+        copied(writer).commit([task(writer, [batch(value)])])
+    assert values(path) == ["new"]
+    writer = source(path, topic="t").writer(ROWS, True)
+    copied(writer).commit([task(writer, [])])
+    assert values(path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "why"),
+    [
+        ({"topik": "x"}, ValueError, "unknown option 'topik' of a write. Did you mean 'topic'"),
+        ({"subscribe": "t"}, ValueError, "unknown option 'subscribe' of a write"),
+        ({"topic": " "}, ValueError, "option 'topic' is empty"),
+        ({"topic": "t", "partitions": "0"}, ValueError, "'partitions' = '0': a number from 1"),
+        ({"topic": "t", "createTopics": "maybe"}, ValueError, "'createTopics' = 'maybe'"),
+        ({"topic": "t", "segment_bytes": "many"}, ValueError, "segment.bytes"),
+        ({"topic": "there", "partitions": "4"}, ValueError, "topic 'there' has 2"),
+        ({"topic": "there", "segment_bytes": "99999"}, ValueError, "'segment.bytes' = '99999', but topic 'there' has"),
+        ({"topic": "other", "createTopics": "false"}, UnknownTopicOrPartition, "no topic 'other'.*createTopics=false"),
+        ({"topic": "a/b"}, ValueError, "'a/b' is not a topic name"),
+        ({}, ValueError, "no topic: set the option 'topic'"),
+    ],
+)
+def test_options_that_are_refused(tmp_path: Path, options: dict[str, str], error: type, why: str) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("there", partitions=2)
+    with pytest.raises(error, match=why):
+        source(tmp_path, **options).writer(ROWS, False)
+
+
+def test_a_compacted_topic_is_not_overwritten(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("latest", config={"cleanup.policy": "compact"})
+    with pytest.raises(PolicyViolation, match="cannot be overwritten"):
+        source(tmp_path, topic="latest").writer(ROWS, True)
+
+
+def test_sparks_and_kafkas_options() -> None:
+    options = parse(
+        {"path": "/d", "checkpointLocation": "c", "kafka.bootstrap.servers": "b", "kafka.compression.type": "lz4"}
+    )
+    assert (options.codec, options.ignored, options.config) == ("lz4", ("kafka.bootstrap.servers",), {})
+    assert parse({"path": "file:/d", "compression.type": "zstd"}).path == "/d"
+    with pytest.raises(ValueError, match="not s3://"):
+        parse({"path": "s3://d"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("key string, value string, valeu string", "column 'valeu' cannot be written. Did you mean 'value'"),
+        ("offset bigint, value string", "column 'offset' cannot be written"),
+        ("key string", "no column 'value'"),
+        ("value int", "column 'value' is int, expected string or binary"),
+        ("key int, value string", "column 'key' is int"),
+        ("value string, partition bigint", "column 'partition' is bigint, expected int"),
+        ("value string, timestamp timestamp_ntz", "column 'timestamp' is timestamp_ntz"),
+        ("value string, topic binary", "column 'topic' is binary"),
+        ("value string, headers array<string>", "column 'headers' is array<string>"),
+        ("value string, headers map<string,string>", "column 'headers' is map<string,string>"),
+    ],
+)
+def test_columns_that_are_refused(schema: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_columns(schema_of(schema), "t")
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"partition": pa.array([3], pa.int32())}, "partition has 3; topic 't' has the partitions 0 to 1"),
+        ({"partition": pa.array([-1], pa.int32())}, "partition has -1"),
+        ({"topic": pa.array([None], pa.string())}, "null in the column topic"),
+    ],
+)
+def test_rows_that_are_refused(tmp_path: Path, task: Any, columns: dict[str, Any], why: str) -> None:
+    schema = "key string, value binary, " + ("topic string" if "topic" in columns else "partition int")
+    options = {} if "topic" in columns else {"topic": "t"}
+    writer = source(tmp_path, partitions=2, **options).writer(schema_of(schema), False)
+    with pytest.raises(InvalidRecord, match=why):
+        task(writer, [batch("x", **columns)])
+
+
+def test_numbered_rows_agree_with_the_routing(tmp_path: Path) -> None:
+    plan = plan_sink(parse({"path": str(tmp_path), "topic": "t", "partitions": "5"}), overwrite=False)
+    rows = pa.record_batch(
+        {"key": ["a", None, "c"], "value": ["1", "2", "3"], "partition": pa.array([None, None, 4], pa.int32())}
+    )
+    found = numbered(rows, plan, ["key", "value", "partition"]).column("partition").to_pylist()
+    expected = int.from_bytes(targets(rows.select(["key", "value"]), 5, 0)[:4], "little")
+    assert found == [expected, None, 4]
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["arrow", "rows"])
+def test_a_batch_of_a_stream_is_committed_once(
+    tmp_path: Path, task: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "rows":  # Spark 4.0
+        monkeypatch.setattr(writers, "_ArrowStreamWriter", None)
+    path = tmp_path / "data"
+
+    def writer() -> Any:
+        """Spark builds it for the tasks, and again for every commit."""
+        return source(path, topic="t", partitions=1, checkpointLocation="c").streamWriter(ROWS, False)
+
+    def staged(number: int, value: str, attempt: int) -> Any:
+        given: list[Any] = [batch(value)] if kind == "arrow" else [("k", value.encode())]
+        return task(writer(), given, 0, attempt, query="q", batch=number)
+
+    first = staged(0, "zero", 0)
+    staged(0, "lost", 1)
+    writer().commit([first], 0)
+    writer().commit([staged(0, "replayed", 2)], 0)
+    writer().commit([task(writer(), [], 0, 3, query="q", batch=1)], 1)  # no rows
+    writer().commit([], 2)
+    aborted = staged(3, "aborted", 4)
+    writer().abort([None, aborted], 3)
+    staged(4, "not seen", 5)
+    writer().abort([None], 4)
+    writer().commit([staged(4, "four", 6)], 4)
+    assert values(path) == ["zero", "four"]
+    assert leftovers(path) == []
+    other = task(writer(), [batch("other")] if kind == "arrow" else [("k", b"other")], 0, 7, query="r", batch=0)
+    writer().commit([other], 0)
+    assert values(path) == ["zero", "four", "other"]
+
+
+def test_messages_of_another_batch_are_refused(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path, topic="t").streamWriter(ROWS, False)
+    message = task(writer, [batch("x")], query="q", batch=3)
+    with pytest.raises(RuntimeError, match="messages of batch 3 in a commit of batch 4"):
+        writer.commit([message], 4)
+
+
+def test_a_spark_that_names_no_query_is_refused(tmp_path: Path, task: Any) -> None:
+    writer = source(tmp_path, topic="t").streamWriter(ROWS, False)
+    with pytest.raises(RuntimeError, match="cannot be committed exactly once"):
+        task(writer, [batch("x")])

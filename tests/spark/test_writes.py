@@ -1,0 +1,220 @@
+"""Writes by format("klog") in a Spark session: jobs, streams, and what is left when they fail or are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import klog
+import klog.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    home = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.delenv("PYSPARK_PYTHON", raising=False)
+        session = klog.spark.session(
+            {
+                "spark.master": "local[2,3]",
+                "spark.ui.enabled": False,
+                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.session.timeZone": "America/New_York",
+                "spark.local.dir": str(home),
+            }
+        )
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def values(path: Path, topic: str) -> list[int]:
+    with klog.open(path, read_only=True) as logs:
+        return sorted(int(record.value or b"-1") for record in logs.read(topic))
+
+
+def leftovers(path: Path) -> list[str]:
+    return [found.name for found in path.rglob("*klog-*") if not found.name.startswith(("klog-topics", "klog-stream"))]
+
+
+def test_a_write_is_read_back_by_spark_and_by_klog(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(2000).selectExpr(
+        "concat('N', id % 7) AS key",
+        "cast(id AS string) AS value",
+        "timestamp_millis(1600000000000 + id) AS timestamp",
+        "IF(id % 2 = 0, array(struct('h' AS key, cast('x' AS binary) AS value)), null) AS headers",
+    )
+    options = {"topic": "t", "partitions": "3", "compression.type": "lz4"}
+    rows.write.format("klog").options(**options).mode("append").save(str(tmp_path / "data"))
+    with klog.open(tmp_path / "data", read_only=True) as logs:
+        records = list(logs.read("t"))
+        assert len(records) == 2000 and sorted(logs.topics()["t"]) == [0, 1, 2]
+    for record in records:
+        number = int(record.value or b"-1")
+        assert (record.key, record.timestamp) == (b"N%d" % (number % 7), 1_600_000_000_000 + number)
+        assert list(record.headers) == ([("h", b"x")] if number % 2 == 0 else [])
+    read = spark.read.format("klog").option("includeHeaders", "true").load(str(tmp_path / "data"))
+    assert read.selectExpr("count(DISTINCT value)", "sum(size(headers))").first()[:] == (2000, 1000)
+    assert leftovers(tmp_path / "data") == []
+
+
+def test_a_job_whose_task_fails_for_good_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 1000, 1, 4).selectExpr("cast(IF(id = 900, raise_error('no'), id) AS string) AS value")
+    with pytest.raises(Exception, match="no"):
+        rows.write.format("klog").option("topic", "t").mode("append").save(str(tmp_path / "data"))
+    assert leftovers(tmp_path / "data") == []
+    with klog.open(tmp_path / "data") as logs:
+        assert logs.topics() == {}
+
+
+def test_a_task_that_is_tried_again_writes_once(spark: SparkSession, tmp_path: Path) -> None:
+    marker = str(tmp_path / "failed once")
+
+    def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            raise RuntimeError("this attempt fails after its rows were staged")
+
+    rows = spark.range(0, 1000, 1, 2).selectExpr("cast(id AS string) AS value").mapInArrow(fail_once, "value string")
+    rows.write.format("klog").option("topic", "t").mode("append").save(str(tmp_path / "data"))
+    assert os.path.exists(marker) and values(tmp_path / "data", "t") == list(range(1000))
+    assert leftovers(tmp_path / "data") == []
+
+
+def test_klog_spark_write_brings_rows_together_and_sorts_them(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    rows = spark.range(0, 3000, 1, 6).selectExpr(
+        "concat('N', id % 50) AS key",
+        "cast(id AS string) AS value",
+        "timestamp_millis(1600000100000 - id) AS timestamp",
+    )
+    klog.spark.write(rows, str(path), topic="t", partitions=5)
+    with klog.open(path, create=False) as logs:
+        logs.create_topic("same", partitions=5)
+        logs.append("same", [(b"N%d" % (n % 50), b"%d" % n) for n in range(3000)])
+        for partition in range(5):
+            found = list(logs.log("t", partition).read())
+            assert [record.timestamp for record in found] == sorted(record.timestamp for record in found)
+            same = {record.key for record in logs.log("same", partition).read()}
+            assert {record.key for record in found} == same
+    klog.spark.write(rows.limit(10), str(path), topic="t", mode="overwrite", sort="value")
+    with klog.open(path, read_only=True) as logs:
+        assert sum(1 for _ in logs.read("t")) == 10
+
+
+@pytest.mark.parametrize("option", ["topik", "segment.bytes"])
+def test_a_wrong_option_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path, option: str) -> None:
+    rows = spark.range(1).selectExpr("cast(id AS string) AS value")
+    with pytest.raises(Exception, match=option):
+        rows.write.format("klog").option("topic", "t").option(option, "x").mode("append").save(str(tmp_path))
+
+
+# ---- streams -----------------------------------------------------------------------------------------------------------
+
+
+def feed(source: Path, first: int, count: int) -> None:
+    """Put a file of rows where a stream finds it, whole."""
+    source.mkdir(exist_ok=True)
+    temporary = source.parent / "new.json"
+    temporary.write_text("".join(json.dumps({"value": str(n)}) + "\n" for n in range(first, first + count)))
+    temporary.rename(source / f"{first:06d}.json")
+
+
+def run(spark: SparkSession, tmp_path: Path) -> None:
+    query = (
+        spark.readStream.schema("value string")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(tmp_path / "source"))
+        .writeStream.format("klog")
+        .option("topic", "t")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "data"))
+    )
+    query.awaitTermination()
+
+
+def test_a_batch_whose_commit_entry_is_lost_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
+    feed(tmp_path / "source", 0, 50)
+    feed(tmp_path / "source", 50, 50)
+    run(spark, tmp_path)
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    run(spark, tmp_path)
+    assert values(tmp_path / "data", "t") == list(range(100))
+    feed(tmp_path / "source", 100, 5)
+    run(spark, tmp_path)
+    assert values(tmp_path / "data", "t") == list(range(105))
+    assert leftovers(tmp_path / "data") == []
+
+
+def test_a_commit_that_fails_is_done_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
+    """The lock is held elsewhere: the query ends with an error that names the holder, and a restart writes the rows."""
+    feed(tmp_path / "source", 0, 20)
+    with klog.open(tmp_path / "data", create=True), pytest.raises(Exception, match=f"process {os.getpid()}"):
+        run(spark, tmp_path)
+    run(spark, tmp_path)
+    assert values(tmp_path / "data", "t") == list(range(20))
+    assert leftovers(tmp_path / "data") == []
+
+
+QUERY = """
+import sys
+import klog.spark
+from pathlib import Path
+from tests.spark.test_writes import run
+session = klog.spark.session({"spark.master": "local[2]", "spark.ui.enabled": False})
+session.sparkContext.setLogLevel("OFF")
+print("begun", flush=True)
+run(session, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_a_query_killed_in_a_loop_loses_nothing_and_writes_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(30):
+        feed(tmp_path / "source", 10 * number, 10)
+    for delay in (0.5, 2.0, 3.5, 5.0):
+        query = subprocess.Popen(
+            [sys.executable, "-c", QUERY, str(tmp_path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        assert query.stdout is not None and "begun" in query.stdout.readline()
+        time.sleep(delay)
+        os.killpg(query.pid, signal.SIGKILL)  # the JVM and its Python processes, too
+        query.wait()
+    run(spark, tmp_path)
+    found = Counter(values(tmp_path / "data", "t"))
+    assert found == Counter(range(300))
+    klog.open(tmp_path / "data").close()
+    assert leftovers(tmp_path / "data") == []
