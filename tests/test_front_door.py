@@ -260,6 +260,14 @@ def test_import_loads_what_a_reader_of_one_partition_needs() -> None:
     assert "zstandard" not in loaded
 
 
+@pytest.mark.parametrize("opening", ["klog.open('data', create=True)", "klog.Log.open('data/t-0')"])
+def test_a_program_that_writes_has_all_codecs_when_it_opens(opening: str, tmp_path: Path) -> None:
+    """At their first use there may be no descriptor left, or no privilege to read them."""
+    (tmp_path / "data").mkdir()
+    loaded = _loaded(f"import os, klog; os.chdir({str(tmp_path)!r}); {opening}", whole=True)
+    assert {"cramjam", "lz4.block", "lz4.frame", "zstandard"} <= loaded
+
+
 @pytest.mark.parametrize("name", ["open", "LogManager", "NamedReader", "CompactionStats", "PurgeStats", "verify"])
 def test_a_name_that_is_loaded_later_is_there(name: str) -> None:
     script = f"import klog; assert '{name}' in dir(klog); assert klog.{name} is klog.{name}; from klog import {name}"

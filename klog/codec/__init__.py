@@ -6,6 +6,7 @@ Takes bytes from any caller; gives `record` plain payloads and checksums.
     crc32c                                     Castagnoli's checksum, as Kafka uses it
     CODECS                                     their names, by the codec bits of a batch
     decompressed_bytes_max                     the limit on a decompressed payload
+    load_libraries                             imports those of the codecs now, not at their first use
     lz4_with_header_checksum                   corrects frames of magic 0, whose checksum is wrong
 """
 
@@ -18,6 +19,7 @@ from klog.codec.compress import (
     parse_compression,
 )
 from klog.codec.crc32c import crc32c
+from klog.codec.libraries import load as load_libraries
 
 __all__ = [
     "CODECS",
@@ -25,6 +27,7 @@ __all__ = [
     "crc32c",
     "decompress",
     "decompressed_bytes_max",
+    "load_libraries",
     "lz4_with_header_checksum",
     "parse_compression",
 ]

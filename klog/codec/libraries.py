@@ -1,8 +1,13 @@
-"""The codec libraries, each imported when it is first used: most processes use one or two of them, or none."""
+"""The codec libraries, each imported when it is first used: a task of Spark uses one or two of them, or none.
+
+Programs that write, or that have a manager, load all of them when they open. Later they may be out of descriptors, or
+no longer see the files of Python's packages.
+"""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +17,12 @@ if TYPE_CHECKING:
     import zstandard
 
 __all__ = ["cramjam", "lz4_block", "lz4_frame", "zstandard"]
+
+
+def load() -> None:
+    """Import those that are not yet imported."""
+    for name in __all__:
+        getattr(sys.modules[__name__], name)
 
 
 def __getattr__(name: str) -> Any:

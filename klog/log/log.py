@@ -33,6 +33,7 @@ from klog.arguments import (
     whole,
 )
 from klog.clock import Clock, SystemClock
+from klog.codec import load_libraries
 from klog.config import LogConfig
 from klog.disk import Files, RealFiles, Waiter
 from klog.disk.warm_up import WarmedUp, warm_up
@@ -111,6 +112,8 @@ class Log:
         UnknownTopicOrPartition.
         """
         check_tools(clock, files)
+        if not read_only:
+            load_libraries()
         return open_standalone(
             cls,
             path,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from klog import arguments
 from klog.arguments import text, whole
 from klog.clock import Clock, SystemClock
+from klog.codec import load_libraries
 from klog.config import LogConfig, ManagerConfig, config_values
 from klog.disk import Files, HandleCache, RealFiles
 from klog.disk.warm_up import WarmedUp
@@ -98,6 +99,7 @@ def open_directory(
             )
     check_choices(recovery, durability)
     check_tools(clock, files)
+    load_libraries()
     return LogManager(
         paths,
         create=create,

@@ -1,5 +1,5 @@
-from typing_extensions import Buffer
+from _typeshed import WriteableBuffer
 
 def renumber(
-    buffer: Buffer, start: int, base_offset: int, leader_epoch: int, append_time: int = -1
+    buffer: WriteableBuffer, start: int, base_offset: int, leader_epoch: int, append_time: int = -1
 ) -> tuple[int, int]: ...

@@ -36,7 +36,10 @@ def renumber(buffer, start, base_offset, leader_epoch, append_time=-1):
     cdef int status
     cdef kl_batch_t b
     check_buffer("buffer", buffer)
-    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    except BufferError:
+        raise TypeError(f"buffer: {type(buffer).__name__} is read-only; give a bytearray or another writable buffer")
     try:
         bytes_at = <uint8_t *>view.buf
         while view.len - at >= KL_BATCH_PREFIX:
