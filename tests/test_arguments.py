@@ -112,6 +112,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "TimestampType": long,  # an IntEnum
     "bytes": lambda value: isinstance(value, bytes),
     "Buffer": buffer,
+    "WriteableBuffer": lambda value: isinstance(value, bytearray),
     "Position": position,
     "uuid.UUID": lambda value: isinstance(value, uuid.UUID),
     "str | os.PathLike[str]": path,
@@ -127,7 +128,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Iterable[tuple[int, int, int]]": lambda value: iterable(value) and not value,
     "Iterable[str]": either(empty, lambda value: value == {}),  # the keys of a mapping
     "Sequence[str]": empty,
-    "Iterable[Columns]": iterable,  # each is checked when it is read
+    "Iterable[ArrowColumns]": iterable,  # each is checked when it is read
     "Iterable[Buffer | FetchData | Slices]": lambda value: isinstance(value, list | tuple | dict) and not value,
     "Sequence[Buffer | None]": empty,
     "Sequence[_Headers | None]": empty,
@@ -138,7 +139,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
         [
             *("AppendInfo", "Clock", "Durability", "Files", "HasFileno", "Isolation", "LogConfig", "ManagerConfig"),
             *("Missing", "OffsetMetadata", "Origin", "Payloads", "Policy", "Progress", "Rows"),
-            *("ArrowArray", "ArrowStream", "_Waiting", "retention.Predicate", "threading.Event"),
+            *("ArrowArray", "ArrowStream", "Layout", "_Waiting", "retention.Predicate", "threading.Event"),
             *("Literal['client', 'coordinator']", "Callable[[int], None]"),
             "Callable[[CorruptBatch, int], object]",
         ],
@@ -263,6 +264,7 @@ class World:
             "float": lambda: 0.0,
             "bytes": lambda: b"k",
             "Buffer": lambda: self.batch,
+            "WriteableBuffer": lambda: bytearray(self.batch),
             "Buffer | None": lambda: b"v",
             "HasFileno": lambda: self.sink,
             "Isolation": lambda: "log_end",
@@ -275,7 +277,7 @@ class World:
             "_Waiting": lambda: self.logs._scheduler,
             "retention.Predicate": lambda: lambda _segment, _next: False,
             "Callable[[int], None] | None": lambda: None,
-            "Iterable[Columns]": list,
+            "Iterable[ArrowColumns]": list,
             "Iterable[Buffer | FetchData | Slices]": list,
             "list[BatchGroup]": lambda: [self._group()],
             "Rows | ArrowArray | ArrowStream": lambda: record.columns(self.batch),

@@ -71,6 +71,7 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
         "send",
         "disk",
         "lookup",
+        "headers",
     }
     assert races(table, figures) == subjects | {
         "compact",

@@ -111,7 +111,7 @@ def test_jitter_takes_a_random_part_off_segment_ms(tmp_path: Path, monkeypatch: 
         drawn.append(stop)
         return 300
 
-    monkeypatch.setattr("klog.segment.active.random.randrange", randrange)
+    monkeypatch.setattr("random.randrange", randrange)
     with one_log(tmp_path, segment_ms=1000, segment_jitter_ms=400) as log:
         log.append([(None, b"a", NOW)])
         log.append([(None, b"b", NOW + 700)])

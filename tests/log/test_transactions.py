@@ -29,6 +29,7 @@ from klog.segment import Segment
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.logs import bases
+from tests.support.no_gc import no_gc
 
 DAY = 86_400_000
 
@@ -503,11 +504,12 @@ def test_a_moving_high_watermark_reads_only_the_transactions_it_passes(tmp_path:
                 return count
 
             before = sys.gettrace()
-            sys.settrace(count)
-            try:
-                log.update_high_watermark(4)
-            finally:
-                sys.settrace(before)
+            with no_gc():
+                sys.settrace(count)
+                try:
+                    log.update_high_watermark(4)
+                finally:
+                    sys.settrace(before)
             assert log.last_stable_offset == 4 and first_unstable(log) == 4
             return lines
 
