@@ -140,6 +140,8 @@ cdef int open_batch(LogFile file, kl_batch_t *b, int64_t start, int64_t stop) ex
 
 cdef int settle(HeaderColumns found, LogFile file, kl_batch_t *b, int64_t start, int64_t stop) except -1:
     """Add the batch if it has offsets of the range. Its base offset is known to be valid."""
+    if b.count >= 0 and b.base_offset >= stop:
+        return 0
     check_fields(file, b)
     if kl_batch_last_offset(b) < start:
         return 0
@@ -184,6 +186,8 @@ def read_headers(LogFile file, int64_t position, int64_t end, int64_t start, int
         if any:
             if b.base_offset < next_offset:
                 if b.base_offset != unmoved and not (first and base_offset < 0 and next_offset > limit):
+                    if next_offset >= stop and next_offset == unmoved:      # the range ends before this batch
+                        break
                     raise_order(f"a batch begins at offset {b.base_offset}, but the one before it reaches "
                                 f"{next_offset - 1}", file, &b, b.base_offset)
                 mend(file, &last, b.base_offset - last.last_offset_delta - 1)

@@ -250,3 +250,18 @@ def test_a_reader_beside_a_writer_that_truncates_and_rolls(tmp_path: Path) -> No
             rows = reader.read(isolation="log_end").batch_headers().to_arrow().to_pylist()
             assert sum(row["count"] for row in rows) == sum(1 for _ in reader.read(isolation="log_end"))
             assert rows[-1]["last_offset"] == log.log_end_offset - 1
+
+
+def test_damage_after_the_range_does_not_matter(tmp_path: Path) -> None:
+    """H1: whatever bit of the header after it is flipped, a reader of records returns the range."""
+    with one_log(tmp_path) as log:
+        for _ in range(3):
+            log.append([(None, b"value", NOW)] * 5)
+        path, size = Path(log.segments[0].path), log.size // 3
+        whole = path.read_bytes()
+        for bit in range(8 * 17):
+            damaged = bytearray(whole)
+            damaged[2 * size + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            assert sum(log.read(3, 10).batch_headers(["count"]).to_arrow()["count"].to_pylist()) == 7, bit
+        path.write_bytes(whole)

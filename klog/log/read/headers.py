@@ -77,7 +77,8 @@ def _headers(log: LogCore, offset: int, stop: int, fields: HeaderFields) -> Iter
             yield columns, columns.next_offset
             offset = max(offset, columns.next_offset)
             if columns.reason:
-                _check_end(segment, columns, segment is segments[-1])
+                if columns.next_offset < stop:
+                    _check_end(segment, columns, segment is segments[-1])
                 break
 
 
