@@ -44,7 +44,7 @@ from klog.log.read import warm_ranges
 from klog.log.staged.layout import holds_only_staging
 from klog.log.staged.manifest import Manifest, read_all
 from klog.log.staged.pending import PendingCommits, hold_back
-from klog.log.staged.roll_forward import roll_forward
+from klog.log.staged.roll_forward import check, roll_forward
 from klog.log.staged.writers import sweep_partition
 from klog.log.state._log_core import LogCore
 from klog.scheduler import Scheduler
@@ -322,11 +322,18 @@ def open_standalone(
             hold_back(options, PendingCommits(parent).hold(key))
         else:
             sweep_partition(path, listed, clock.wall_ms(), files)
-            options.topic_id = options.topic_id or _created_id(manifests, topic)
+            created_id = _created_id(manifests, topic)
+            if created_id is None and holds_only_staging(path):
+                raise UnknownTopicOrPartition(
+                    f"{path} does not exist yet: it holds only staged files of a job, whose commit creates the topic; "
+                    "open it after that"
+                )
+            options.topic_id = options.topic_id or created_id
         log = make(path, options)
         if owner is not None:
             belong_to(log._core, owner)
             for manifest in manifests:
+                check(log._core, manifest)
                 roll_forward(log._core, manifest)
             owner.take_high_watermark(key)
     except BaseException:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from klog.log.log import Log
 from klog.log.retain.retention import remove_below_start
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.manifest import Manifest, NewTopic, Part, PlacedFile, StagedFile, read_all
-from klog.log.staged.roll_forward import roll_forward
+from klog.log.staged.roll_forward import check, roll_forward
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
@@ -85,7 +85,7 @@ class Commits:
             found = os.listdir(directory.path)
             for manifest in read_all(directory.path, found):
                 _log.warning("event=commit_rolled_forward token=%s state=%s", manifest.token, manifest.state)
-                self._apply(directory, manifest)
+                self._finish(directory, manifest)
             self._remove_temporaries(directory.path, found)
             for token in writers.sweep(directory.path, found, self._clock.wall_ms(), self._files):
                 _log.warning("event=staging_removed path=%s token=%s", directory.path, token)
@@ -104,7 +104,8 @@ class Commits:
         is committed already: its staging is removed.
 
         Raises StagingLost, TopicExists, PolicyViolation, OSError: nothing is committed. An error after the manifest is
-        written is raised, too; the next start then finishes the commit.
+        written, and before readers see the records, is raised, too; the next start then finishes the commit. A later
+        OSError, of step 5, is logged: what it leaves is removed by the next start.
         """
         directory = self._directories.online()[0]
         layout.check_token(job.token)
@@ -116,7 +117,13 @@ class Commits:
             self._check_file(directory, job.token, file)
         manifest = Manifest(job.token, self._place(directory, job), new, job.stream)
         self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
-        self._apply(directory, manifest)
+        with directory.guarded():
+            applied = self._apply(directory, manifest)
+        try:
+            with directory.guarded():
+                self._clean_up(directory, applied)
+        except OSError as error:
+            _log.warning("event=commit_not_cleaned_up token=%s error=%s", job.token, error)
         result: Committed = {}
         for part in manifest.parts:
             if part.files:
@@ -183,8 +190,9 @@ class Commits:
         """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power
         cut no log may end below its base offset."""
         files: dict[tuple[str, int], list[StagedFile]] = {}
+        present = self._catalog.topics()
         for topic in sorted(job.overwrite):
-            for partition in self._catalog.topics().get(topic, ()):
+            for partition in present.get(topic, ()):
                 files[topic, partition] = []
         for file in sorted(job.files, key=lambda file: (file.topic, file.partition, _order(file.name))):
             if file.partition >= job.topics[file.topic].partitions:
@@ -193,7 +201,7 @@ class Commits:
         now, parts = self._clock.wall_ms(), []
         for (topic, partition), staged in files.items():
             config, base_offset = self._catalog.config(topic), 0
-            if not job.topics[topic].is_new or topic in self._catalog.topics():
+            if not job.topics[topic].is_new or topic in present:
                 log = self._registry.get(topic, partition)
                 log.flush()
                 base_offset = log.log_end_offset
@@ -209,27 +217,40 @@ class Commits:
 
     # ---- apply -------------------------------------------------------------------------------------------------------
 
-    def _apply(self, directory: LogDirectory, manifest: Manifest) -> None:
-        """Do what is left of a commit."""
-        path = layout.commit_path(directory.path, manifest.token)
+    def _finish(self, directory: LogDirectory, manifest: Manifest) -> None:
+        """Do what a crash has left of a commit, if all of it can be done."""
         with directory.guarded():
             if manifest.state == "committed":
-                for name, topic in manifest.topics.items():
-                    self._create(directory, name, topic)
-                self._each(manifest, lambda part: True)
-                manifest = manifest.applied()
-                self._files.replace(path, manifest.encode())
-            overwritten = self._each(manifest, lambda part: part.overwrite)
-            if overwritten:
-                directory.write_starts(overwritten)
-                for log in overwritten:
-                    remove_below_start(log._core)
-            if manifest.stream is not None:
-                streams.committed(directory.path, *manifest.stream, self._files)
-                self._remove_earlier(directory, *manifest.stream)
-            writers.remove_staging(directory.path, manifest.token, self._files)
-            self._files.unlink(path)
-            self._files.fsync_dir(directory.path)
+                self._create_topics(directory, manifest)
+                for log in self._logs(manifest.parts):
+                    check(log._core, manifest)
+                manifest = self._apply(directory, manifest)
+            self._clean_up(directory, manifest)
+
+    def _apply(self, directory: LogDirectory, manifest: Manifest) -> Manifest:
+        """Steps 3 and 4. Returns the manifest that then is there."""
+        self._create_topics(directory, manifest)
+        for log in self._logs(manifest.parts):
+            roll_forward(log._core, manifest)
+        applied = manifest.applied()
+        self._files.replace(layout.commit_path(directory.path, manifest.token), applied.encode())
+        return applied
+
+    def _clean_up(self, directory: LogDirectory, manifest: Manifest) -> None:
+        """Step 5."""
+        overwritten = self._logs(part for part in manifest.parts if part.overwrite)
+        for log in overwritten:
+            roll_forward(log._core, manifest)
+        if overwritten:
+            directory.write_starts(overwritten)
+            for log in overwritten:
+                remove_below_start(log._core)
+        if manifest.stream is not None:
+            streams.committed(directory.path, *manifest.stream, self._files)
+            self._remove_earlier(directory, *manifest.stream)
+        writers.remove_staging(directory.path, manifest.token, self._files)
+        self._files.unlink(layout.commit_path(directory.path, manifest.token))
+        self._files.fsync_dir(directory.path)
 
     def _remove_earlier(self, directory: LogDirectory, query: str, batch: int) -> None:
         """Remove what earlier batches of a stream have left: none of them can be committed any more."""
@@ -238,11 +259,12 @@ class Commits:
             if before == query and number.isdecimal() and int(number) < batch:
                 writers.remove_staging(directory.path, token, self._files)
 
-    def _each(self, manifest: Manifest, chosen: Callable[[Part], bool]) -> list[Log]:
-        logs = [self._registry.get(part.topic, part.partition) for part in manifest.parts if chosen(part)]
-        for log in logs:
-            roll_forward(log._core, manifest)
-        return logs
+    def _logs(self, parts: Iterable[Part]) -> list[Log]:
+        return [self._registry.get(*part.key) for part in parts]
+
+    def _create_topics(self, directory: LogDirectory, manifest: Manifest) -> None:
+        for name, topic in manifest.topics.items():
+            self._create(directory, name, topic)
 
     def _create(self, directory: LogDirectory, name: str, topic: NewTopic) -> None:
         """Create a topic, or what is missing of it."""

@@ -6,13 +6,17 @@ Tasks stage files with klog.log.staged.writing.StagedWriter; commits.py has the 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 
 from klog.clock import Clock
-from klog.disk import Files, RealFiles
+from klog.disk import DirectoryLock, Files, RealFiles
+from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.manager.commits import Committed, StagedJob
 from klog.manager.manager import open_directory
+
+_log = logging.getLogger("klog.manager")
 
 
 def commit_staged(
@@ -20,22 +24,42 @@ def commit_staged(
 ) -> Committed | None:
     """Append the files of a job, all or none; see Commits.commit. Takes the lock of the log.dir.
 
-    Raises AlreadyLocked, which names the holder.
+    Raises AlreadyLocked, which names the holder. An OSError after the commit is logged: the records are there.
     """
     files = files or RealFiles()
     if job.files:
         writers.announce(path, job.token, writers.driver(), files)  # else the start could take the job for over
-    with open_directory(path, clock=clock, files=files) as logs:
-        return logs._commits.commit(job)
+    is_committed, result = False, None
+    try:
+        with open_directory(path, clock=clock, files=files) as logs:
+            result = logs._commits.commit(job)
+            is_committed = True
+    except OSError as error:
+        if not is_committed:
+            raise
+        _log.warning("event=close_failed_after_commit token=%s error=%s", job.token, error)
+    return result
 
 
 def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Files | None = None) -> bool:
     """Remove the staging of a job that will not be committed. If its manifest is there it was committed: then finish
-    that. Returns whether it was committed."""
+    that, under the lock of the log.dir. Returns whether it was committed.
+
+    Without a manifest it does not need the lock: only directories that the job has made, and that are empty then, are
+    left to the next start while another process holds it. Raises AlreadyLocked if there is a manifest.
+    """
     files = files or RealFiles()
     if os.path.exists(layout.commit_path(path, layout.check_token(token))):
         with open_directory(path, clock=clock, files=files):
             return True
     with contextlib.suppress(FileNotFoundError):
-        writers.remove_staging(path, token, files)
+        try:
+            lock = DirectoryLock(path)
+        except AlreadyLocked:
+            writers.remove_staging(path, token, files, alone=False)
+            return False
+        try:
+            writers.remove_staging(path, token, files)
+        finally:
+            lock.release()
     return False

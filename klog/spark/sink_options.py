@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from klog import LogConfig
+from klog.codec import parse_compression
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,6 +27,7 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # What Spark itself hands to a sink, or users of the Kafka connector leave in.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode", "includeheaders"})
 _PARTITIONS_MAX = 10_000
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,26 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
     topic = given.get("topic")
     if topic is not None and not topic.strip():
         raise ValueError("option 'topic' is empty: give a topic's name, or leave it out and have a column topic")
-    codec = config.get("compression.type", given.get("kafka.compression.type"))
     return SinkOptions(
         absolute_path(path),
         topic,
         _partitions(given.get("partitions")),
         _flag("createTopics", given.get("createtopics", "true")),
         config,
-        None if codec in (None, "producer") else "none" if codec == "uncompressed" else codec,
+        _codec(config, given.get("kafka.compression.type")),
         tuple(key for key in ignored if key != "kafka.compression.type"),
     )
+
+
+def _codec(config: Mapping[str, str], producers: str | None) -> str | None:
+    codec = config.get("compression.type", producers)
+    if codec in (None, "producer"):
+        return None
+    try:
+        parse_compression(codec)
+    except ValueError as error:
+        raise ValueError(f"option 'kafka.compression.type' = {codec!r}: {error}") from None
+    return "none" if codec == "uncompressed" else codec
 
 
 def absolute_path(path: str) -> str:
@@ -83,8 +96,8 @@ def absolute_path(path: str) -> str:
     if path.startswith("file:"):
         path = path.removeprefix("file:")
         path = "/" + path.lstrip("/")
-    elif "://" in path:
-        raise ValueError(f"path {path!r}: klog writes to local directories, not {path.partition('://')[0]}://")
+    elif _SCHEME.match(path) or path.startswith("~"):
+        raise ValueError(f"path {path!r}: klog writes to local directories; give one, with / in place of a scheme or ~")
     whole = os.path.abspath(path)
     if os.path.exists(whole) and not os.path.isdir(whole):
         raise ValueError(f"path {path!r} is not a directory (looked for {whole}); give a Kafka log directory")

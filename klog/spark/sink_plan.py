@@ -24,13 +24,18 @@ class Target:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """The topics of a log.dir as they were when the job was planned."""
+    """The topics of a log.dir as they were when the job was planned. split: why a topic that is not there as a whole
+    cannot be written."""
 
     options: SinkOptions
     present: Mapping[str, Target] = field(default_factory=dict)
+    split: Mapping[str, str] = field(default_factory=dict)
 
     def target(self, topic: str) -> Target:
-        """The target of a topic, also one that the job will create. Raises UnknownTopicOrPartition, InvalidTopic."""
+        """The target of a topic, also one that the job will create. Raises UnknownTopicOrPartition, InvalidTopic
+        also for one whose partitions are in several log directories."""
+        if topic in self.split:
+            raise InvalidTopic(self.split[topic])
         found = self.present.get(topic)
         if found is not None:
             return found
@@ -51,26 +56,26 @@ def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
     """
     if not os.path.isdir(options.path):
         klog.open(options.path, create=True).close()
-    present = {}
+    present, split = {}, {}
     with klog.open(options.path, read_only=True) as logs:
         for topic, partitions in logs.topics().items():
-            if options.topic in (None, topic):
-                present[topic] = _target(logs, topic, partitions, options)
-    plan = SinkPlan(options, present)
+            if options.topic not in (None, topic):
+                continue
+            entry = logs._catalog.entry(topic)
+            if partitions != list(range(len(partitions) if entry is None else entry.partitions)):
+                split[topic] = (
+                    f"topic {topic!r} has only the partitions {partitions} in {options.path}, so keys cannot be "
+                    "partitioned; move all partitions of it to one log directory"
+                )
+            else:
+                present[topic] = Target(
+                    TopicPlan(len(partitions), logs.log(topic, 0).topic_id), logs.topic_config(topic)
+                )
+    plan = SinkPlan(options, present, split)
     if options.topic is not None:
         target = plan.target(options.topic)
         _check(options.topic, target, options, overwrite=overwrite)
     return plan
-
-
-def _target(logs: klog.LogManager, topic: str, partitions: list[int], options: SinkOptions) -> Target:
-    if partitions != list(range(len(partitions))):
-        raise InvalidTopic(
-            f"topic {topic!r} has only the partitions {partitions} in {options.path}, so keys cannot be partitioned; "
-            "move all partitions of it to one log directory"
-        )
-    log = logs.log(topic, 0)
-    return Target(TopicPlan(len(partitions), log.topic_id), logs.topic_config(topic))
 
 
 def _check(topic: str, target: Target, options: SinkOptions, *, overwrite: bool) -> None:

@@ -91,18 +91,20 @@ def _gathered(batches: Iterable[pa.RecordBatch], bytes_max: Callable[[], int]) -
             waiting.append(batch)
             size += batch.nbytes
         if size >= bytes_max():
-            yield _joined(waiting)
+            yield from _joined(waiting)
             waiting, size = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield from _joined(waiting)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in one batch, or in more where a column exceeds 2 GiB, the limit of Arrow's strings."""
     if len(batches) == 1:
-        return batches[0]
+        return batches
     import pyarrow as pa
 
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def _by_partition(

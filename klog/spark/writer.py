@@ -6,7 +6,7 @@
 
 A streaming writer is built again for every commit, so what a commit must know travels in the messages: the query, the
 batch, the topics as the tasks have seen them. The token of a stream's batch is made of query and batch: a replay stages
-under the same name and is committed once. klog/manager/commits.py has the commit.
+beside what is there and is committed once. klog/manager/commits.py has the commit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class _Job:
 
     def stage(self, token: str, batches: Iterable[pa.RecordBatch], stream: tuple[str, int] | None) -> Staged:
         """Stage the rows of this task."""
-        task, attempt = _attempt()
+        task = _task()
+        attempt = int.from_bytes(os.urandom(7))  # Spark's numbers begin again with each application
         plan: SinkPlan = self._plan
         router = RowRouter(
             plan, task, lambda: StagedWriter(self._options.path, token, f"{task}-{attempt}", self._driver)
@@ -222,12 +223,11 @@ def _token(stream: tuple[str, int]) -> str:
     return f"{stream[0]}-{stream[1]}"
 
 
-def _attempt() -> tuple[int, int]:
-    """(task, attempt): unique in a Spark application."""
+def _task() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+    return 0 if context is None else int(context.partitionId())
 
 
 def spark_driver() -> Driver | None:

@@ -15,6 +15,7 @@ from klog.log.staged.writers import Driver, this_machine
 from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import commit_staged
+from tests.support.failing_files import FailingFiles
 
 NOW = 1_700_000_000_000
 TOKEN = "job-1"
@@ -36,6 +37,23 @@ NEW: Content = {
     "created": [[], [*(b"0-%d" % n for n in range(30)), *(b"1-%d" % n for n in range(30))]],
 }
 TARGETS = [("appended", 0), ("overwritten", 1), ("created", 1)]
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+class StopsAtManifest(FailingFiles):
+    """Ends the process after the manifest is written in this state."""
+
+    def __init__(self, state: str = "committed") -> None:
+        super().__init__(armed=False)
+        self.state = state.encode()
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if "klog-commit-" in path and b'"%s"' % self.state in data:
+            raise Stop
 
 
 def ended() -> Driver:

@@ -3,11 +3,15 @@ start."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +38,8 @@ from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import abort_staged, commit_staged
 from klog.record import decode as batches_of
-from klog.record import renumber
-from tests.crash.staged import ended
+from klog.record import encode, renumber
+from tests.crash.staged import Stop, StopsAtManifest, ended
 from tests.support.failing_files import FailingFiles
 
 NOW = 1_700_000_000_000
@@ -88,23 +92,6 @@ def values(root: Path, topic: str = "t", partition: int = 0, *, read_only: bool 
 
 def staging(root: Path) -> list[str]:
     return sorted(path.name for path in root.rglob("*klog-*") if path.name != "klog-topics.json")
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-class StopsAtManifest(FailingFiles):
-    """Ends the process after the manifest is written in this state."""
-
-    def __init__(self, state: str) -> None:
-        super().__init__(armed=False)
-        self.state = state.encode()
-
-    def replace(self, path: str, data: bytes) -> None:
-        super().replace(path, data)
-        if "klog-commit-" in path and b'"%s"' % self.state in data:
-            raise Stop
 
 
 def interrupt(root: Path, job: StagedJob, state: str = "committed") -> Path:
@@ -236,6 +223,41 @@ def test_a_half_applied_partition_goes_on_where_it_stopped(root: Path) -> None:
     assert not manifest.exists() and not verify(root).problems
 
 
+def test_a_partition_that_another_writer_went_on_with_after_finishing_it(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"new"], ("t", 1): [b"new"]})
+    interrupt(root, job("a", files))
+    with klog.Log.open(root / "t-0") as log:  # finishes its partition
+        log.append_batches(encode([(b"k", b"later")]), leader_epoch=7)
+    assert values(root, read_only=False)[3:] == [b"new", b"later"]
+    assert values(root, partition=1) == [b"new"] and staging(root) == []
+
+
+def test_an_attempt_that_stages_during_the_commit(root: Path) -> None:
+    class Late(FailingFiles):
+        def unlink(self, path: str) -> None:
+            if path.endswith("0-0"):
+                stage(root, "a", {("t", 0): [b"late"]}, attempt=1)
+            super().unlink(path)
+
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    assert commit(root, job("a", files), Late(armed=False)) == {"t": {0: (3, 3)}}
+    assert values(root)[3:] == [b"x"] and staging(root) == []
+
+
+@pytest.mark.parametrize("name", ["0-0", "klog-staging-a.json", "klog-commit-a.json"])
+def test_a_commit_has_succeeded_although_its_files_cannot_be_removed(root: Path, name: str) -> None:
+    class Stays(FailingFiles):
+        def unlink(self, path: str) -> None:
+            if path.endswith(name):
+                raise OSError(errno.EACCES, "refused", path)
+            super().unlink(path)
+
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    assert commit(root, job("a", files), Stays(armed=False)) == {"t": {0: (3, 3)}}
+    assert values(root)[3:] == [b"x"]
+    assert values(root, read_only=False)[3:] == [b"x"] and staging(root) == []
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +310,50 @@ def test_a_staged_file_that_changed_after_the_commit(root: Path) -> None:
     assert values(root, read_only=False)[3:] == [b"x"]
 
 
+def test_a_name_is_used_once(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"first"]})
+    with pytest.raises(FileExistsError, match="0-0"):
+        stage(root, "a", {("t", 0): [b"other"]})
+    commit(root, job("a", files))
+    assert values(root)[3:] == [b"first"]
+
+
+def test_a_staged_file_with_other_valid_batches_after_the_commit(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"x"], ("t", 1): [b"x"]})
+    interrupt(root, job("a", files))
+    stage(root, "other", {("t", 1): [b"y"]})
+    path = root / "t-1" / ".klog-staging-a" / "0-0"
+    good = path.read_bytes()
+    path.write_bytes((root / "t-1" / ".klog-staging-other" / "0-0").read_bytes())
+    for opened in (root, root / "t-1"):
+        with pytest.raises(CorruptBatch, match=r"has changed.*0-0"):
+            klog.open(opened) if opened == root else klog.Log.open(opened)
+        assert not (root / "t-1" / f"{0:020d}.log").stat().st_size
+    path.write_bytes(good)
+    assert values(root, read_only=False)[3:] == values(root, partition=1) == [b"x"]
+
+
+def test_no_partition_is_appended_to_when_one_cannot_be(root: Path) -> None:
+    manifest = interrupt(root, job("a", stage(root, "a", {("t", 0): [b"x"], ("t", 1): [b"x"]})))
+    aside = manifest.rename(root / "aside")
+    with klog.Log.open(root / "t-1") as log:
+        log.append([(b"k", b"another writer's")])
+    aside.rename(manifest)
+    before = (root / "t-0" / f"{0:020d}.log").read_bytes()
+    with pytest.raises(UnexplainedLogEnd, match="t-1 ends at 1"):
+        klog.open(root)
+    assert (root / "t-0" / f"{0:020d}.log").read_bytes() == before
+    manifest.unlink()
+    assert len(values(root, read_only=False)) == 3
+
+
+def test_log_open_does_not_make_a_partition_of_staged_files(root: Path) -> None:
+    files = stage(root, "a", {("new", 0): [b"x"]})
+    with pytest.raises(UnknownTopicOrPartition, match="staged files"):
+        klog.Log.open(root / "new-0")
+    assert commit(root, job("a", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
+
+
 def test_topics_that_changed_while_records_were_staged(root: Path) -> None:
     files = stage(root, "a", {("t", 0): [b"x"], ("late", 0): [b"x"]})
     plans = {"t": TopicPlan(2, uuid.uuid4()), "late": TopicPlan(1, is_new=True)}
@@ -325,12 +391,21 @@ def test_a_manifest_round_trips() -> None:
         assert decode(manifest.encode(), "/data/klog-commit-a.json") == manifest
 
 
+CONFIGS: list[dict[str, Any]] = [
+    {"retention.ms": "abc"},
+    {"retention.ms": {"a": 1}},
+    {"nope": 1},
+    {"cleanup.policy": ["x"]},
+]
+
+
 def hostile() -> Iterator[bytes]:
     good = a_manifest().encode()
     yield from (b"", b"[]", b"{}", b"\xff", b"[" * 100_000, good[:-3], b'{"version": "1"}', b'{"version": true}')
     for path, value in [
         (("token",), "../x"), (("token",), 7), (("token",), "b"), (("state",), "done"), (("topics",), []),
         (("stream",), {"query_id": "../q", "batch_id": 1}), (("stream",), {"query_id": "q", "batch_id": -1}),
+        *((("topics",), {"n": {"topic_id": "A" * 21 + "Q", "partitions": 1, "config": config}}) for config in CONFIGS),
         (("topics",), {"a/b": {}}), (("topics",), {"n": {"topic_id": "x", "partitions": 1, "config": {}}}),
         (("partitions", 0, "topic"), "../t"), (("partitions", 0, "partition"), -1), (("partitions", 0, "partition"), 1),
         (("partitions", 0, "base_offset"), 4), (("partitions", 0, "base_offset"), 2**64),
@@ -404,6 +479,51 @@ def test_abort_removes_every_attempt_of_its_job_only(root: Path) -> None:
     assert commit(root, job("b", kept)) == {"t": {0: (3, 3)}}
 
 
+def test_abort_beside_the_holder_of_the_lock_removes_no_partition(root: Path) -> None:
+    stage(root, "a", {("t", 0): [b"x"], ("new", 0): [b"x"]}, process=ended())
+    (root / "empty-0").mkdir()
+    with klog.open(root):
+        stage(root, "a", {("t", 0): [b"x"], ("new", 0): [b"x"]}, attempt=1, process=ended())
+        (root / "empty-0").mkdir()
+        assert not abort_staged(str(root), "a")
+        assert (root / "empty-0").exists() and not list(root.rglob(".klog-staging-*"))
+    klog.open(root).close()
+    assert not list(root.glob("empty-0")) and not list(root.glob("new-0")) and staging(root) == []
+
+
+@pytest.mark.parametrize("topic", ["new", "other"])
+def test_abort_beside_a_creation(root: Path, topic: str) -> None:
+    class Aborts(FailingFiles):
+        def replace(self, path: str, data: bytes) -> None:
+            if path.endswith("partition.metadata"):
+                abort_staged(str(root), "a")
+            super().replace(path, data)
+
+    stage(root, "a", {("new", 0): [b"x"]})
+    with klog.open(root, files=Aborts(armed=False)) as logs:
+        logs.create_topic(topic)
+        logs.log(topic).append([(b"k", b"v")])
+    assert values(root, topic) == [b"v"]
+
+
+def test_abort_beside_a_task_that_makes_its_directories(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(root, "a", {("new", 0): [b"x"]})
+    made, abort = os.mkdir, threading.Thread(target=abort_staged, args=(str(root), "a"))
+
+    def mkdir(path: str, mode: int = 0o777) -> None:
+        if ".klog-staging-b" in path:
+            abort.start()
+            abort.join(0.3)  # it waits for this task
+        made(path, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", mkdir)
+        shutil.rmtree(root / "new-0")
+        files = stage(root, "b", {("new", 0): [b"y"]})
+    abort.join()
+    assert commit(root, job("b", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
+
+
 def test_abort_finishes_what_was_committed(root: Path) -> None:
     interrupt(root, job("a", stage(root, "a", {("t", 0): [b"x"]})))
     assert abort_staged(str(root), "a")
@@ -436,6 +556,13 @@ def test_a_job_that_changed_nothing_for_a_day_is_over(root: Path) -> None:
     assert staging(root)
     klog.open(root, clock=ManualClock(now + writers.STALE_MS + 10_000)).close()
     assert staging(root) == []
+
+
+def test_a_job_whose_driver_runs_is_not_over(root: Path) -> None:
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    now = (root / "klog-staging-a.json").stat().st_mtime_ns // 1_000_000
+    klog.open(root, clock=ManualClock(now + 3 * writers.STALE_MS)).close()
+    assert commit(root, job("a", files)) == {"t": {0: (3, 3)}}
 
 
 def test_a_process_is_known_by_machine_number_and_start() -> None:

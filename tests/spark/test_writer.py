@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import klog
-from klog.errors import AlreadyLocked, InvalidRecord, PolicyViolation, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, InvalidRecord, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.partitioner import targets
+from klog.manager.staging import commit_staged
 from klog.spark import writer as writers
 from klog.spark.sink_options import check_columns, parse
 from klog.spark.sink_plan import plan_sink
-from klog.spark.sink_rows import numbered
+from klog.spark.sink_rows import _gathered, numbered
 from pyspark_klog import DefaultSource
+from tests.crash.staged import Stop, StopsAtManifest
 
 _STRING, _BINARY = types.StringType(), types.BinaryType()
 KINDS = {
@@ -241,8 +245,12 @@ def test_sparks_and_kafkas_options() -> None:
     )
     assert (options.codec, options.ignored, options.config) == ("lz4", ("kafka.bootstrap.servers",), {})
     assert parse({"path": "file:/d", "compression.type": "zstd"}).path == "/d"
-    with pytest.raises(ValueError, match="not s3://"):
-        parse({"path": "s3://d"})
+    assert parse({"path": "/d", "kafka.compression.type": "none"}).codec == "none"
+    for path in ("s3://d", "hdfs:/x", "S3a:/b", "~/x"):
+        with pytest.raises(ValueError, match=f"path '{path}'"):
+            parse({"path": path})
+    with pytest.raises(ValueError, match=r"'kafka.compression.type' = 'foo'"):
+        parse({"path": "/d", "kafka.compression.type": "foo"})
 
 
 @pytest.mark.parametrize(
@@ -279,6 +287,30 @@ def test_rows_that_are_refused(tmp_path: Path, task: Any, columns: dict[str, Any
     writer = source(tmp_path, partitions=2, **options).writer(schema_of(schema), False)
     with pytest.raises(InvalidRecord, match=why):
         task(writer, [batch("x", **columns)])
+
+
+def test_rows_of_more_than_two_gib_are_gathered_completely() -> None:
+    size = 3 << 29  # untouched pages: they take no memory
+    data = pa.py_buffer(np.zeros(size, np.uint8))
+    offsets = pa.py_buffer(np.array([0, size], np.int32))
+    large = pa.record_batch({"value": pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])})
+    assert sum(len(found) for found in _gathered([large, large], lambda: 2 * size)) == 2
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_topic_in_two_log_dirs_refuses_rows_and_no_other_does(tmp_path: Path, task: Any, first: int) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("t", partitions=2)
+    path = next(path for path in paths if (path / f"t-{first}").exists())
+    with pytest.raises(InvalidTopic, match="'t'.*one log directory"):
+        source(path, topic="t").writer(ROWS, False)
+    writer = source(path).writer(schema_of("key string, value binary, topic string"), False)
+    with pytest.raises(InvalidTopic, match="'t'.*one log directory"):
+        task(writer, [batch("x", topic=["t"])])
+    copied(writer).abort([])
+    copied(writer).commit([task(writer, [batch("x", topic=["other"])])])
+    assert values(path, "other") == ["x"]
 
 
 def test_numbered_rows_agree_with_the_routing(tmp_path: Path) -> None:
@@ -326,6 +358,26 @@ def test_a_batch_of_a_stream_is_committed_once(
     other = task(writer(), [batch("other")] if kind == "arrow" else [("k", b"other")], 0, 7, query="r", batch=0)
     writer().commit([other], 0)
     assert values(path) == ["zero", "four", "other"]
+
+
+def test_a_replay_leaves_the_files_of_a_commit_as_they_are(
+    tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def writer() -> Any:
+        return source(tmp_path, topic="t").streamWriter(ROWS, False)
+
+    def staged(*values: str) -> Any:
+        return task(writer(), [batch(*values)], 0, 0, query="q", batch=0)  # attempts begin at 0 in each application
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writers, "commit_staged", functools.partial(commit_staged, files=StopsAtManifest()))
+        with pytest.raises(Stop):
+            writer().commit([staged("first", "second")], 0)
+    replayed = staged("second", "first")
+    klog.open(tmp_path).close()  # finishes the commit
+    assert values(tmp_path) == ["first", "second"]
+    writer().commit([replayed], 0)
+    assert values(tmp_path) == ["first", "second"] and leftovers(tmp_path) == []
 
 
 def test_messages_of_another_batch_are_refused(tmp_path: Path, task: Any) -> None:

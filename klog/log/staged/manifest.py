@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from klog.config import LogConfig
 from klog.disk import read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
@@ -234,6 +235,7 @@ def _topic(name: str, entry: Any) -> NewTopic:
     topic_id = decode_uuid(entry["topic_id"])
     if not is_partition(name, 0) or topic_id is None or topic_id.int == 0 or not isinstance(entry["config"], dict):
         raise ValueError(f"topic {name!r}: {entry!r}")
+    LogConfig(entry["config"])  # else every later start would fail by it
     return NewTopic(topic_id, _whole(entry["partitions"], 1, 10_000), entry["config"])
 
 

@@ -2,8 +2,10 @@
 
   A1  the log end shows how far it got: at base_offset nothing is applied, at next_offset everything is
   A2  what the log already holds of these offsets must be the staged batches, byte for byte; else another writer has
-      been here, and nothing is changed (UnexplainedLogEnd). A log end below base_offset is the same
+      been here, and nothing is appended (UnexplainedLogEnd). A log end below base_offset is the same
   A3  a part whose log was compacted or deleted from since is applied: a writer that does so has applied it before
+  A4  batches have the leader epoch that the log has at base_offset, whatever a later writer went on with
+  A5  a start checks all logs of a commit, and the checksums of its files, before it appends to the first
 
 Under no lock: the caller is the only writer of the log.
 """
@@ -14,6 +16,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from klog.codec import crc32c
 from klog.errors import CorruptBatch, UnexplainedLogEnd
 from klog.log.read.chunks import chunks
 from klog.log.retain.retention import increment_log_start
@@ -36,6 +39,14 @@ class _Piece(NamedTuple):
     next_offset: int
 
 
+def check(log: LogCore, manifest: Manifest) -> None:
+    """Raise what roll_forward would raise, and append nothing."""
+    part = manifest.part(log.topic, log.partition)
+    if part is not None and manifest.state == "committed":
+        for _ in _missing(log, manifest, part):
+            pass
+
+
 def roll_forward(log: LogCore, manifest: Manifest) -> None:
     """Bring a log to where the manifest says, durably. Does nothing if it has no part in it.
 
@@ -52,11 +63,17 @@ def roll_forward(log: LogCore, manifest: Manifest) -> None:
 
 
 def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
+    if part.overwrite and log.log_end_offset == part.base_offset and log.segments[-1].size:
+        roll(log, 0)  # so that whole files hold what will be deleted
+    for batches in _missing(log, manifest, part):
+        append_batches(log, batches, "replication", None)
+
+
+def _missing(log: LogCore, manifest: Manifest, part: Part) -> Iterator[memoryview]:
+    """The batches that the log does not hold yet, after a comparison of those that it holds."""
     end = log.log_end_offset
     if end < part.base_offset:
         raise _unexplained(log, manifest, part)
-    if part.overwrite and end == part.base_offset and log.segments[-1].size:
-        roll(log, 0)  # so that whole files hold what will be deleted
     if end >= part.next_offset and (log.config.compacts or log.log_start_offset > part.base_offset):
         return
     for piece in _pieces(log, manifest, part):
@@ -67,9 +84,7 @@ def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
                 raise _unexplained(log, manifest, part)
             batches = batches[len(held) :]
         if batches:
-            append_batches(log, batches, "replication", None)
-    if log.log_end_offset < part.next_offset:
-        raise _unexplained(log, manifest, part)
+            yield batches
 
 
 def _held(log: LogCore, start: int, stop: int) -> bytes:
@@ -78,8 +93,8 @@ def _held(log: LogCore, start: int, stop: int) -> bytes:
 
 
 def _pieces(log: LogCore, manifest: Manifest, part: Part) -> Iterator[_Piece]:
-    latest = log.epochs.latest
-    epoch = log.epochs.default if latest is None else latest
+    known = log.epochs.epoch_for_offset(part.base_offset)
+    epoch = log.epochs.default if known is None else known
     bytes_max = min(PIECE_BYTES, log.config.segment_size)
     for file in part.files:
         path = os.path.join(log.path, layout.STAGING + manifest.token, file.name)
@@ -99,9 +114,10 @@ def _pieces_of(
 ) -> Iterator[_Piece]:
     file = log.options.files.open(path)
     try:
-        at, start, size = 0, 0, bytes_max
+        at, start, size, crc = 0, 0, bytes_max, 0
         while at < placed.bytes:
-            data = bytearray(file.read(at, min(size, placed.bytes - at)))
+            staged = file.read(at, min(size, placed.bytes - at))
+            data = bytearray(staged)
             base_offset = placed.base_offset + start
             used, next_offset = renumber(data, start, base_offset, epoch, append_time)
             if not used:
@@ -109,10 +125,17 @@ def _pieces_of(
                     raise CorruptBatch("a staged batch is cut short", position=at)
                 size *= 2  # one batch is larger
                 continue
+            crc = crc32c(memoryview(staged)[:used], crc)
             yield _Piece(memoryview(data)[:used], base_offset, next_offset)
             at, start, size = at + used, next_offset - placed.base_offset, bytes_max
         if start != placed.records:
             raise CorruptBatch(f"{start} records are staged, the manifest lists {placed.records}", position=at)
+        if crc != placed.crc:
+            raise CorruptBatch(
+                f"the staged file has changed since it was committed: checksum {placed.crc:08x} expected, found "
+                f"{crc:08x}; restore it",
+                position=0,
+            )
     except CorruptBatch as error:
         raise CorruptBatch(error.reason, path=path, position=error.position, kind=error.kind) from None
     finally:
@@ -124,6 +147,7 @@ def _unexplained(log: LogCore, manifest: Manifest, part: Part) -> UnexplainedLog
     path = layout.commit_path(os.path.dirname(log.path), manifest.token)
     return UnexplainedLogEnd(
         f"{log.name} ends at {log.log_end_offset}{held}; the manifest {path} appends the offsets from "
-        f"{part.base_offset} to {part.next_offset - 1}: another program has written or truncated meanwhile. Nothing "
-        "was changed. Move the manifest away to give up what it did not apply, or restore the partition"
+        f"{part.base_offset} to {part.next_offset - 1}: another program has written or truncated meanwhile. No "
+        "records were appended to it now. Move the manifest away to give up what it did not apply, or restore the "
+        "partition"
     )

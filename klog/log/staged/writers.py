@@ -7,14 +7,18 @@ The file is there before the job's first staging directory, and goes after the l
 partition of the log.dir is searched for staging. process: the job's driver; machine: host name, boot id, namespace of
 process ids.
 
-  W1  a job is over when its driver, on this machine, has ended; or when nothing of it has changed for STALE_MS
+  W1  a job is over when its driver has ended. If that cannot be known, as of another machine: when nothing of the job
+      has changed for STALE_MS
   W2  what it leaves is removed as a whole: its staging directories, the directories that are empty then, the file,
       each durably before the next
+  W3  a partition's directory is removed only under the lock of the log.dir: another holder may be creating it
+  W4  tasks make directories, and the file goes, under directory_lock: no staging directory is without the file
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -23,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
-from klog.disk import Files, directory_lock, read_whole
+from klog.disk import Files, directory_lock, naming_the_next_step, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
@@ -31,6 +35,7 @@ from klog.log.staged import layout
 
 VERSION = 1
 STALE_MS = 24 * 3600 * 1000
+_TRIES = 5
 
 
 class Machine(NamedTuple):
@@ -56,6 +61,11 @@ class Driver:
     start: int
 
     @property
+    def is_here(self) -> bool:
+        """Does the process id mean a process of this machine?"""
+        return self.machine == this_machine()
+
+    @property
     def has_ended(self) -> bool:
         """Is it certain that this process has ended? False on another host, or in another container."""
         here = this_machine()
@@ -74,13 +84,28 @@ def driver(pid: int | None = None) -> Driver | None:
 def announce(log_dir: str, token: str, process: Driver | None, files: Files) -> None:
     """Make the job known before its first staging directory, or by a new driver: that of a stream which has begun
     again, or the process that commits. Durable when it returns."""
+    with directory_lock(log_dir):
+        _announce(log_dir, token, process, files)
+
+
+def make_staging(log_dir: str, topic: str, partition: int, token: str, process: Driver | None, files: Files) -> str:
+    """Announce the job and make its staging directory in a partition. Returns the path."""
+    path = layout.staging_path(log_dir, topic, partition, token)
+    with directory_lock(log_dir):  # tasks of several processes begin at once
+        _announce(log_dir, token, process, files)
+        for directory in (os.path.dirname(path), path):
+            with contextlib.suppress(FileExistsError), naming_the_next_step(directory):
+                os.mkdir(directory, 0o750)
+    return path
+
+
+def _announce(log_dir: str, token: str, process: Driver | None, files: Files) -> None:
     path = layout.writer_path(log_dir, token)
     stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
     document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
     data = (json.dumps(document) + "\n").encode()
-    with directory_lock(log_dir):  # tasks of several processes begin at once
-        if not os.path.exists(path) or read_whole(path) != data:
-            files.replace(path, data)
+    if not os.path.exists(path) or read_whole(path) != data:
+        files.replace(path, data)
 
 
 def _driver_of(log_dir: str, token: str) -> Driver | None:
@@ -111,8 +136,8 @@ def _driver_of(log_dir: str, token: str) -> Driver | None:
 def is_over(log_dir: str, token: str, now_ms: int) -> bool:
     """W1. Raises NewerFormat, CorruptCheckpoint."""
     process = _driver_of(log_dir, token)
-    if process is not None and process.has_ended:
-        return True
+    if process is not None and (process.is_here or process.has_ended):
+        return process.has_ended
     return now_ms - _newest_ms(log_dir, token) > STALE_MS
 
 
@@ -134,29 +159,46 @@ def staging_directories(log_dir: str, token: str) -> list[str]:
     return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 
-def remove_staging(log_dir: str, token: str, files: Files) -> None:
-    """W2: remove everything of a job except its manifest."""
+def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True) -> None:
+    """W2: remove everything of a job except its manifest. alone: the caller holds the lock of the log.dir; if not,
+    empty directories are left to the next start, and the file, by which it finds them."""
     for path in staging_directories(log_dir, token):
         remove_tree(path, files)
         files.fsync_dir(os.path.dirname(path))
-    for partition in _empty_partitions(log_dir):
-        with contextlib.suppress(OSError):  # another job has begun to stage there
-            os.rmdir(partition)
-    files.fsync_dir(log_dir)
-    files.unlink(layout.writer_path(log_dir, token))
-    files.fsync_dir(log_dir)
+    with directory_lock(log_dir):
+        empty = _empty_partitions(log_dir)
+        for partition in empty if alone else ():
+            with contextlib.suppress(OSError):  # its owner has put something there
+                os.rmdir(partition)
+        files.fsync_dir(log_dir)
+        if staging_directories(log_dir, token) or (empty and not alone):
+            return  # a late attempt has staged again
+        files.unlink(layout.writer_path(log_dir, token))
+        files.fsync_dir(log_dir)
 
 
 def remove_tree(path: str, files: Files) -> None:
-    """Remove a staging directory with its files."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(path)):
-            inside = os.path.join(path, name)
-            if os.path.isdir(inside) and not os.path.islink(inside):
-                shutil.rmtree(inside)
-            else:
-                files.unlink(inside)
-        os.rmdir(path)
+    """Remove a staging directory with its files, also those that a late attempt adds meanwhile."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _empty(path, files)
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not tries_left:
+                raise
+        else:
+            return
+
+
+def _empty(path: str, files: Files) -> None:
+    for name in sorted(os.listdir(path)):
+        inside = os.path.join(path, name)
+        if os.path.isdir(inside) and not os.path.islink(inside):
+            shutil.rmtree(inside)
+        else:
+            files.unlink(inside)
 
 
 def _empty_partitions(log_dir: str) -> list[str]:

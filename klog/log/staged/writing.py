@@ -3,24 +3,25 @@
     <topic>-<partition>/.klog-staging-TOKEN/<task>-<attempt> := record batches back to back, offsets from 0
 
   S1  a file is on disk, with the names that lead to it, before finish() returns it
-  S2  files of other attempts are never touched; what an attempt leaves goes with the job's staging
+  S2  a name is used once: a file that exists is never opened to write. What an attempt leaves goes with the job's
+      staging; what it stages after that stays until an open for writing finds that the job is over
 
 Batches are those of an append with the topic's configuration: the same codec, limits and checks of each record.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
 from klog.clock import Clock, SystemClock
 from klog.codec import crc32c, parse_compression
 from klog.config import LogConfig
-from klog.disk import Files, LogFile, RealFiles, naming_the_next_step
+from klog.disk import Files, LogFile, RealFiles, os_error
 from klog.log.staged import layout
 from klog.log.staged.manifest import StagedFile
-from klog.log.staged.writers import Driver, announce
+from klog.log.staged.writers import Driver, make_staging
 from klog.record import Encoder
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _LONG = 2**63
 
 
 class StagedWriter:
-    """The files of one attempt of one task. One thread. name: <task>-<attempt>, unique in the job."""
+    """The files of one attempt of one task. One thread. name: <task>-<attempt>, unique among all runs of
+    the job."""
 
     def __init__(
         self,
@@ -72,13 +74,10 @@ class StagedWriter:
             file.write(group)
 
     def _create(self, topic: str, partition: int) -> LogFile:
-        announce(self._log_dir, self._token, self._process, self._files)
-        path = layout.staging_path(self._log_dir, topic, partition, self._token)
-        for directory in (os.path.dirname(path), path):
-            with contextlib.suppress(FileExistsError), naming_the_next_step(directory):
-                os.mkdir(directory, 0o750)
+        path = make_staging(self._log_dir, topic, partition, self._token, self._process, self._files)
         whole = os.path.join(path, self._name)
-        self._files.unlink(whole)  # left by a run whose attempts had the same numbers
+        if os.path.lexists(whole):
+            raise os_error(errno.EEXIST, whole)
         return self._files.open(whole, write=True, create=True)
 
     def finish(self) -> list[StagedFile]:
