@@ -51,16 +51,17 @@ class StreamMemory:
         """Where the batch that begins at `start` reads from, if that is not `start` (M4)."""
         return self._resumed[1] if self._resumed is not None and self._resumed[0] == start else None
 
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """Forget all but these ids, for a query without a checkpoint. Durable on return."""
+        self._ids, self._resumed = dict(ids), None
+        self._save()
+
     def note(self, ids: Mapping[str, str], resumed: tuple[Offsets, Offsets] | None = None) -> None:
         """Set the ids of these topics, and the resumption of the present batch. Durable on return (M3)."""
         known = {**self._ids, **ids}
         if (known, resumed) != (self._ids, self._resumed):
             self._ids, self._resumed = known, resumed
             self._save()
-
-    def forget(self) -> None:
-        """Begin anew, for a query without a checkpoint."""
-        self._ids, self._resumed = {}, None
 
     def _save(self) -> None:
         if self._path is None:
