@@ -137,7 +137,9 @@ class _RangeReader:
         self._at, self._stop = max(self._at, present.start), min(self._stop, present.stop)
         lost = before - max(self._stop - self._at, 0)
         self._counts.lost_offsets += lost
-        logger.warning("event=data_loss lost_offsets=%d continues=[%d,%d) reason=%r", lost, self._at, self._stop, str(loss))
+        logger.warning(
+            "event=data_loss lost_offsets=%d continues=[%d,%d) reason=%r", lost, self._at, self._stop, str(loss)
+        )
 
     # ---- chunks ------------------------------------------------------------------------------------------------------
 

@@ -236,7 +236,9 @@ class TestBatches:
             running = reader.read(planned)
             next(running)
             log.truncate_to(300)
-            with pytest.raises(DataLoss, match=r"t-0: planned to read \[0, 1000\), but .*\[0, 300\): the log was trunc"):
+            with pytest.raises(
+                DataLoss, match=r"t-0: planned to read \[0, 1000\), but .*\[0, 300\): the log was trunc"
+            ):
                 list(running)
 
 
