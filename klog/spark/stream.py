@@ -204,11 +204,10 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             positions = self._positions(begin, present)
             held, losses = resume(until, present, self._remembered().ids)
             self._lost(losses)
-            wanted = {
-                pair: (positions[pair], min(last, held[pair]))
-                for pair, last in sorted(until.items())
-                if pair in held and positions[pair] < min(last, held[pair])
-            }
+            reached = {pair: min(last, held[pair]) for pair, last in sorted(until.items()) if pair in held}
+            if any(last < until[pair] for pair, last in reached.items()):
+                self._remembered().note_next(until, reached)
+            wanted = {pair: (positions[pair], last) for pair, last in reached.items() if positions[pair] < last}
             return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
