@@ -26,6 +26,7 @@ from klog.spark.bounds import TopicPartition
 
 TARGET_MIN = 32 << 20
 TARGET_MAX = 128 << 20
+BINS_MAX = 100_000  # made by size: more tasks than that overwhelm the driver
 _UNCUT = 8  # a range smaller than this part of a bin is not cut: a bin begins before or after it
 
 
@@ -151,7 +152,7 @@ class _Planner(NamedTuple):
     def cut_line(self, ranges: Sequence[Range], sizing: Sizing) -> list[Bin]:
         """Put the ranges one after the other and cut at i/n of their bytes (P2)."""
         total = sum(member.size for member in ranges)
-        count = max(1, total // sizing.target(total))
+        count = min(max(1, total // sizing.target(total)), BINS_MAX)
         wanted = [total * number // count for number in range(1, count)]
         bins: list[list[Range]] = [[]]
         passed = 0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from klog import Log
     from klog.log import FetchedChunk
 
-__all__ = ["DataLoss", "Present", "present_part", "read_ranges"]
+__all__ = ["DataLoss", "Present", "check_present", "present_part", "read_ranges"]
 logger = logging.getLogger("klog.spark")
 
 
@@ -130,14 +130,16 @@ class _RangeReader:
     def _lose(self, present: Present, cause: Exception | None = None) -> None:
         """Go on with what is present, unless data loss is an error."""
         wanted = self._wanted
-        text = f"{wanted.pair}: planned to read [{wanted.start_offset}, {wanted.end_offset}), but {present.problem}"
+        loss = _loss(wanted, present)
         if self._reading.fail_on_data_loss:
-            raise DataLoss(text) from cause
+            raise loss from cause
         before = max(self._stop - self._at, 0)
         self._at, self._stop = max(self._at, present.start), min(self._stop, present.stop)
         lost = before - max(self._stop - self._at, 0)
         self._counts.lost_offsets += lost
-        logger.warning("event=data_loss lost_offsets=%d continues=[%d,%d) reason=%r", lost, self._at, self._stop, text)
+        logger.warning(
+            "event=data_loss lost_offsets=%d continues=[%d,%d) reason=%r", lost, self._at, self._stop, str(loss)
+        )
 
     # ---- chunks ------------------------------------------------------------------------------------------------------
 
@@ -278,6 +280,19 @@ class Present(NamedTuple):
     start: int
     stop: int
     problem: str
+
+
+def check_present(wanted: Range, log: Log) -> None:
+    """Raise DataLoss unless a log still has a whole planned range (T2)."""
+    present = present_part(wanted, log)
+    if present.problem:
+        raise _loss(wanted, present)
+
+
+def _loss(wanted: Range, present: Present) -> DataLoss:
+    return DataLoss(
+        f"{wanted.pair}: planned to read [{wanted.start_offset}, {wanted.end_offset}), but {present.problem}"
+    )
 
 
 def present_part(wanted: Range, log: Log) -> Present:

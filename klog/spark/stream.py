@@ -8,9 +8,9 @@
       after a crash, it has the same rows, while a writer appends, rolls and deletes.
   S2  Partitions and topics that the offsets do not name begin at their first record, in the next batch (resume.py).
   S3  No batch without records: latestOffset returns `start` itself, unless a loss of data has to be passed.
-  S4  A start at the latest record, so many offsets before it or so long ago is known only when the query starts. Spark
-      repeats a first batch that crashed from initialOffset, which is then later: so the first batch is empty, and Spark
-      has the start in its checkpoint.
+  S4  The first batch of a query is empty, and its end is the start. Spark has only ends in its checkpoint: it repeats a
+      first batch that crashed from initialOffset, which may then be another (records were appended or deleted, a topic
+      was created again).
   S5  latestOffset(start) and commit(end): all batches up to this offset are done. Spark commits a batch when it plans
       the next one, and rarely calls stop(): it ends the worker. So commitGroup uses all three.
 
@@ -82,7 +82,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._group: GroupOffsets | None = None
         self._done: Offsets = {}  # S5
         self._initial: Offsets | None = None
-        self._start_is_open = False  # S4: is the initial offset one that Spark has not written yet?
+        self._start_is_open = False  # S4: has this query begun, but not planned its first batch?
         self._target: Offsets | None = None  # of an availableNow run
         self._latest: Offsets | None = None
         self._triggered: float | None = None  # time of the last trigger that did not wait for more offsets
@@ -95,8 +95,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             with opened(self._options.paths) as logs:
                 present = _present(logs, select(self._options.subscription, logs), self._options)
                 self._initial = self._starting_offsets(logs, present)
-                self._remembered().forget()
-                self._remembered().note(_ids(present))
+                self._start_is_open = True
         return to_json(self._initial)
 
     def _starting_offsets(self, logs: Logs, present: Mapping[TopicPartition, Present]) -> Offsets:
@@ -113,10 +112,6 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 lookup_of(logs[pair]),
                 self._options.reading.fail_on_data_loss,
             )
-            bound = wanted.of(pair)
-            moves = bound.kind == "from_end" or self._options.start.of(pair).kind == "ago"
-            at_end = bound.kind in ("latest", "timestamp") and offsets[pair] == found.end_offset
-            self._start_is_open |= moves or at_end
         return offsets
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, dict[str, int]]:  # noqa: N802
@@ -129,6 +124,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             self._commit_group(begin)
             if self._start_is_open and begin == self._initial:
                 self._start_is_open = False
+                self._remembered().begin(_ids(present))
                 return to_json(begin)
             reached = self._reached(begin, logs, present, limit)
         return to_json(begin) if reached is None else to_json(reached)
@@ -201,17 +197,17 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
         begin, until = from_json(start), from_json(end)
-        if begin == until:  # Spark asks that when a query starts again
+        self._start_is_open = False  # also if Spark repeats the first batch, whose end it has
+        if begin == until:  # the first batch, and when a query starts again
             return []
         with self._opened() as (logs, present):
             positions = self._positions(begin, present)
             held, losses = resume(until, present, self._remembered().ids)
             self._lost(losses)
-            wanted = {
-                pair: (positions[pair], min(last, held[pair]))
-                for pair, last in sorted(until.items())
-                if pair in held and positions[pair] < min(last, held[pair])
-            }
+            reached = {pair: min(last, held[pair]) for pair, last in sorted(until.items()) if pair in held}
+            if any(last < until[pair] for pair, last in reached.items()):
+                self._remembered().note_next(until, reached)
+            wanted = {pair: (positions[pair], last) for pair, last in reached.items() if positions[pair] < last}
             return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

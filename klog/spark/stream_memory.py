@@ -1,8 +1,9 @@
 """What a stream remembers besides its offsets: the ids of the topics, and how it went on after a loss of data.
 
     <checkpointLocation>/klog-source-<digest>.json :=
-        {"version": 1, "topics": {"flights": "<id>"}, "resumed": null | {"start": OFFSETS, "positions": OFFSETS}}
-    digest := of the paths and the subscription: two sources of one query have a file each
+        {"version": 1, "topics": {"flights": "<id>"}, "resumed": RESUMPTION, "next": RESUMPTION}
+    RESUMPTION := null | {"start": OFFSETS, "positions": OFFSETS}
+    digest := of the paths and the subscription: sources of one query that differ in these have a file each
 
   M1  It is not part of the offsets: these keep the Kafka source's form (offsets.py, F2).
   M2  Spark gives a Python source no way to its checkpoint. Without the option checkpointLocation on readStream the ids
@@ -10,7 +11,10 @@
       then noticed only if the stream's offset is outside the new log, as in Spark's Kafka source.
   M3  The file is replaced atomically, before the offsets that it belongs to are returned to Spark.
   M4  resumed: the batch that begins at `start` reads from `positions` instead. A batch that Spark repeats after a crash
-      finds it here. It is dropped when the next batch begins.
+      finds it here. It is dropped when the next batch begins. next: the same of the batch after the present one, whose
+      start the log did not reach: when that batch is planned, the log may be longer.
+  M5  Two sources of one query with the same paths and subscription share a file, and each may replace the resumption of
+      the other: give them a checkpointLocation each, or read the topics once.
 
 Used by one process, the one that plans the query's batches.
 """
@@ -29,6 +33,8 @@ from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets, from_json, to_json
 
 VERSION = 1
+Resumption = tuple[Offsets, Offsets]
+"""Start of a batch, and the positions that it reads from."""
 
 
 class StreamMemory:
@@ -38,7 +44,8 @@ class StreamMemory:
         digest = hashlib.sha256(repr(source).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path = None if directory is None else os.path.join(directory, f"klog-source-{digest}.json")
         self._ids: dict[str, str] = {}
-        self._resumed: tuple[Offsets, Offsets] | None = None
+        self._resumed: Resumption | None = None
+        self._next: Resumption | None = None
         if self._path is not None and os.path.exists(self._path):
             self._load(self._path)
 
@@ -49,24 +56,36 @@ class StreamMemory:
 
     def positions_of(self, start: Mapping[TopicPartition, int]) -> Offsets | None:
         """Where the batch that begins at `start` reads from, if that is not `start` (M4)."""
-        return self._resumed[1] if self._resumed is not None and self._resumed[0] == start else None
+        return next(
+            (found[1] for found in (self._resumed, self._next) if found is not None and found[0] == start), None
+        )
 
-    def note(self, ids: Mapping[str, str], resumed: tuple[Offsets, Offsets] | None = None) -> None:
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """Forget all but these ids, for a query without a checkpoint. Durable on return."""
+        self._ids, self._resumed, self._next = dict(ids), None, None
+        self._save()
+
+    def note(self, ids: Mapping[str, str], resumed: Resumption | None = None) -> None:
         """Set the ids of these topics, and the resumption of the present batch. Durable on return (M3)."""
         known = {**self._ids, **ids}
-        if (known, resumed) != (self._ids, self._resumed):
-            self._ids, self._resumed = known, resumed
+        if (known, resumed, None) != (self._ids, self._resumed, self._next):
+            self._ids, self._resumed, self._next = known, resumed, None
             self._save()
 
-    def forget(self) -> None:
-        """Begin anew, for a query without a checkpoint."""
-        self._ids, self._resumed = {}, None
+    def note_next(self, start: Offsets, positions: Offsets) -> None:
+        """Set the resumption of the next batch, after note(). Durable on return (M3)."""
+        self._next = start, positions
+        self._save()
 
     def _save(self) -> None:
         if self._path is None:
             return
-        resumed = self._resumed and {"start": to_json(self._resumed[0]), "positions": to_json(self._resumed[1])}
-        document = {"version": VERSION, "topics": dict(sorted(self._ids.items())), "resumed": resumed or None}
+        document = {
+            "version": VERSION,
+            "topics": dict(sorted(self._ids.items())),
+            "resumed": _document(self._resumed),
+            "next": _document(self._next),
+        }
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         RealFiles().replace(self._path, json.dumps(document).encode())
 
@@ -75,15 +94,23 @@ class StreamMemory:
             data = file.read()
         try:
             document: Any = versioned.parse(data, path, VERSION)
-            ids, resumed = dict(document["topics"]), document["resumed"]
+            ids = dict(document["topics"])
             if document["version"] != VERSION or not all(
                 isinstance(text, str) for pair in ids.items() for text in pair
             ):
                 raise ValueError("version or topics")
-            self._resumed = resumed and (from_json(resumed["start"]), from_json(resumed["positions"]))
+            self._resumed, self._next = _resumption(document["resumed"]), _resumption(document.get("next"))
             self._ids = ids
         except versioned.MALFORMED as error:
             raise ValueError(
                 f"{path} is not valid ({type(error).__name__}: {error}); delete it if no topic was deleted and created "
                 f"again since the query ran last"
             ) from None
+
+
+def _document(resumption: Resumption | None) -> dict[str, Any] | None:
+    return resumption and {"start": to_json(resumption[0]), "positions": to_json(resumption[1])}
+
+
+def _resumption(document: Any) -> Resumption | None:
+    return None if document is None else (from_json(document["start"]), from_json(document["positions"]))

@@ -21,6 +21,7 @@ from klog.spark.bounds import Bound
 INT64_MAX = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _AGO = re.compile(r"-\s*([0-9]{1,18})\s*(ms|s|m|h|d|w)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE = re.compile(r"([0-9]{1,18})\s*(?:([kmgt])(?:i?b)?)?")
@@ -60,13 +61,22 @@ def count(value: str, option: str) -> int:
     return number
 
 
-def size(value: str, option: str) -> int:
-    """SIZE in bytes, from 1 on."""
+def size(value: str, option: str, least: int = 1) -> int:
+    """SIZE in bytes, from `least` on."""
     match = _SIZE.fullmatch(value.strip().lower())
     number = int(match[1]) * _SIZE_UNITS[match[2]] if match else 0
     if not 1 <= number <= INT64_MAX:
         raise ValueError(f"option '{option}' must be a number of bytes such as 67108864 or 64m, not {value!r}")
+    if number < least:
+        raise ValueError(
+            f"option '{option}' must be at least {least} bytes, not {value!r}; is a unit such as 'm' missing?"
+        )
     return number
+
+
+def partition(text: str) -> int | None:
+    """A partition number as Kafka writes it, None for anything else: 00 would be 0 once more."""
+    return int(text) if _PARTITION.fullmatch(text) else None
 
 
 def time(value: object, option: str) -> Bound:

@@ -15,7 +15,7 @@ from klog.log.directory import cleaner_offsets
 from klog.log.directory.checkpoint import encode_uuid
 from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.plan import Range
-from klog.spark.read import DataLoss
+from klog.spark.read import check_present
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,14 +45,14 @@ ROWS_MIN = 8192  # of a batch for Spark, which takes many small ones slowly; a s
 
 
 def batches(ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of planned ranges, which meet between two batches."""
+    """Yield the batches of planned ranges, which meet between two batches. Raises DataLoss if some are gone."""
     import pyarrow as pa
 
     fields = [_HEADERS[name] for name in schema.names if name in _HEADERS] or ["position"]
     held: list[pa.RecordBatch] = []
     for wanted in ranges:
         with klog.Log.open(wanted.path, read_only=True) as log:
-            _check_present(wanted, log)
+            check_present(wanted, log)
             # log_end: the upper bound was decided on the driver, and a checkpoint may have moved since.
             reader = log.read(wanted.start_offset, wanted.end_offset, isolation="log_end")
             for headers in reader.batch_headers(fields):
@@ -61,6 +61,8 @@ def batches(ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBat
                 if sum(batch.num_rows for batch in held) >= ROWS_MIN:
                     yield _joined(held)
                     held = []
+            if log.log_end_offset < wanted.end_offset:  # truncated where this reader was
+                check_present(wanted, log)
     if held:
         yield _joined(held)
 
@@ -82,14 +84,6 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _check_present(wanted: Range, log: Log) -> None:
-    if not log.log_start_offset <= wanted.start_offset <= wanted.end_offset <= log.log_end_offset:
-        raise DataLoss(
-            f"{wanted.topic}-{wanted.partition}: planned to read [{wanted.start_offset}, {wanted.end_offset}), but "
-            f"{wanted.path} now holds [{log.log_start_offset}, {log.log_end_offset}): run the query again"
-        )
 
 
 def _name(base_offset: int) -> str:

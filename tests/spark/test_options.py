@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -397,10 +398,10 @@ class TestColumns:
         ("minPartitions", "7", {"min_partitions": 7}),
         ("maxRecordsPerPartition", " 9 ", {"max_records": 9}),
         ("parallelism", "64", {"parallelism": 64}),
-        ("targetSplitBytes", "1000", {"target_split_bytes": 1000}),
+        ("targetSplitBytes", "65536", {"target_split_bytes": 65536}),
         ("targetSplitBytes", "64m", {"target_split_bytes": 64 << 20}),
         ("targetSplitBytes", "2 GiB", {"target_split_bytes": 2 << 30}),
-        ("targetSplitBytes", "3kb", {"target_split_bytes": 3072}),
+        ("targetSplitBytes", "64kb", {"target_split_bytes": 65536}),
         ("pushdown", "true", {"pushdown": ("filters",)}),
         ("pushdown", "False", {"pushdown": ()}),
         ("pushdown", "limit,filters", {"pushdown": ("limit", "filters")}),
@@ -432,6 +433,8 @@ def test_values(option: str, value: str, expected: dict[str, object]) -> None:
         ("parallelism", "", "must be a whole number from 1 on"),
         ("targetSplitBytes", "0", "must be a number of bytes such as 67108864 or 64m, not '0'"),
         ("targetSplitBytes", "64x", "must be a number of bytes"),
+        ("targetSplitBytes", "128", "must be at least 65536 bytes, not '128'; is a unit such as 'm' missing"),
+        ("targetSplitBytes", "63k", "must be at least 65536 bytes"),
         ("targetSplitBytes", "-1", "must be a number of bytes"),
         ("pushdown", "yes", "must be 'true', 'false', 'filters', 'limit' or 'filters,limit', not 'yes'"),
         ("isolationLevel", "serializable", "must be 'read_uncommitted' or 'read_committed', not 'serializable'"),
@@ -445,6 +448,13 @@ def test_values(option: str, value: str, expected: dict[str, object]) -> None:
 def test_a_bad_value_raises_with_the_option_and_the_next_step(option: str, value: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"option '{option}' {why}"):
         read(**{option: value})
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "00", "01", "-1", "+1", "1_0", "٣", ""])
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsetsByTimestamp"])
+def test_a_partition_number_is_as_kafka_writes_it(option: str, number: str) -> None:
+    with pytest.raises(ValueError, match=f"option '{option}': '{re.escape(number)}' of topic 't' is not a partition"):
+        read(**{option: json.dumps({"t": {"0": 1, number: 2}})})
 
 
 def test_two_isolation_levels_must_agree() -> None:

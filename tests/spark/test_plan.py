@@ -113,6 +113,16 @@ def test_bins_of_a_hundred_bytes(sizes: list[int], expected: list[list[tuple[int
     assert planned(sizes, target_bytes=100) == expected
 
 
+def test_a_tiny_target_of_a_large_partition_makes_no_more_bins_than_a_driver_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("klog.spark.plan.BINS_MAX", 10)
+    ranges = [(whole(0, 10**9), Sizes([Extent(0, 10**9, 100 << 30)]))]
+    bins = plan(ranges, batches_of(1000), Sizing(target_bytes=1))
+    assert len(bins) == 10
+    assert [member.count for members in bins for member in members] == [10**8] * 10
+
+
 def test_the_bytes_of_the_range_count_not_those_of_its_segments() -> None:
     ranges = [(whole(40, 60), Sizes([Extent(0, 100, 1000)]))]
     assert edges(plan(ranges, batches_of(10), Sizing(target_bytes=100))) == [[(0, 40, 50)], [(0, 50, 60)]]

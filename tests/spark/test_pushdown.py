@@ -280,7 +280,7 @@ def test_push_down_never_changes_a_result(
 ) -> None:
     home = tmp_path_factory.mktemp("push")
     fill(home, script)
-    more = {"targetSplitBytes": "400"} if many_tasks else {}
+    more = {"minPartitions": "20"} if many_tasks else {}
     everything = rows(reader(home, **more))
     assert len(everything) == sum(len(stamps) for _, _, stamps, _ in script)
     for conditions in queries:

@@ -179,7 +179,7 @@ def test_committed_rows_are_those_of_a_model(
     stable = min((mine[0] for mine in held.values()), default=end)
     expected = [offset for offset in data if offset in committed and offset < stable]
     given_ = (
-        {"isolationLevel": "read_committed", "targetSplitBytes": "100"} if cut else {"isolationLevel": "read_committed"}
+        {"isolationLevel": "read_committed", "minPartitions": "50"} if cut else {"isolationLevel": "read_committed"}
     )
     assert offsets(directory, **given_) == expected
     assert offsets(directory) == data
@@ -301,9 +301,9 @@ def test_a_corrupt_batch_fails_the_task_after_the_rows_before_it(damaged: Path) 
     ]
 
 
-@pytest.mark.parametrize("target", ["1000000", "300"])
-def test_corrupt_batches_are_left_out(damaged: Path, caplog: pytest.LogCaptureFixture, target: str) -> None:
-    assert offsets(damaged, onCorrupt="skipBatch", targetSplitBytes=target) == SOUND
+@pytest.mark.parametrize("tasks", ["1", "20"])
+def test_corrupt_batches_are_left_out(damaged: Path, caplog: pytest.LogCaptureFixture, tasks: str) -> None:
+    assert offsets(damaged, onCorrupt="skipBatch", minPartitions=tasks) == SOUND
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [line.split()[2] for line in warned] == ["offsets=[15,20)", "offsets=[20,25)", "offsets=[100,105)"]
     assert all("event=corrupt_batch partition=t-0" in line and "position" in line for line in warned)

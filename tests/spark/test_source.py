@@ -6,6 +6,7 @@ import itertools
 import logging
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -158,8 +159,8 @@ class TestPlanning:
 
     def test_cuts_lie_at_batches(self, shared_data: Directory) -> None:
         """Appends of 20 records: a small target cuts at multiples of 20, and every row is read once."""
-        options = {"path": str(shared_data.path), "subscribe": "flights", "targetSplitBytes": "4096"}
-        bins = plan_partitions(parse(options))
+        options = {"path": str(shared_data.path), "subscribe": "flights"}
+        bins = plan_partitions(replace(parse(options), target_split_bytes=4096))
         assert len(bins) > PARTITIONS
         pieces = sorted((item.partition, item.start_offset, item.end_offset) for members in bins for item in members)
         assert {start % 20 for _, start, _ in pieces} == {0}

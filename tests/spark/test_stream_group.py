@@ -86,6 +86,7 @@ def test_the_partition_of_a_group(group: str, partition: int) -> None:
 def test_each_batch_is_committed(data: Path) -> None:
     made = reader(data, maxOffsetsPerTrigger="6")
     start = made.initialOffset()
+    assert made.latestOffset(start, made.getDefaultReadLimit()) == start  # the first batch is empty
     assert committed(data) == []
     end = made.latestOffset(start, made.getDefaultReadLimit())
     assert committed(data) == []  # it is not done yet

@@ -130,7 +130,7 @@ def test_limits_restarts_and_new_partitions(run: Callable[..., Run], data: Path,
     """The run of the contract: 1,500 rows in batches of 400, then 1,200 more and a new partition and topic."""
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "400"}
     first = run(**options).available_now()
-    assert first.batches == [(0, 400), (1, 400), (2, 400), (3, 300)]
+    assert first.batches == [(0, 0), (1, 400), (2, 400), (3, 400), (4, 300)]
     assert first.found == total(data)
     progress = first.query.recentProgress[-1]["sources"][0]
     assert progress["endOffset"] == progress["latestOffset"] == '{"empty": {"0": 0}, "t": {"0": 1000, "1": 500}}'
@@ -145,7 +145,22 @@ def test_limits_restarts_and_new_partitions(run: Callable[..., Run], data: Path,
     assert first.found + second.found == total(data)
 
     assert run(**options).available_now().batches == []  # nothing new: no batch
-    assert offsets(tmp_path / "checkpoint")[0] == '{"empty": {"0": 0}, "t": {"0": 266, "1": 134}}'
+    assert offsets(tmp_path / "checkpoint")[:2] == [
+        '{"empty": {"0": 0}, "t": {"0": 0, "1": 0}}',
+        '{"empty": {"0": 0}, "t": {"0": 266, "1": 134}}',
+    ]
+
+
+def test_a_first_batch_that_fails_is_repeated(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
+    """It is empty, and fixes the start; the run that repeats it goes on to the end."""
+    options = {"startingOffsets": "-300", "subscribe": "t"}
+    first = run(**options)
+    first.fail_in = 0
+    with pytest.raises(Exception, match="this batch fails"):
+        first.available_now()
+    append(data, "t", 1, 100)
+    assert run(**options).available_now().batches == [(0, 0), (1, 700)]
+    assert offsets(tmp_path / "checkpoint") == ['{"t": {"0": 700, "1": 200}}', '{"t": {"0": 1000, "1": 600}}']
 
 
 def test_a_batch_that_fails_is_repeated_as_it_was(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
@@ -157,7 +172,7 @@ def test_a_batch_that_fails_is_repeated_as_it_was(run: Callable[..., Run], data:
     written = offsets(tmp_path / "checkpoint")
     append(data, "t", 1, 300)
     second = run(**options).available_now()
-    assert second.batches == [(1, 600), (2, 600)]
+    assert second.batches == [(1, 600), (2, 600), (3, 600)]
     assert offsets(tmp_path / "checkpoint")[: len(written)] == written
     assert first.found + second.found == total(data)
 

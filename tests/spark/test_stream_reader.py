@@ -61,9 +61,9 @@ def numbers(topic: str, partition: int, start: int, end: int) -> list[tuple[str,
 
 
 def batches(of: KlogStreamReader, start: Offsets | None = None) -> Iterator[tuple[Offsets, list[tuple[str, int, int]]]]:
-    """The batches of an availableNow run, each with its end."""
+    """The batches of an availableNow run, each with its end; without the first of a query, which is empty (S4)."""
     of.prepareForTriggerAvailableNow()
-    start = of.initialOffset() if start is None else start
+    start = begin(of) if start is None else start
     while True:
         end = of.latestOffset(start, of.getDefaultReadLimit())
         if json.dumps(end) == json.dumps(start):
@@ -71,6 +71,14 @@ def batches(of: KlogStreamReader, start: Offsets | None = None) -> Iterator[tupl
         yield end, rows(of, start, end)
         of.commit(end)
         start = end
+
+
+def begin(of: KlogStreamReader) -> Offsets:
+    """The start of a query, of which Spark has run the first batch."""
+    start = of.initialOffset()
+    assert of.latestOffset(start, of.getDefaultReadLimit()) == start
+    assert of.partitions(start, start) == []
+    return start
 
 
 def fill(path: Path, **topics: list[int]) -> Path:
@@ -140,7 +148,7 @@ class TestOffsets:
         """F1: partitions in numeric order, whatever order the directory lists them in."""
         fill(tmp_path / "data", b=[1] * 12, a=[2])
         made = reader(tmp_path / "data")
-        end = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+        end = made.latestOffset(begin(made), ReadAllAvailable())
         assert json.dumps(end) == '{"a": {"0": 2}, "b": {' + ", ".join(f'"{n}": 1' for n in range(12)) + "}}"
         shuffled = {"b": dict(reversed(end["b"].items())), "a": end["a"]}
         assert json.dumps(made.latestOffset(shuffled, ReadAllAvailable())) == json.dumps(end)
@@ -148,7 +156,7 @@ class TestOffsets:
     def test_what_is_reported_is_the_end_without_limits(self, data: Path) -> None:
         made = reader(data, maxoffsetspertrigger="3")
         assert made.reportLatestOffset() is None
-        made.latestOffset(made.initialOffset(), made.getDefaultReadLimit())
+        made.latestOffset(begin(made), made.getDefaultReadLimit())
         assert made.reportLatestOffset() == END
 
     def test_offsets_of_another_source(self, data: Path) -> None:
@@ -270,6 +278,61 @@ class TestBatches:
         assert again.partitions(again.initialOffset(), end) == []
         after = again.latestOffset(end, ReadAllAvailable())
         assert rows(again, end, after) == numbers("t", 0, 100, 120)
+
+    @pytest.mark.parametrize("start", ["earliest", '{"t":{"0":10,"1":0}}'])
+    def test_a_first_batch_that_crashed_is_repeated_as_it_was(self, data: Path, start: str) -> None:
+        """S4: beside a writer that deletes, in the next run of the same query; then it goes on with what is there."""
+        options = {"startingoffsets": start, "subscribe": "t"}
+        made = reader(data, **options)
+        at = made.initialOffset()
+        end = made.latestOffset(at, made.getDefaultReadLimit())
+        before = rows(made, at, end)
+        # The query crashes here, and begins again with the same batch.
+        again = reader(data, **options)
+        again.prepareForTriggerAvailableNow()
+        with klog.open(data) as logs:
+            logs.log("t", 1).append([(b"k", b"v")] * 20)
+        assert rows(again, again.initialOffset(), end) == before
+        after = again.latestOffset(end, again.getDefaultReadLimit())
+        assert Counter(before + rows(again, end, after)) == Counter(
+            numbers("t", 0, at["t"]["0"], 100) + numbers("t", 1, 0, 50)
+        )
+
+    def test_a_first_batch_whose_records_were_deleted(self, data: Path) -> None:
+        """S4: repeated from a later start, it reports the loss instead of returning fewer rows."""
+        made = reader(data)
+        at = made.initialOffset()
+        end = made.latestOffset(at, made.getDefaultReadLimit())
+        before = rows(made, at, end)
+        with klog.open(data) as logs:
+            logs.log("t", 0).delete_records(50)
+        again = reader(data)
+        with pytest.raises(DataLoss, match=r"t-0: the stream is at offset 0, but .* holds \[50, 100\)"):
+            rows(again, again.initialOffset(), end)
+        allowed = reader(data, failOnDataLoss="false")
+        assert rows(allowed, allowed.initialOffset(), end) == before
+        after = allowed.latestOffset(end, ReadAllAvailable())
+        assert Counter(rows(allowed, end, after)) == Counter(numbers("t", 0, 50, 100) + numbers("t", 1, 0, 50))
+
+    @pytest.mark.parametrize("start", ["earliest", "latest"])
+    def test_a_first_batch_of_a_topic_created_again(self, data: Path, tmp_path: Path, start: str) -> None:
+        """S4: the ids tell, if there is a file of them. What is there then is read once, where that is allowed."""
+        options = {"startingoffsets": start, "subscribe": "t", "checkpointLocation": str(tmp_path / "cp")}
+        made = reader(data, **options)
+        at = made.initialOffset()
+        end = made.latestOffset(at, made.getDefaultReadLimit())
+        assert rows(made, at, end) == []
+        with klog.open(data) as logs:
+            logs.delete_topic("t")
+        fill(data, t=[200, 60])
+        again = reader(data, **options)
+        assert start == "latest" or rows(again, again.initialOffset(), end) == []
+        with pytest.raises(DataLoss, match="created again"):
+            again.latestOffset(end, ReadAllAvailable())
+        allowed = reader(data, failOnDataLoss="false", **options)
+        found = rows(allowed, allowed.initialOffset(), end)
+        found += rows(allowed, end, allowed.latestOffset(end, ReadAllAvailable()))
+        assert Counter(found) == Counter(numbers("t", 0, 0, 200) + numbers("t", 1, 0, 60))
 
     def test_records_above_the_high_watermark_wait(self, data: Path) -> None:
         """D3: an older checkpoint of the high watermark neither loses data nor goes back."""
@@ -408,6 +471,20 @@ class TestLosses:
         rest = [row for _, batch in batches(reader(data, **options), after) for row in batch]
         assert Counter(expected + rest) == Counter(numbers("t", 0, 0, 200) + numbers("t", 1, 0, 60))
 
+    def test_a_batch_repeated_after_a_loss_leaves_nothing_out(self, data: Path, cp: dict[str, str]) -> None:
+        """M4: it ends in the middle of the new topic, which is longer than the batch's end when the next is planned."""
+        options = {"subscribe": "t", "failOnDataLoss": "false", **cp}
+        start, end = {"t": {"0": 40, "1": 50}}, {"t": {"0": 100, "1": 50}}
+        assert rows(reader(data, **options), start, end) == numbers("t", 0, 40, 100)
+        self.recreate(data, 30, 0)
+        found = rows(reader(data, **options), start, end)
+        fill(data, t=[170, 0])
+        again = reader(data, **options)
+        after = again.latestOffset(end, ReadAllAvailable())
+        expected = rows(again, end, after)
+        assert rows(reader(data, **options), end, after) == expected  # repeated, too
+        assert Counter(found + expected) == Counter(numbers("t", 0, 0, 200))
+
     def test_truncation(self, data: Path) -> None:
         with klog.open(data) as logs:
             logs.log("t", 0).truncate_to(60)
@@ -469,7 +546,7 @@ class TestLosses:
             ids = {topic: str(logs.log(topic).topic_id) for topic in ("t", "empty")}
         found = [json.loads(file.read_text()) for file in files]
         assert sorted(found, key=str) == sorted(
-            ({"version": 1, "topics": {topic: ids[topic]}, "resumed": None} for topic in ids), key=str
+            ({"version": 1, "topics": {topic: ids[topic]}, "resumed": None, "next": None} for topic in ids), key=str
         )
 
     @pytest.mark.parametrize(
@@ -571,7 +648,7 @@ def test_a_stream_beside_a_writer_reads_every_record_once(
     """Appends, new topics, restarts and batches of any size, some of them repeated after a crash, in any order."""
     path = fill(tmp_path_factory.mktemp("data") / "data", t=[13, 0, 4])
     made = reader(path)
-    start, seen, expected = made.initialOffset(), Counter[tuple[str, int, int]](), Counter[tuple[str, int, int]]()
+    start, seen, expected = begin(made), Counter[tuple[str, int, int]](), Counter[tuple[str, int, int]]()
 
     def note() -> None:
         with klog.open(path, read_only=True) as logs:

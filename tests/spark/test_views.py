@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 import klog
 from klog.errors import CorruptData, UnknownTopicOrPartition
-from klog.spark import views
+from klog.spark import view_rows, views
 from klog.spark.committed import OffsetCommit, OffsetKey, committed, parse_key, parse_value
 from klog.spark.read import DataLoss
 from klog.spark.source import KlogSource
@@ -211,6 +211,35 @@ class TestBatches:
             logs.log("flights", 0).truncate_to(100)
         with pytest.raises(DataLoss, match=r"flights-0: planned to read \[0, 300\), but .* now holds \[0, 100\)"):
             [batch for part in planned for batch in reader.read(part)]
+
+    def test_a_topic_created_again_after_planning(self, data: Any) -> None:
+        """The new one is longer: only its id tells."""
+        reader = KlogSource({"path": str(data.path), "view": "batches"}).reader(views.full_schema("batches"))
+        planned = reader.partitions()
+        with klog.open(data.path) as logs:
+            logs.delete_topic("flights")
+            logs.create_topic("flights", partitions=3)
+            for number in range(3):
+                logs.log("flights", number).append([(b"k", b"v")] * 2000)
+        with pytest.raises(DataLoss, match=r"flights-\d: planned to read .*: the topic was deleted and created again"):
+            [batch for part in planned for batch in reader.read(part)]
+
+    def test_a_log_truncated_while_the_task_reads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(view_rows, "ROWS_MIN", 1)
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("t", config={"segment.bytes": 2000})
+            log = logs.log("t")
+            for _ in range(200):
+                log.append([(b"k", bytes(30))] * 5)
+            reader = KlogSource({"path": str(tmp_path), "view": "batches"}).reader(views.full_schema("batches"))
+            (planned,) = reader.partitions()
+            running = reader.read(planned)
+            next(running)
+            log.truncate_to(300)
+            with pytest.raises(
+                DataLoss, match=r"t-0: planned to read \[0, 1000\), but .*\[0, 300\): the log was trunc"
+            ):
+                list(running)
 
 
 class TestConsumerOffsets:
