@@ -21,7 +21,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -196,6 +195,8 @@ def _empty(path: str, files: Files) -> None:
     for name in sorted(os.listdir(path)):
         inside = os.path.join(path, name)
         if os.path.isdir(inside) and not os.path.islink(inside):
+            import shutil  # no job makes directories; its import loads modules of compression
+
             shutil.rmtree(inside)
         else:
             files.unlink(inside)
