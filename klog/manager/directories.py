@@ -377,7 +377,10 @@ class LogDirectory:
 
 def _is_only_staged(path: str) -> bool:
     """True if a partition's directory holds nothing but staged files, or nothing at all."""
-    return not os.listdir(path) or layout.holds_only_staging(path)
+    try:
+        return not os.listdir(path) or layout.holds_only_staging(path)
+    except OSError:  # gone meanwhile, or unreadable: the load raises
+        return False
 
 
 def _high_watermark_of(log: Log) -> int:

@@ -220,6 +220,23 @@ def test_readers_see_all_of_a_commit_that_is_applied(root: Path) -> None:
     assert manifest.exists() and values(root, read_only=False) == [b"new"] and not manifest.exists()
 
 
+def test_a_reader_lists_beside_staged_files_while_a_partition_goes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(root, "a", {("t", 0): [b"new"]})
+    listdir = os.listdir
+
+    def goes(path: str) -> list[str]:
+        if str(path).endswith("t-1") and os.path.exists(path):
+            os.rename(path, f"{path}.{'0' * 32}-delete")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", goes)
+    with klog.open(root, read_only=True) as reader:
+        assert 0 in reader.topics()["t"]
+    assert not layout.holds_only_staging(str(root / "t-1"))
+
+
 def test_a_half_applied_partition_goes_on_where_it_stopped(root: Path) -> None:
     many = [b"%d" % n * 20_000 for n in range(40)]  # several batches
     config = klog.LogConfig({"max.message.bytes": 50_000})
