@@ -282,12 +282,12 @@ def open_standalone(
         if clean_shutdown is None:
             clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
         if owner is not None:
+            listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
             owner.take_marker()
         starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
-        listed = os.listdir(parent)
         options = Options(
             topic=topic,
             partition=partition,
@@ -315,12 +315,12 @@ def open_standalone(
             if read_only and high_watermark is None
             else None,
         )
-        manifests = read_all(parent, listed)
         if owner is None:
             if holds_only_staging(path):
                 raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
             hold_back(options, PendingCommits(parent).hold(key))
         else:
+            manifests = read_all(parent, listed)
             sweep_partition(path, listed, clock.wall_ms(), files)
             options.topic_id = options.topic_id or _created_id(manifests, topic)
         log = make(path, options)

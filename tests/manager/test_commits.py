@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +39,8 @@ from klog.record import decode as batches_of
 from klog.record import renumber
 from tests.crash.staged import ended
 from tests.support.failing_files import FailingFiles
+from tests.support.patience import PATIENCE
+from tests.support.powerless import powerless
 
 NOW = 1_700_000_000_000
 DEFAULT = klog.LogConfig()
@@ -235,6 +239,31 @@ def test_a_reader_lists_beside_staged_files_while_a_partition_goes(
     with klog.open(root, read_only=True) as reader:
         assert 0 in reader.topics()["t"]
     assert not layout.holds_only_staging(str(root / "t-1"))
+
+
+def test_a_partition_is_read_in_a_log_dir_that_may_only_be_entered(root: Path) -> None:
+    """Its own staging directories name the manifests that concern it."""
+
+    def end() -> str:
+        code = "import klog, sys\nwith klog.Log.open(sys.argv[1], read_only=True) as log: print(log.log_end_offset)"
+        child = subprocess.run(
+            [sys.executable, "-c", code, root / "t-0"], capture_output=True, text=True, preexec_fn=powerless,
+            timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        return child.stdout or child.stderr
+
+    interrupt(root, job("a", stage(root, "a", {("t", 0): [b"new"]})))
+    with klog.Log.open(root / "t-0") as log:  # finishes its partition
+        assert log.log_end_offset == 4
+    root.chmod(0o111)
+    try:
+        assert end() == "3\n"
+        root.chmod(0o755)
+        klog.open(root).close()  # finishes all of it
+        root.chmod(0o111)
+        assert end() == "4\n"
+    finally:
+        root.chmod(0o755)
 
 
 def test_a_half_applied_partition_goes_on_where_it_stopped(root: Path) -> None:

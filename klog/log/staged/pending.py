@@ -53,13 +53,23 @@ class PendingCommits:
 
     def hold(self, key: Partition) -> Hold | None:
         """The bounds of a partition that is in a manifest; None: in none."""
-        for manifest in self.manifests():
+        for manifest in self._concerning(key):
             part = manifest.part(*key)
             if part is not None and manifest.state == "committed":
                 return Hold(part.base_offset, 0, layout.commit_path(self._log_dir, manifest.token))
             if part is not None and part.overwrite:
                 return Hold(None, part.base_offset, None)
         return None
+
+    def _concerning(self, key: Partition) -> list[Manifest]:
+        """Those that may have a part in a partition. A log.dir that this user may enter but not list: those of the jobs
+        that have staged files there, which are all that append."""
+        try:
+            return self.manifests()
+        except PermissionError:
+            path = layout.partition_path(self._log_dir, *key)
+            names = [os.path.basename(layout.commit_path("", token)) for token in layout.staged_in(os.listdir(path))]
+            return read_all(self._log_dir, names)
 
     def hidden_topics(self) -> set[str]:
         """The topics that are being created."""
