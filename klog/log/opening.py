@@ -100,6 +100,7 @@ def options_of_snapshot(log: LogCore) -> Options:
         high_watermark=log.high_watermark,
         high_watermark_path=None,
         end_max=log.log_end_offset,
+        held_by=None,
         offsets_listener=None,
     )
 

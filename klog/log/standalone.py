@@ -18,6 +18,7 @@ import stat
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from klog import arguments
@@ -43,7 +44,7 @@ from klog.log.options import Durability, Options, check_choices, settled
 from klog.log.read import warm_ranges
 from klog.log.staged.layout import holds_only_staging
 from klog.log.staged.manifest import Manifest, read_all
-from klog.log.staged.pending import PendingCommits, hold_back
+from klog.log.staged.pending import PendingCommits
 from klog.log.staged.roll_forward import roll_forward
 from klog.log.staged.writers import sweep_partition
 from klog.log.state._log_core import LogCore
@@ -318,7 +319,7 @@ def open_standalone(
         if owner is None:
             if holds_only_staging(path):
                 raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
-            hold_back(options, PendingCommits(parent).hold(key))
+            options.hold_back(partial(PendingCommits(parent).hold, key))
         else:
             manifests = read_all(parent, listed)
             sweep_partition(path, listed, clock.wall_ms(), files)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,9 +225,7 @@ def test_readers_see_all_of_a_commit_that_is_applied(root: Path) -> None:
     assert manifest.exists() and values(root, read_only=False) == [b"new"] and not manifest.exists()
 
 
-def test_a_reader_lists_beside_staged_files_while_a_partition_goes(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_lists_beside_staged_files_while_a_partition_goes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(root, "a", {("t", 0): [b"new"]})
     listdir = os.listdir
 
@@ -239,6 +238,46 @@ def test_a_reader_lists_beside_staged_files_while_a_partition_goes(
     with klog.open(root, read_only=True) as reader:
         assert 0 in reader.topics()["t"]
     assert not layout.holds_only_staging(str(root / "t-1"))
+
+
+@pytest.mark.parametrize("ends", ["applied", "gone", "gone, and another begins"])
+def test_a_reader_that_was_held_back_follows_the_same_log_when_the_commit_ends(root: Path, ends: str) -> None:
+    config = klog.LogConfig({"max.message.bytes": 5000, "segment.bytes": 14 << 10})
+    many = [os.urandom(1000) for _ in range(40)]
+    interrupt(root, job("a", stage(root, "a", {("t", 0): many}, config=config)))
+    with klog.Log.open(root / "t-0", config=config) as log:  # finishes its partition
+        assert log.log_end_offset == 43 and len(log.segments) > 2
+    with klog.open(root, read_only=True) as reader, klog.Log.open(root / "t-0", read_only=True) as lone:
+        log = reader.log("t")
+        later = iter(log.read())
+        assert next(later).offset == 0
+        snapshot = lone.snapshot()
+        assert log.log_end_offset == lone.log_end_offset == 3
+        lone.refresh()
+        assert lone.log_end_offset == 3
+        if ends == "applied":
+            with pytest.raises(Stop):
+                klog.open(root, files=StopsAtManifest("applied"))
+        else:
+            klog.open(root).close()
+        end = 43
+        if "another" in ends:
+            interrupt(root, job("b", stage(root, "b", {("t", 0): [b"more"]}, config=config)))
+            with klog.Log.open(root / "t-0") as writer:
+                assert writer.log_end_offset == 44
+        time.sleep(0.11)
+        assert reader.log("t") is log
+        for each in (log, lone):
+            assert [record.value for record in each.read()][3:] == many and each.log_end_offset == end
+            assert each.high_watermark == end
+            assert [epoch for epoch, _ in each.leader_epochs] == [0]
+        klog.open(root).close()
+        with klog.open(root) as logs:
+            logs.log("t").append([(b"k", b"after")])
+        assert [record.value for record in lone.read()][-1] == b"after"
+        assert sum(1 for _ in later) == 2  # the read has the end of its beginning
+        assert snapshot.log_end_offset == 3 and len(list(snapshot.read())) == 3
+        snapshot.close()
 
 
 def test_a_partition_is_read_in_a_log_dir_that_may_only_be_entered(root: Path) -> None:

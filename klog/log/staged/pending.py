@@ -8,29 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 from klog.log.directory.checkpoint import Partition
-from klog.log.options import Options
+from klog.log.options import Hold
 from klog.log.staged import layout
 from klog.log.staged.manifest import Manifest, read_all
 
 SETTLED_NS = 50_000_000
-
-
-class Hold(NamedTuple):
-    """A reader's bounds of a partition. held_by: the manifest, while which is there the log ends at end_max."""
-
-    end_max: int | None
-    log_start_offset: int
-    held_by: str | None
-
-
-def hold_back(options: Options, hold: Hold | None) -> None:
-    """Set a reader's bounds. None: no commit in progress concerns it."""
-    if hold is not None:
-        options.end_max, options.held_by = hold.end_max, hold.held_by
-        options.log_start_offset = max(options.log_start_offset, hold.log_start_offset)
 
 
 class PendingCommits:
@@ -56,9 +40,9 @@ class PendingCommits:
         for manifest in self._concerning(key):
             part = manifest.part(*key)
             if part is not None and manifest.state == "committed":
-                return Hold(part.base_offset, 0, layout.commit_path(self._log_dir, manifest.token))
+                return Hold(part.base_offset, 0)
             if part is not None and part.overwrite:
-                return Hold(None, part.base_offset, None)
+                return Hold(None, part.base_offset)
         return None
 
     def _concerning(self, key: Partition) -> list[Manifest]:
