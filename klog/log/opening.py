@@ -113,7 +113,7 @@ def _load(log: LogCore) -> None:
     log.directory.loaded(inputs.home)
     log.load(loaded)
     if log.follower is not None:
-        log.follower.loaded(loaded)
+        log.follower.loaded(log, loaded)
 
 
 def _prepare_to_write(log: LogCore) -> None:

@@ -33,8 +33,9 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.log import Log
+from klog.log.options import Hold
 from klog.log.staged import layout
-from klog.log.staged.pending import Hold, PendingCommits
+from klog.log.staged.pending import PendingCommits
 from klog.segment import names
 
 _log = logging.getLogger("klog.manager")

@@ -13,7 +13,7 @@
       follows the writer if so. A snapshot does not, and its log end stays. The checkpoints of the log.dir are looked at
       with every change, and after 100 ms
   R6  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
-      until the commit is applied. It notices that as in R5
+      until the commit is applied: each call looks
 
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
 and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
@@ -90,14 +90,15 @@ class Follower:
         last = log.segments[-1].path if log.segments else log.directory.path
         self.watched.look(last, log.directory.path, _VALID_MS)
 
-    def loaded(self, loaded: Loaded) -> None:
+    def loaded(self, log: LogCore, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
         self._tail = None
         if loaded.segments:
             last = loaded.segments[-1]
             self._tail = tail_fingerprint(last, loaded.last_at)
             self.watched.use(last.path, last.size)
-            self.watched.accept()
+            if log.options.held_by is None:  # else each call looks at the manifest (R6)
+                self.watched.accept()
 
     def distrust(self) -> None:
         """Look at the directory again, whatever its stamp: older kernels update that in steps of milliseconds."""
@@ -245,7 +246,7 @@ class Follower:
             segment.close()  # the name may belong to another file now
         log.directory.loaded(inputs.home)
         log.reload(loaded)
-        self.loaded(loaded)
+        self.loaded(log, loaded)
 
     def _epochs_changed(self, log: LogCore) -> bool:
         """Has leader-epoch-checkpoint changed since the last call?"""

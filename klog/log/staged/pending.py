@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Set
 
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import Hold
@@ -37,23 +38,28 @@ class PendingCommits:
 
     def hold(self, key: Partition) -> Hold | None:
         """The bounds of a partition that is in a manifest; None: in none."""
-        for manifest in self._concerning(key):
-            part = manifest.part(*key)
-            if part is not None and manifest.state == "committed":
-                return Hold(part.base_offset, 0)
-            if part is not None and part.overwrite:
-                return Hold(None, part.base_offset)
-        return None
+        return self.holds({key}).get(key)
 
-    def _concerning(self, key: Partition) -> list[Manifest]:
+    def holds(self, keys: Set[Partition]) -> dict[Partition, Hold]:
+        """The bounds of those partitions that are in a manifest, at one moment."""
+        found: dict[Partition, Hold] = {}
+        for manifest in self._concerning(keys):
+            for part in manifest.parts:
+                if part.key in keys and manifest.state == "committed":
+                    found.setdefault(part.key, Hold(part.base_offset, 0))
+                elif part.key in keys and part.overwrite:
+                    found.setdefault(part.key, Hold(None, part.base_offset))
+        return found
+
+    def _concerning(self, keys: Set[Partition]) -> list[Manifest]:
         """Those that may have a part in a partition. A log.dir that this user may enter but not list: those of the jobs
         that have staged files there, which are all that append."""
         try:
             return self.manifests()
         except PermissionError:
-            path = layout.partition_path(self._log_dir, *key)
-            names = [os.path.basename(layout.commit_path("", token)) for token in layout.staged_in(os.listdir(path))]
-            return read_all(self._log_dir, names)
+            paths = [layout.partition_path(self._log_dir, *key) for key in keys]
+            tokens = {token for path in paths for token in layout.staged_in(os.listdir(path))}
+            return read_all(self._log_dir, [os.path.basename(layout.commit_path("", token)) for token in tokens])
 
     def hidden_topics(self) -> set[str]:
         """The topics that are being created."""
