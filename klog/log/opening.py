@@ -100,6 +100,7 @@ def options_of_snapshot(log: LogCore) -> Options:
         high_watermark=log.high_watermark,
         high_watermark_path=None,
         end_max=log.log_end_offset,
+        held_by=None,
         offsets_listener=None,
     )
 
@@ -112,7 +113,7 @@ def _load(log: LogCore) -> None:
     log.directory.loaded(inputs.home)
     log.load(loaded)
     if log.follower is not None:
-        log.follower.loaded(loaded)
+        log.follower.loaded(log, loaded)
 
 
 def _prepare_to_write(log: LogCore) -> None:

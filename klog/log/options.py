@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from klog.arguments import chosen, having
 from klog.clock import Clock
@@ -42,6 +42,13 @@ def settled(config: LogConfig, durability: Durability) -> LogConfig:
     return config.replace({"flush.ms": INTERVAL_MS})
 
 
+class Hold(NamedTuple):
+    """A reader's bounds of a partition that a commit of staged files changes. end_max: until the commit is applied."""
+
+    end_max: int | None
+    log_start_offset: int
+
+
 @dataclass(slots=True)
 class Options:
     """How to open a log. Filled by Log.open or by the manager of its log.dir."""
@@ -73,5 +80,13 @@ class Options:
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
     end_max: int | None = None  # of a snapshot: the log end of its moment
-    held_by: str | None = None  # of a reader: the manifest of a commit in progress, which has set end_max
+    held_by: Callable[[], Hold | None] | None = None  # of a reader: looks again at the commit that has set end_max
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
+
+    def hold_back(self, look: Callable[[], Hold | None]) -> None:
+        """Set a reader's bounds to what `look` returns. None: no commit in progress concerns it."""
+        hold = look()
+        self.end_max = None if hold is None else hold.end_max
+        self.held_by = None if self.end_max is None else look
+        if hold is not None:
+            self.log_start_offset = max(self.log_start_offset, hold.log_start_offset)

@@ -18,6 +18,7 @@ import stat
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from klog import arguments
@@ -43,7 +44,7 @@ from klog.log.options import Durability, Options, check_choices, settled
 from klog.log.read import warm_ranges
 from klog.log.staged.layout import holds_only_staging
 from klog.log.staged.manifest import Manifest, read_all
-from klog.log.staged.pending import PendingCommits, hold_back
+from klog.log.staged.pending import PendingCommits
 from klog.log.staged.roll_forward import check, roll_forward
 from klog.log.staged.writers import sweep_partition
 from klog.log.state._log_core import LogCore
@@ -282,12 +283,12 @@ def open_standalone(
         if clean_shutdown is None:
             clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
         if owner is not None:
+            listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
             owner.take_marker()
         starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
-        listed = os.listdir(parent)
         options = Options(
             topic=topic,
             partition=partition,
@@ -315,12 +316,12 @@ def open_standalone(
             if read_only and high_watermark is None
             else None,
         )
-        manifests = read_all(parent, listed)
         if owner is None:
             if holds_only_staging(path):
                 raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
-            hold_back(options, PendingCommits(parent).hold(key))
+            options.hold_back(partial(PendingCommits(parent).hold, key))
         else:
+            manifests = read_all(parent, listed)
             sweep_partition(path, listed, clock.wall_ms(), files)
             created_id = _created_id(manifests, topic)
             if created_id is None and holds_only_staging(path):

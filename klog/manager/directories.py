@@ -33,8 +33,9 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.log import Log
+from klog.log.options import Hold
 from klog.log.staged import layout
-from klog.log.staged.pending import Hold, PendingCommits
+from klog.log.staged.pending import PendingCommits
 from klog.segment import names
 
 _log = logging.getLogger("klog.manager")
@@ -377,7 +378,10 @@ class LogDirectory:
 
 def _is_only_staged(path: str) -> bool:
     """True if a partition's directory holds nothing but staged files, or nothing at all."""
-    return not os.listdir(path) or layout.holds_only_staging(path)
+    try:
+        return not os.listdir(path) or layout.holds_only_staging(path)
+    except OSError:  # gone meanwhile, or unreadable: the load raises
+        return False
 
 
 def _high_watermark_of(log: Log) -> int:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from klog.errors import LogClosed, ReentrantCall
 from klog.log.directory import checkpoint
@@ -20,7 +21,6 @@ from klog.log.opening import belong_to
 from klog.log.options import Options
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.staged.layout import holds_only_staging
-from klog.log.staged.pending import hold_back
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
@@ -144,7 +144,7 @@ class LogRegistry:
         if not options.topic_id_stored and holds_only_staging(path):
             raise self._catalog.unknown(*key)
         if self._state.read_only:
-            hold_back(options, directory.hold(key))
+            options.hold_back(partial(directory.hold, key))
         log = Log(path, options)
         belong_to(log._core, directory, directory.flushed)
         return log
@@ -217,12 +217,8 @@ class LogRegistry:
 
 
 def _has_gone(log: Log) -> bool:
-    """True if the writer, another process, has deleted or moved the directory that this reader has open, or has ended
-    the commit that held this reader back; closes it."""
-    if not log.read_only:
-        return False
-    held_by = log._core.options.held_by
-    if os.path.isdir(log.path) and (held_by is None or os.path.exists(held_by)):
+    """True if the writer, another process, has deleted or moved the directory that this reader has open; closes it."""
+    if not log.read_only or os.path.isdir(log.path):
         return False
     log.close()
     return True

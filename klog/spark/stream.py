@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from klog.spark.read import DataLoss, read_ranges
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.rows import arrow_schema
 from klog.spark.stream_memory import StreamMemory
-from klog.spark.survey import check_named, end_offset, lookup_of, opened, plan_ranges, select
+from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -294,18 +294,12 @@ def _existing(subscription: Subscription, logs: Iterable[TopicPartition]) -> Sub
     return subscription
 
 
-def _present(logs: Logs, chosen: Iterable[TopicPartition], options: Options) -> dict[TopicPartition, Present]:
+def _present(logs: Logs, chosen: Sequence[TopicPartition], options: Options) -> dict[TopicPartition, Present]:
     found = {}
-    for pair in chosen:
+    for pair, seen in see(logs, chosen, options).items():
         log = logs[pair]
         topic_id = log.topic_id
-        found[pair] = Present(
-            os.fspath(log.path),
-            log.log_start_offset,
-            log.log_end_offset,
-            end_offset(log, options),
-            None if topic_id is None else str(topic_id),
-        )
+        found[pair] = Present(os.fspath(log.path), *seen, None if topic_id is None else str(topic_id))
     return found
 
 

@@ -6,6 +6,8 @@
       one, else the log end. A directory left by a broker may have records above it that were never acknowledged.
   S4  Committed records end where the first transaction is open: below the high watermark that is the last stable
       offset.
+  S5  A plan has all records of a commit of staged files, or none: the ends are those of one moment, at which partitions
+      that a commit in progress changes end at its base offset.
 
 Kafka's own topics (`INTERNAL`) belong to "every topic", and can be named, but no pattern matches them: `.*` means the
 same as in Spark's Kafka source, which lists no internal topics. As there (SubscribePatternStrategy, findFirstIn), a
@@ -17,15 +19,19 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import klog
 from klog import record
 from klog.clock import SystemClock
-from klog.errors import CorruptData, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.log.directory.checkpoint import Partition
+from klog.log.options import Hold
+from klog.log.staged.pending import SETTLED_NS, PendingCommits
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.options import Options, Subscription
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("klog.spark")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+_LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment
 
 
 def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]:
@@ -48,7 +55,8 @@ def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]
             check_named(bounds, chosen)
         now_ms = SystemClock().wall_ms()
         options = replace(options, start=options.start.at(now_ms), end=options.end.at(now_ms))
-        return plan_ranges(logs, {pair: _resolved(logs[pair], pair, options) for pair in chosen}, options, pushed)
+        wanted = {pair: _resolved(logs[pair], pair, seen, options) for pair, seen in see(logs, chosen, options).items()}
+        return plan_ranges(logs, wanted, options, pushed)
 
 
 @contextmanager
@@ -188,9 +196,68 @@ def check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
         logger.warning("option=%s leaves out %s: %s", bounds.option, ",".join(missing), bounds.default.kind)
 
 
-def _resolved(log: Log, pair: TopicPartition, options: Options) -> tuple[int, int]:
+class Seen(NamedTuple):
+    """The offsets of a partition at one moment. end_offset: what a query may read."""
+
+    log_start_offset: int
+    log_end_offset: int
+    end_offset: int
+
+    def held_back(self, hold: Hold | None) -> Seen:
+        """The same with the bounds that a commit in progress sets."""
+        if hold is None:
+            return self
+        end = self.log_end_offset if hold.end_max is None else min(self.log_end_offset, hold.end_max)
+        return Seen(max(self.log_start_offset, hold.log_start_offset), end, min(self.end_offset, end))
+
+
+def see(
+    logs: Mapping[TopicPartition, Log], chosen: Sequence[TopicPartition], options: Options
+) -> dict[TopicPartition, Seen]:
+    """Return the offsets of partitions, of one moment (S5).
+
+    Manifests are listed after the ends. That is one moment if no file of the log.dirs came, went or was replaced since
+    before, or if all ends are the same afterwards. Raises KlogError if neither is so for several seconds.
+    """
+    parents = {pair: os.path.dirname(logs[pair].path) for pair in chosen}
+    pending = {parent: PendingCommits(parent) for parent in parents.values()}
+    stamps, found = _stamps(pending), _ends(logs, chosen, options)
+    for _ in range(_LOOKS_MAX):
+        holds: dict[Partition, Hold] = {}
+        for parent, commits in pending.items():
+            holds.update(commits.holds({pair for pair in chosen if parents[pair] == parent}))
+        before, stamps = stamps, _stamps(pending)
+        again = found if None not in before and before == stamps else _ends(logs, chosen, options)
+        if again == found:
+            return {pair: seen.held_back(holds.get(pair)) for pair, seen in found.items()}
+        found = again
+        time.sleep(_PAUSE_S)
+    raise KlogError(
+        f"{', '.join(pending)}: commits follow each other too fast to plan a read between them; try it again"
+    )
+
+
+def _stamps(log_dirs: Iterable[str]) -> list[int | None]:
+    """When each log.dir was changed last; None for a change that another one may follow with the same stamp."""
+    now = time.time_ns()
+    stamps = [os.stat(path).st_mtime_ns for path in log_dirs]
+    return [stamp if now - stamp > SETTLED_NS else None for stamp in stamps]
+
+
+def _ends(
+    logs: Mapping[TopicPartition, Log], chosen: Sequence[TopicPartition], options: Options
+) -> dict[TopicPartition, Seen]:
+    found = {}
+    for pair in chosen:
+        log = logs[pair]
+        log.refresh()  # else it may know the checkpoints, which have the high watermark, as of 100 ms ago
+        found[pair] = Seen(log.log_start_offset, log.log_end_offset, end_offset(log, options))
+    return found
+
+
+def _resolved(log: Log, pair: TopicPartition, seen: Seen, options: Options) -> tuple[int, int]:
     return resolve(
-        Span(pair, log.log_start_offset, end_offset(log, options)),
+        Span(pair, seen.log_start_offset, seen.end_offset),
         options.start,
         options.end,
         options.no_match,

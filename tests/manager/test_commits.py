@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -41,6 +43,8 @@ from klog.record import decode as batches_of
 from klog.record import encode, renumber
 from tests.crash.staged import Stop, StopsAtManifest, ended
 from tests.support.failing_files import FailingFiles
+from tests.support.patience import PATIENCE
+from tests.support.powerless import powerless
 
 NOW = 1_700_000_000_000
 DEFAULT = klog.LogConfig()
@@ -205,6 +209,85 @@ def test_readers_see_all_of_a_commit_that_is_applied(root: Path) -> None:
     with klog.Log.open(root / "t-0") as log:
         assert log.log_start_offset == 3
     assert manifest.exists() and values(root, read_only=False) == [b"new"] and not manifest.exists()
+
+
+def test_a_reader_lists_beside_staged_files_while_a_partition_goes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(root, "a", {("t", 0): [b"new"]})
+    listdir = os.listdir
+
+    def goes(path: str) -> list[str]:
+        if str(path).endswith("t-1") and os.path.exists(path):
+            os.rename(path, f"{path}.{'0' * 32}-delete")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", goes)
+    with klog.open(root, read_only=True) as reader:
+        assert 0 in reader.topics()["t"]
+    assert not layout.holds_only_staging(str(root / "t-1"))
+
+
+@pytest.mark.parametrize("ends", ["applied", "gone", "gone, and another begins"])
+def test_a_reader_that_was_held_back_follows_the_same_log_when_the_commit_ends(root: Path, ends: str) -> None:
+    config = klog.LogConfig({"max.message.bytes": 5000, "segment.bytes": 14 << 10})
+    many = [os.urandom(1000) for _ in range(40)]
+    interrupt(root, job("a", stage(root, "a", {("t", 0): many}, config=config)))
+    with klog.Log.open(root / "t-0", config=config) as log:  # finishes its partition
+        assert log.log_end_offset == 43 and len(log.segments) > 2
+    with klog.open(root, read_only=True) as reader, klog.Log.open(root / "t-0", read_only=True) as lone:
+        log = reader.log("t")
+        later = iter(log.read())
+        assert next(later).offset == 0
+        snapshot = lone.snapshot()
+        assert log.log_end_offset == lone.log_end_offset == 3
+        lone.refresh()
+        assert lone.log_end_offset == 3
+        if ends == "applied":
+            with pytest.raises(Stop):
+                klog.open(root, files=StopsAtManifest("applied"))
+        else:
+            klog.open(root).close()
+        end = 43
+        if "another" in ends:
+            interrupt(root, job("b", stage(root, "b", {("t", 0): [b"more"]}, config=config)))
+            with klog.Log.open(root / "t-0") as writer:
+                assert writer.log_end_offset == 44
+        assert reader.log("t") is log
+        for each in (log, lone):
+            assert [record.value for record in each.read()][3:] == many and each.log_end_offset == end
+            assert each.high_watermark == end
+            assert [epoch for epoch, _ in each.leader_epochs] == [0]
+        klog.open(root).close()
+        with klog.open(root) as logs:
+            logs.log("t").append([(b"k", b"after")])
+        assert [record.value for record in lone.read()][-1] == b"after"
+        assert sum(1 for _ in later) == 2  # the read has the end of its beginning
+        assert snapshot.log_end_offset == 3 and len(list(snapshot.read())) == 3
+        snapshot.close()
+
+
+def test_a_partition_is_read_in_a_log_dir_that_may_only_be_entered(root: Path) -> None:
+    """Its own staging directories name the manifests that concern it."""
+
+    def end() -> str:
+        code = "import klog, sys\nwith klog.Log.open(sys.argv[1], read_only=True) as log: print(log.log_end_offset)"
+        child = subprocess.run(
+            [sys.executable, "-c", code, root / "t-0"], capture_output=True, text=True, preexec_fn=powerless,
+            timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        return child.stdout or child.stderr
+
+    interrupt(root, job("a", stage(root, "a", {("t", 0): [b"new"]})))
+    with klog.Log.open(root / "t-0") as log:  # finishes its partition
+        assert log.log_end_offset == 4
+    root.chmod(0o111)
+    try:
+        assert end() == "3\n"
+        root.chmod(0o755)
+        klog.open(root).close()  # finishes all of it
+        root.chmod(0o111)
+        assert end() == "4\n"
+    finally:
+        root.chmod(0o755)
 
 
 def test_a_half_applied_partition_goes_on_where_it_stopped(root: Path) -> None:

@@ -12,6 +12,8 @@
   R5  each call of a reader first looks whether the last segment or the directory has changed, by two stat(2) calls, and
       follows the writer if so. A snapshot does not, and its log end stays. The checkpoints of the log.dir are looked at
       with every change, and after 100 ms
+  R6  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
+      until the commit is applied: each call looks
 
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
 and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
@@ -27,7 +29,7 @@ import os
 from typing import NamedTuple
 
 from klog.disk import Watched
-from klog.errors import CorruptCheckpoint
+from klog.errors import CorruptCheckpoint, NewerFormat
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.loader import Loaded, load_read_only, settled_listing
@@ -59,7 +61,7 @@ def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
 def refresh(log: LogCore) -> None:
     """Follow the writer in another process. A writable log is always up to date."""
     log.check_open()
-    if log.follower is not None and not log.is_snapshot:
+    if log.follower is not None and not _stays(log):
         with log.lock:
             log.check_open()
             log.follower.refresh_locked(log)
@@ -88,14 +90,15 @@ class Follower:
         last = log.segments[-1].path if log.segments else log.directory.path
         self.watched.look(last, log.directory.path, _VALID_MS)
 
-    def loaded(self, loaded: Loaded) -> None:
+    def loaded(self, log: LogCore, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
         self._tail = None
         if loaded.segments:
             last = loaded.segments[-1]
             self._tail = tail_fingerprint(last, loaded.last_at)
             self.watched.use(last.path, last.size)
-            self.watched.accept()
+            if log.options.held_by is None:  # else each call looks at the manifest (R6)
+                self.watched.accept()
 
     def distrust(self) -> None:
         """Look at the directory again, whatever its stamp: older kernels update that in steps of milliseconds."""
@@ -111,7 +114,7 @@ class Follower:
         with log.lock:
             if log.closed:
                 return  # meanwhile
-            if self.watched.extend(_VALID_MS):
+            if log.options.held_by is None and self.watched.extend(_VALID_MS):
                 self._follow_checkpoints(log)
             else:
                 self.refresh_locked(log)
@@ -131,13 +134,16 @@ class Follower:
         self.look(log)
         self._follow_checkpoints(log)
         try:
+            self._follow_commits(log)
             if not self.stands():
-                if log.is_snapshot and not self._tail_was_deleted(log):
+                if _stays(log) and not self._tail_was_deleted(log):
                     log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
                     return True
                 self._reload(log)
-            elif not self.watched.same_directory or _has_rolled(log):
+            elif log.options.held_by is None and (not self.watched.same_directory or _has_rolled(log)):
                 self._relist(log)
+            if log.options.held_by is not None:
+                return True
             self._follow_end(log)
             if _has_rolled(log):  # in the same step of the file system's clock
                 self._relist(log)
@@ -148,6 +154,26 @@ class Follower:
             self.distrust()
             return False
         return True
+
+    # ---- commits of staged files -------------------------------------------------------------------------------------
+
+    def _follow_commits(self, log: LogCore) -> None:
+        """R6: load again if the commit that holds this reader back has ended."""
+        options = log.options
+        look, end_max = options.held_by, options.end_max
+        if look is None:
+            return
+        with contextlib.suppress(CorruptCheckpoint, NewerFormat, OSError):  # then it is held back as before
+            options.hold_back(look)
+        if options.end_max == end_max:
+            return
+        log.bound_end()
+        try:
+            self._reload(log)
+        except BaseException:  # the next look does it
+            options.held_by, options.end_max = look, end_max
+            log.bound_end()
+            raise
 
     # ---- the log end -------------------------------------------------------------------------------------------------
 
@@ -220,7 +246,7 @@ class Follower:
             segment.close()  # the name may belong to another file now
         log.directory.loaded(inputs.home)
         log.reload(loaded)
-        self.loaded(loaded)
+        self.loaded(log, loaded)
 
     def _epochs_changed(self, log: LogCore) -> bool:
         """Has leader-epoch-checkpoint changed since the last call?"""
@@ -259,6 +285,11 @@ class Follower:
             self._checkpoints[path] = state
             return offsets
         return None
+
+
+def _stays(log: LogCore) -> bool:
+    """Is it a snapshot?"""
+    return log.is_snapshot and log.options.held_by is None
 
 
 def _follow_epochs(log: LogCore) -> None:

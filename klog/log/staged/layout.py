@@ -47,7 +47,18 @@ def stream_path(log_dir: str, query: str) -> str:
 
 def staging_path(log_dir: str, topic: str, partition: int, token: str) -> str:
     """The path of a job's staging directory in a partition."""
-    return os.path.join(log_dir, f"{topic}-{partition}", STAGING + token)
+    return os.path.join(partition_path(log_dir, topic, partition), STAGING + token)
+
+
+def partition_path(log_dir: str, topic: str, partition: int) -> str:
+    """The path of a partition's directory."""
+    return os.path.join(log_dir, f"{topic}-{partition}")
+
+
+def staged_in(names: Iterable[str]) -> list[str]:
+    """The tokens of the jobs that have staged files, among the names of a partition's directory, sorted."""
+    tokens = [name.removeprefix(STAGING) for name in names if name.startswith(STAGING)]
+    return sorted(filter(_TOKEN.fullmatch, tokens))
 
 
 def commits_in(names: Iterable[str]) -> list[str]:
@@ -73,6 +84,10 @@ def temporaries_in(names: Iterable[str]) -> list[str]:
 
 
 def holds_only_staging(path: str) -> bool:
-    """Does a partition's directory hold staging directories and nothing else? Then it is no partition yet."""
-    names = os.listdir(path)
+    """Does a partition's directory hold staging directories and nothing else? Then it is no partition yet. One that has
+    gone, or that cannot be listed, may be a partition: whoever opens it raises the error."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
     return bool(names) and all(name.startswith(STAGING) for name in names)

@@ -8,7 +8,8 @@
                                                     "records": 120, "bytes": 4711, "crc": 305419896}]}]}
 
   M1  the job is committed once this file is durable; before, nothing of it counts; from then on, all of it does
-  M2  committed: readers end each partition at its base_offset and see no topic that the commit creates
+  M2  committed: a reader that opens a partition ends it at its base_offset, and sees no topic that the commit creates,
+      until M3. One that was open before follows each change. A plan of Spark has all of a commit or none (survey S5)
   M3  applied: every partition is appended and on disk; readers see all of it, and of an overwritten partition nothing
       below base_offset. The file is removed last, after everything that belongs to the job
   M4  applying is repeatable: a start that finds the file does what is left. append_time is fixed here, so that the

@@ -8,29 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
+from collections.abc import Set
 
 from klog.log.directory.checkpoint import Partition
-from klog.log.options import Options
+from klog.log.options import Hold
 from klog.log.staged import layout
 from klog.log.staged.manifest import Manifest, read_all
 
 SETTLED_NS = 50_000_000
-
-
-class Hold(NamedTuple):
-    """A reader's bounds of a partition. held_by: the manifest, while which is there the log ends at end_max."""
-
-    end_max: int | None
-    log_start_offset: int
-    held_by: str | None
-
-
-def hold_back(options: Options, hold: Hold | None) -> None:
-    """Set a reader's bounds. None: no commit in progress concerns it."""
-    if hold is not None:
-        options.end_max, options.held_by = hold.end_max, hold.held_by
-        options.log_start_offset = max(options.log_start_offset, hold.log_start_offset)
 
 
 class PendingCommits:
@@ -53,13 +38,28 @@ class PendingCommits:
 
     def hold(self, key: Partition) -> Hold | None:
         """The bounds of a partition that is in a manifest; None: in none."""
-        for manifest in self.manifests():
-            part = manifest.part(*key)
-            if part is not None and manifest.state == "committed":
-                return Hold(part.base_offset, 0, layout.commit_path(self._log_dir, manifest.token))
-            if part is not None and part.overwrite:
-                return Hold(None, part.base_offset, None)
-        return None
+        return self.holds({key}).get(key)
+
+    def holds(self, keys: Set[Partition]) -> dict[Partition, Hold]:
+        """The bounds of those partitions that are in a manifest, at one moment."""
+        found: dict[Partition, Hold] = {}
+        for manifest in self._concerning(keys):
+            for part in manifest.parts:
+                if part.key in keys and manifest.state == "committed":
+                    found.setdefault(part.key, Hold(part.base_offset, 0))
+                elif part.key in keys and part.overwrite:
+                    found.setdefault(part.key, Hold(None, part.base_offset))
+        return found
+
+    def _concerning(self, keys: Set[Partition]) -> list[Manifest]:
+        """Those that may have a part in a partition. A log.dir that this user may enter but not list: those of the jobs
+        that have staged files there, which are all that append."""
+        try:
+            return self.manifests()
+        except PermissionError:
+            paths = [layout.partition_path(self._log_dir, *key) for key in keys]
+            tokens = {token for path in paths for token in layout.staged_in(os.listdir(path))}
+            return read_all(self._log_dir, [os.path.basename(layout.commit_path("", token)) for token in tokens])
 
     def hidden_topics(self) -> set[str]:
         """The topics that are being created."""

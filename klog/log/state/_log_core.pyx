@@ -58,10 +58,8 @@ cdef class LogCore:
         self.commits, self.sync_lock, self.cleaning = commits, sync_lock, cleaning
         self.reading, self.newest_before, self.aborted_finder = reading, newest_before, aborted_finder
         self.follower = follower
-        self.end_max = INT64_MAX
-        if options.end_max is not None:     # a snapshot
-            self.end_max = options.end_max
-        elif follower is not None:
+        self.bound_end()
+        if follower is not None and (options.end_max is None or options.held_by is not None):   # no snapshot
             self.watched = follower.watched
         self.written_end = -1
         self.applied = []
@@ -109,7 +107,7 @@ cdef class LogCore:
 
     @property
     def is_snapshot(self):
-        """Does it stay at one moment?"""
+        """Does its log end stay where it is: at one moment, or until a commit in progress has ended?"""
         return self.end_max != INT64_MAX
 
     @property
@@ -204,6 +202,11 @@ cdef class LogCore:
     cdef void advance(self, int64_t end) noexcept:
         """end_at() for the hot paths."""
         self.log_end_offset = min(end, self.end_max)
+
+    def bound_end(self):
+        """Take the bound of the log end from the options."""
+        end_max = self.options.end_max
+        self.end_max = INT64_MAX if end_max is None else end_max
 
     # Commits
 
