@@ -97,6 +97,10 @@ class PartitionMachine(RuleBasedStateMachine):
             self.epochs = [entry for entry in self.epochs if entry[0] < epoch and entry[1] < offset]
             self.epochs.append((epoch, offset))
 
+    def learn_epochs(self) -> None:
+        for batch in self.batches:
+            self.assign(batch.epoch, batch.base)
+
     def trim_epochs(self) -> None:
         """Kafka's truncateFromStart at the log start."""
         before = [entry for entry in self.epochs if entry[1] <= self.start]
@@ -227,7 +231,11 @@ class PartitionMachine(RuleBasedStateMachine):
             self.saved_start = min(self.saved_start, target)  # the checkpoint is lowered before the records go
             if self.batches and self.batches[-1].stop < self.start:
                 self.batches = []
+            had_epochs = bool(self.epochs)
             self.epochs = [entry for entry in self.epochs if entry[1] < target]
+            if had_epochs and not self.epochs:  # the records that stay have epochs, even where the log start is above
+                self.learn_epochs()
+                self.trim_epochs()
             self.epoch_in_gap |= bool(self.epochs) and self.epochs[-1][1] >= self.on_disk()
             self.end, self.mark = target, min(self.mark, target)
 
@@ -320,8 +328,7 @@ class PartitionMachine(RuleBasedStateMachine):
         emptied = 0 < self.start == self.end  # the last epoch of deleted records begins at the log end
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end + emptied]
         if not self.epochs:  # an empty file counts as lost, as does one with only the log end
-            for batch in self.batches:
-                self.assign(batch.epoch, batch.base)
+            self.learn_epochs()
         if start:
             self.trim_epochs()
 
