@@ -118,6 +118,7 @@ class Commits:
         manifest = Manifest(job.token, self._place(directory, job), new, job.stream)
         self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
         with directory.guarded():
+            self._create_topics(directory, manifest)
             applied = self._apply(directory, manifest)
         try:
             with directory.guarded():
@@ -168,23 +169,21 @@ class Commits:
     def _check_file(self, directory: LogDirectory, token: str, file: StagedFile) -> None:
         """Raise StagingLost unless the file is as its task has left it."""
         path = os.path.join(layout.staging_path(directory.path, file.topic, file.partition, token), file.name)
-        plan = "" if layout.is_file_name(file.name) else "its name is not that of a staged file"
+        if not layout.is_file_name(file.name):
+            raise _changed(path, "its name is not that of a staged file")
         try:
-            staged = None if plan else self._files.open(path)
+            staged = self._files.open(path)
         except FileNotFoundError:
             raise StagingLost(f"{path} is gone, so nothing was committed; write the records again") from None
         crc = at = 0
-        if staged is not None:
-            try:
-                while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
-                    crc, at = crc32c(data, crc), at + len(data)
-                size = os.fstat(staged.fileno()).st_size
-            finally:
-                staged.close()
-            if size != file.bytes or crc != file.crc:
-                plan = f"{file.bytes} bytes of checksum {file.crc:08x} expected, found {size} of {crc:08x}"
-        if plan:
-            raise StagingLost(f"{path} has changed ({plan}), so nothing was committed; write the records again")
+        try:
+            while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
+                crc, at = crc32c(data, crc), at + len(data)
+            size = os.fstat(staged.fileno()).st_size
+        finally:
+            staged.close()
+        if size != file.bytes or crc != file.crc:
+            raise _changed(path, f"{file.bytes} bytes of checksum {file.crc:08x} expected, found {size} of {crc:08x}")
 
     def _place(self, directory: LogDirectory, job: StagedJob) -> tuple[Part, ...]:
         """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power
@@ -228,8 +227,7 @@ class Commits:
             self._clean_up(directory, manifest)
 
     def _apply(self, directory: LogDirectory, manifest: Manifest) -> Manifest:
-        """Steps 3 and 4. Returns the manifest that then is there."""
-        self._create_topics(directory, manifest)
+        """Steps 3, without the topics, and 4. Returns the manifest that then is there."""
         for log in self._logs(manifest.parts):
             roll_forward(log._core, manifest)
         applied = manifest.applied()
@@ -277,6 +275,10 @@ class Commits:
         self._files.fsync_dir(directory.path)
         if self._catalog.entry(name) is None:
             self._catalog.file.put(name, TopicEntry(topic.topic_id, topic.partitions, plain(topic.config)))
+
+
+def _changed(path: str, how: str) -> StagingLost:
+    return StagingLost(f"{path} has changed ({how}), so nothing was committed; write the records again")
 
 
 def _order(name: str) -> tuple[int, ...]:

@@ -73,8 +73,6 @@ class PositionFile:
             return {}
         try:
             document = versioned.parse(data, self.path, VERSION)
-            if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']!r}")
             return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
         except versioned.MALFORMED as error:
             raise CorruptCheckpoint(

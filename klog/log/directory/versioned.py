@@ -16,6 +16,8 @@ def parse(data: bytes, path: str, version: int) -> Any:
     invalid document; the caller that takes it apart must expect those, too."""
     document = json.loads(data)
     found = document["version"]
-    if isinstance(found, int) and found > version:
+    if type(found) is not int or found < 1:
+        raise ValueError(f"version {found!r}")
+    if found > version:
         raise NewerFormat(f"{path} has version {found}, this klog reads {version}: upgrade klog")
     return document

@@ -182,8 +182,6 @@ def decode(data: bytes, path: str) -> Manifest:
 
 
 def _manifest(document: Any) -> Manifest:
-    if document["version"] != VERSION:
-        raise ValueError(f"version {document['version']!r}")
     if document["state"] not in ("committed", "applied"):
         raise ValueError(f"state {document['state']!r}")
     parts = tuple(map(_part, document["partitions"]))

@@ -25,7 +25,7 @@ def last_batch(log_dir: str, query: str) -> int:
     try:
         document = versioned.parse(data, path, VERSION)
         batch = document["batch_id"]
-        if document["version"] != VERSION or document["query_id"] != query or type(batch) is not int or batch < 0:
+        if document["query_id"] != query or type(batch) is not int or batch < 0:
             raise ValueError(f"batch_id {batch!r} of query {document['query_id']!r}")
         return batch
     except versioned.MALFORMED as error:

@@ -16,22 +16,19 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from klog.clock import Clock, SystemClock
-from klog.codec import crc32c, parse_compression
+from klog.codec import crc32c
 from klog.config import LogConfig
 from klog.disk import Files, LogFile, RealFiles, os_error
 from klog.log.staged import layout
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, make_staging
-from klog.record import Encoder
+from klog.log.write._append_policy import policy_of
 
 if TYPE_CHECKING:
     from klog.log.options import Compression
     from klog.record import Records
 
-BATCH_BYTES = 256 << 10
 GROUP_BYTES = 8 << 20
-_MS_MAX = 1 << 62
-_LONG = 2**63
 
 
 class StagedWriter:
@@ -66,9 +63,10 @@ class StagedWriter:
 
         Raises what Log.append raises for the records; OSError.
         """
-        encoder = _encoder(records, config, compression, self._clock.wall_ms())
+        policy = policy_of(config)
+        encoder = policy.encoder(records, compression, self._clock.wall_ms())
         file = self._open.get((topic, partition))
-        while (group := encoder.next_group(GROUP_BYTES)) is not None:
+        while (group := policy.next_group(encoder, GROUP_BYTES)) is not None:
             if file is None:
                 file = self._open[topic, partition] = _PartitionFile(self._create(topic, partition))
             file.write(group)
@@ -122,26 +120,3 @@ class _PartitionFile:
 
     def staged(self, topic: str, partition: int, name: str) -> StagedFile:
         return StagedFile(topic, partition, name, self._records, self._bytes, self._crc, self._max_timestamp)
-
-
-def _encoder(records: Records, config: LogConfig, compression: Compression, now: int) -> Encoder:
-    """The encoder of an append with this configuration."""
-    kind = config.compression_type
-    if compression is None and kind not in ("producer", "uncompressed"):
-        compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
-    parse_compression(compression)
-    stamps = config.message_timestamp_type == "LogAppendTime"
-    message_bytes_max = min(config.max_message_bytes, config.segment_size)
-    return Encoder(
-        records,
-        compression=compression,
-        batch_bytes_max=min(BATCH_BYTES, message_bytes_max),
-        message_bytes_max=message_bytes_max,
-        timestamp_default=now,
-        timestamp_min=-_LONG if stamps else max(now - min(config.message_timestamp_before_max_ms, _MS_MAX), -_LONG),
-        timestamp_max=_LONG - 1
-        if stamps
-        else min(now + min(config.message_timestamp_after_max_ms, _MS_MAX), _LONG - 1),
-        log_append_time=now if stamps else -1,
-        key_required=config.compacts,
-    )

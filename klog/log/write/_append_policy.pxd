@@ -4,7 +4,7 @@ from klog.record._builder cimport BatchGroup, Encoder
 from klog.record._leader cimport LeaderPolicy
 
 
-cdef AppendPolicy policy_of(object config)
+cpdef AppendPolicy policy_of(object config)
 
 
 cdef class AppendPolicy:
@@ -21,6 +21,6 @@ cdef class AppendPolicy:
     cdef bint key_required
     cdef bint segment_limits            # segment.bytes is below max.message.bytes
 
-    cdef Encoder encoder(self, object records, object compression, int64_t now)
+    cpdef Encoder encoder(self, object records, object compression, int64_t now)
     cdef void use_time(self, Encoder encoder, int64_t now) noexcept
-    cdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max)
+    cpdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max)

@@ -19,7 +19,7 @@ cdef int64_t MS_MAX = <int64_t>1 << 62     # in place of larger numbers, to be a
 cdef AppendPolicy _latest = None    # most logs of a manager have the configuration of the log before
 
 
-cdef AppendPolicy policy_of(object config):
+cpdef AppendPolicy policy_of(object config):
     """The policy of a configuration."""
     global _latest
     cdef AppendPolicy policy = _latest
@@ -48,7 +48,7 @@ cdef class AppendPolicy:
         self.stamps = config.message_timestamp_type == "LogAppendTime"
         self.key_required = config.compacts
 
-    cdef Encoder encoder(self, object records, object compression, int64_t now):
+    cpdef Encoder encoder(self, object records, object compression, int64_t now):
         """An encoder of records. compression: None for that of the topic."""
         cdef Encoder encoder = Encoder.__new__(Encoder)
         cdef int codec = self.codec
@@ -71,7 +71,7 @@ cdef class AppendPolicy:
             high = now + self.after_max_ms
         encoder.use_times(now, low, high, -1)
 
-    cdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max):
+    cpdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max):
         """The next group of the encoder, None at the end. A batch has the smaller of two limits; the error names the one
         that was exceeded."""
         try:
