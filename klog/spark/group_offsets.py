@@ -25,13 +25,13 @@ import klog
 from klog.clock import SystemClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
 from klog.spark.bounds import TopicPartition
+from klog.spark.committed import TOPIC
 from klog.spark.offsets import Offsets
 from klog.spark.options import Subscription
 from klog.spark.survey import is_partition_directory
 
 logger = logging.getLogger("klog.spark")
 
-TOPIC = "__consumer_offsets"
 PARTITIONS = 50  # offsets.topic.num.partitions
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": 100 << 20, "compression.type": "producer"}
 

@@ -82,20 +82,21 @@ def full_schema() -> StructType:
 
 def check_schema(schema: StructType) -> None:
     """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
-    known = {column.name: column for column in full_schema().fields}
-    listing = schema_ddl(NAMES)
+    check_columns(schema, full_schema(), "klog", schema_ddl(NAMES))
+
+
+def check_columns(schema: StructType, full: StructType, source: str, listing: str) -> None:
+    """The same for a source with these columns, whose name and listing are for messages."""
+    known = {column.name: column.dataType for column in full.fields}
     if not schema.fields:
-        raise ValueError(f"the schema has no columns; klog has: {listing}")
-    seen = set()
-    for column in schema.fields:
-        mine = known.get(column.name)
-        if mine is None:
-            raise ValueError(f"klog has no column '{column.name}'; it has: {listing}")
-        if column.name in seen:
+        raise ValueError(f"the schema has no columns; {source} has: {listing}")
+    for number, column in enumerate(schema.fields):
+        if column.name not in known:
+            raise ValueError(f"{source} has no column '{column.name}'; it has: {listing}")
+        if column.name in schema.names[:number]:
             raise ValueError(f"the schema names column '{column.name}' twice")
-        seen.add(column.name)
-        if column.dataType != mine.dataType:
-            wanted, has = column.dataType.simpleString(), mine.dataType.simpleString()
+        if column.dataType != known[column.name]:
+            wanted, has = column.dataType.simpleString(), known[column.name].simpleString()
             raise ValueError(f"column '{column.name}' is {has}, not {wanted}: read it as {has}, then cast in the query")
         if not column.nullable:
             raise ValueError(f"column '{column.name}' is nullable: leave NOT NULL out of the schema")
@@ -178,6 +179,16 @@ def pieces(batch: pa.RecordBatch, most: int = PIECE_BYTES) -> Iterator[pa.Record
             yield batch.slice(start, rows)
     else:
         yield batch
+
+
+def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the same rows in one batch, or in more where a column exceeds 2 GiB, the limit of Arrow's strings."""
+    if len(batches) == 1:
+        return batches
+    import pyarrow as pa
+
+    made: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return made
 
 
 def _shape(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog import LogConfig
 from klog.codec import parse_compression
+from klog.spark import values
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -73,7 +74,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
         absolute_path(path),
         topic,
         _partitions(given.get("partitions")),
-        _flag("createTopics", given.get("createtopics", "true")),
+        values.boolean(given.get("createtopics", "true"), "createTopics"),
         config,
         _codec(config, given.get("kafka.compression.type")),
         tuple(key for key in ignored if key != "kafka.compression.type"),
@@ -163,12 +164,6 @@ def _partitions(text: str | None) -> int | None:
     if not text.strip().isdecimal() or not 1 <= int(text) <= _PARTITIONS_MAX:
         raise ValueError(f"option 'partitions' = {text!r}: a number from 1 to {_PARTITIONS_MAX} expected")
     return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"option '{name}' = {text!r}: true or false expected")
-    return text.strip().lower() == "true"
 
 
 def _refusal(key: str, topic_keys: set[str]) -> str:

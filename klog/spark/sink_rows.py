@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import InvalidRecord
 from klog.log.staged.writing import StagedWriter
 from klog.manager.partitioner import shares, targets
+from klog.spark.rows import joined
 from klog.spark.sink_plan import SinkPlan, Target
 
 if TYPE_CHECKING:
@@ -91,20 +92,10 @@ def _gathered(batches: Iterable[pa.RecordBatch], bytes_max: Callable[[], int]) -
             waiting.append(batch)
             size += batch.nbytes
         if size >= bytes_max():
-            yield from _joined(waiting)
+            yield from joined(waiting)
             waiting, size = [], 0
     if waiting:
-        yield from _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in one batch, or in more where a column exceeds 2 GiB, the limit of Arrow's strings."""
-    if len(batches) == 1:
-        return batches
-    import pyarrow as pa
-
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+        yield from joined(waiting)
 
 
 def _by_partition(
@@ -117,8 +108,7 @@ def _by_partition(
     count = target.plan.partitions
     chosen = rows.column("partition").cast(pa.int32())
     if chosen.null_count:
-        computed = pa.py_buffer(targets(records, count, sticky))
-        chosen = pc.coalesce(chosen, pa.Array.from_buffers(pa.int32(), len(rows), [None, computed]))
+        chosen = pc.coalesce(chosen, _computed(records, count, sticky))
     lowest, highest = pc.min_max(chosen).values()
     low, high = lowest.as_py(), highest.as_py()
     if low < 0 or high >= count:
@@ -136,6 +126,13 @@ def _by_partition(
         start = end
 
 
+def _computed(records: pa.RecordBatch, count: int, sticky: int) -> pa.Array:
+    """The partition of each record by its key."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int32(), len(records), [None, pa.py_buffer(targets(records, count, sticky))])
+
+
 def numbered(batch: pa.RecordBatch, plan: SinkPlan, names: list[str]) -> pa.RecordBatch:
     """The rows with their column `partition`, computed from the key where it is null; null where there is no key."""
     import pyarrow as pa
@@ -146,8 +143,7 @@ def numbered(batch: pa.RecordBatch, plan: SinkPlan, names: list[str]) -> pa.Reco
     for topic in topics if len(batch) else ():
         if topic is None:
             continue  # the write refuses it
-        computed = pa.py_buffer(targets(batch.select(["key", "value"]), plan.target(topic).plan.partitions, 0))
-        made = pa.Array.from_buffers(pa.int32(), len(batch), [None, computed])
+        made = _computed(batch.select(["key", "value"]), plan.target(topic).plan.partitions, 0)
         here = pc.equal(batch.column("topic"), topic) if plan.options.topic is None else None
         found = made if here is None else pc.if_else(pc.fill_null(here, False), made, found)
     found = pc.if_else(pc.is_valid(batch.column("key")), found, pa.nulls(len(batch), pa.int32()))

@@ -95,10 +95,8 @@ class StreamMemory:
         try:
             document: Any = versioned.parse(data, path, VERSION)
             ids = dict(document["topics"])
-            if document["version"] != VERSION or not all(
-                isinstance(text, str) for pair in ids.items() for text in pair
-            ):
-                raise ValueError("version or topics")
+            if not all(isinstance(text, str) for pair in ids.items() for text in pair):
+                raise ValueError("topics")
             self._resumed, self._next = _resumption(document["resumed"]), _resumption(document.get("next"))
             self._ids = ids
         except versioned.MALFORMED as error:

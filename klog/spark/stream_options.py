@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
+from klog.spark import values
 from klog.spark.limits import DELAY_MS, Limits
 
 LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 STREAM_ONLY = (*LIMITS, "commitGroup", "checkpointLocation")
 
-_WHOLE = re.compile(r"[0-9]{1,19}")
 _DELAY = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 _UNITS_MS = {
     "ms": 1,
@@ -33,9 +33,9 @@ _UNITS_MS = {
 def limits(given: Mapping[str, str]) -> Limits:
     """Return the limits of the options, whose keys are in lower case."""
     found = Limits(
-        max_offsets=_whole(given, "maxOffsetsPerTrigger"),
-        max_bytes=_whole(given, "maxBytesPerTrigger"),
-        min_offsets=_whole(given, "minOffsetsPerTrigger"),
+        max_offsets=_count(given, "maxOffsetsPerTrigger"),
+        max_bytes=_count(given, "maxBytesPerTrigger"),
+        min_offsets=_count(given, "minOffsetsPerTrigger"),
         max_delay_ms=_delay(given),
     )
     if found.min_offsets and found.max_offsets and found.min_offsets > found.max_offsets:
@@ -68,13 +68,9 @@ def checkpoint_directory(given: Mapping[str, str]) -> str | None:
     return location or None
 
 
-def _whole(given: Mapping[str, str], option: str) -> int | None:
+def _count(given: Mapping[str, str], option: str) -> int | None:
     value = given.get(option.lower())
-    if value is None:
-        return None
-    if not _WHOLE.fullmatch(value.strip()) or not 0 < int(value) < 1 << 63:
-        raise ValueError(f"option '{option}' must be a whole number from 1, not {value!r}; leave it out for no limit")
-    return int(value)
+    return None if value is None else values.count(value, option)
 
 
 def _delay(given: Mapping[str, str]) -> int:

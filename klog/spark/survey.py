@@ -129,14 +129,9 @@ def select(subscription: Subscription, present: Iterable[TopicPartition]) -> lis
     topics = {pair.topic for pair in pairs}
     if subscription.assigned is not None:
         _refuse_missing([str(pair) for pair in subscription.assigned if pair not in set(pairs)], "partition", topics)
-        return list(subscription.assigned)
-    if subscription.topics is not None:
+    elif subscription.topics is not None:
         _refuse_missing([topic for topic in subscription.topics if topic not in topics], "topic", topics)
-        return [pair for pair in pairs if pair.topic in subscription.topics]
-    if subscription.pattern is not None:
-        pattern = re.compile(subscription.pattern)
-        return [pair for pair in pairs if pair.topic not in INTERNAL and pattern.search(pair.topic)]
-    return pairs
+    return [pair for pair in pairs if matches(subscription, pair)]
 
 
 def matches(subscription: Subscription, pair: TopicPartition) -> bool:

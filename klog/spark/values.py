@@ -21,6 +21,7 @@ from klog.spark.bounds import Bound
 INT64_MAX = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
+_DIGITS = re.compile(r"[0-9]{1,30}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _AGO = re.compile(r"-\s*([0-9]{1,18})\s*(ms|s|m|h|d|w)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -55,7 +56,7 @@ def words(value: str, option: str, known: Sequence[str]) -> tuple[str, ...]:
 
 def count(value: str, option: str) -> int:
     """A whole number from 1 on."""
-    number = int(value) if _NUMBER.fullmatch(value.strip()) else 0
+    number = int(value) if _DIGITS.fullmatch(value.strip()) else 0
     if not 1 <= number <= INT64_MAX:
         raise ValueError(f"option '{option}' must be a whole number from 1 on, not {value!r}")
     return number

@@ -16,6 +16,7 @@ from klog.log.directory.checkpoint import encode_uuid
 from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.plan import Range
 from klog.spark.read import check_present
+from klog.spark.rows import joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,12 +60,12 @@ def batches(ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBat
                 where = {"topic": log.topic, "partition": log.partition, "segment": _name(headers.segment_base_offset)}
                 held.append(_shaped(pa.record_batch(headers), where, schema))
                 if sum(batch.num_rows for batch in held) >= ROWS_MIN:
-                    yield _joined(held)
+                    yield from joined(held)
                     held = []
             if log.log_end_offset < wanted.end_offset:  # truncated where this reader was
                 check_present(wanted, log)
     if held:
-        yield _joined(held)
+        yield from joined(held)
 
 
 def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -78,12 +79,6 @@ def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _name(base_offset: int) -> str:

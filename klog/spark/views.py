@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from klog.spark import rows
+
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
@@ -194,18 +196,4 @@ def full_schema(view: str) -> StructType:
 
 def check_schema(view: str, schema: StructType) -> None:
     """Raise ValueError for a column that the view does not have, or has with another type, or that may be null."""
-    known = COLUMNS[view]
-    listing = schema_ddl(view, known)
-    if not schema.fields:
-        raise ValueError(f"the schema has no columns; view={view} has: {listing}")
-    for number, column in enumerate(schema.fields):
-        if column.name not in known:
-            raise ValueError(f"view={view} has no column '{column.name}'; it has: {listing}")
-        if column.name in schema.names[:number]:
-            raise ValueError(f"the schema names column '{column.name}' twice")
-        kind = column.dataType.simpleString()
-        if kind != known[column.name]:
-            has = known[column.name]
-            raise ValueError(f"column '{column.name}' is {has}, not {kind}: read it as {has}, then cast in the query")
-        if not column.nullable:
-            raise ValueError(f"column '{column.name}' is nullable: leave NOT NULL out of the schema")
+    rows.check_columns(schema, full_schema(view), f"view={view}", schema_ddl(view, COLUMNS[view]))

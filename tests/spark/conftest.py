@@ -1,16 +1,21 @@
-"""Log directories that the Spark tests read. They are small: the JVM takes most of the time."""
+"""The session and the log directories of the Spark tests. They are small: the JVM takes most of the time."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import klog
+from tests.support.spark_session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START_MS = 1360299600000  # 2013-02-08T05:00:00Z, the storm
 STEP_MS = 60_000
@@ -76,6 +81,12 @@ def fill(path: Path) -> Directory:
                 log.append(flights(partition, first, 20), compression="lz4" if partition else None)
             expected += rows("flights", partition, flights(partition, 0, FLIGHTS // PARTITIONS))
     return Directory(path, tuple(expected))
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture

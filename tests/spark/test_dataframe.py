@@ -44,30 +44,6 @@ KAFKA_SCHEMA = [
 KAFKA_HEADERS = ("headers", "array<struct<key:string,value:binary>>")
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.delenv("PYSPARK_PYTHON", raising=False)
-        # local[2,3]: a task may fail twice before the job does, so that a test can make one fail.
-        session = klog.spark.session(
-            {
-                "spark.master": "local[2,3]",
-                "spark.ui.enabled": False,
-                "spark.sql.shuffle.partitions": 2,
-                "spark.sql.session.timeZone": "America/New_York",
-                "spark.sql.warehouse.dir": str(home / "warehouse"),
-                "spark.local.dir": str(home),
-            }
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            session.stop()
-
-
 @pytest.fixture
 def load(spark: SparkSession, shared_data: Directory) -> Callable[..., DataFrame]:
     def load(**options: str) -> DataFrame:

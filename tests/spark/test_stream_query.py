@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,28 +25,6 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 Batch = tuple[int, int]  # batch number, rows
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.delenv("PYSPARK_PYTHON", raising=False)
-        session = klog.spark.session(
-            {
-                "spark.master": "local[2,3]",
-                "spark.ui.enabled": False,
-                "spark.sql.shuffle.partitions": 2,
-                "spark.sql.warehouse.dir": str(home / "warehouse"),
-                "spark.local.dir": str(home),
-            }
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            session.stop()
 
 
 @pytest.fixture

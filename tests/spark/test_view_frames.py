@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,29 +25,6 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 EACH = FLIGHTS // PARTITIONS
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.delenv("PYSPARK_PYTHON", raising=False)
-        session = klog.spark.session(
-            {
-                "spark.master": "local[2]",
-                "spark.ui.enabled": False,
-                "spark.sql.shuffle.partitions": 2,
-                "spark.sql.session.timeZone": "America/New_York",
-                "spark.sql.warehouse.dir": str(home / "warehouse"),
-                "spark.local.dir": str(home),
-            }
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            session.stop()
 
 
 @pytest.fixture

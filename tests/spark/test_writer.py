@@ -216,7 +216,7 @@ def test_overwriting_an_existing_topic(tmp_path: Path, task: Any) -> None:
         ({"subscribe": "t"}, ValueError, "unknown option 'subscribe' of a write"),
         ({"topic": " "}, ValueError, "option 'topic' is empty"),
         ({"topic": "t", "partitions": "0"}, ValueError, "'partitions' = '0': a number from 1"),
-        ({"topic": "t", "createTopics": "maybe"}, ValueError, "'createTopics' = 'maybe'"),
+        ({"topic": "t", "createTopics": "maybe"}, ValueError, "'createTopics' must be 'true' or 'false', not 'maybe'"),
         ({"topic": "t", "segment_bytes": "many"}, ValueError, "segment.bytes"),
         ({"topic": "there", "partitions": "4"}, ValueError, "topic 'there' has 2"),
         ({"topic": "there", "segment_bytes": "99999"}, ValueError, "'segment.bytes' = '99999', but topic 'there' has"),

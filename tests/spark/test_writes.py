@@ -30,28 +30,6 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.delenv("PYSPARK_PYTHON", raising=False)
-        session = klog.spark.session(
-            {
-                "spark.master": "local[2,3]",
-                "spark.ui.enabled": False,
-                "spark.sql.shuffle.partitions": 2,
-                "spark.sql.session.timeZone": "America/New_York",
-                "spark.local.dir": str(home),
-            }
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            session.stop()
-
-
 def values(path: Path, topic: str) -> list[int]:
     with klog.open(path, read_only=True) as logs:
         return sorted(int(record.value or b"-1") for record in logs.read(topic))
