@@ -1,12 +1,14 @@
-"""One JVM per Kafka version for the whole session."""
+"""One JVM per Kafka version for the whole session, and brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.interop import kafka as kafka_jars
+from tests.interop.broker import Broker
 from tests.interop.writers import WRITERS, Written
 
 
@@ -22,6 +24,14 @@ def kafka(request: pytest.FixtureRequest) -> kafka_jars.Kafka:
 def judge(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.Judge]:
     with kafka_jars.Judge(kafka) as process:
         yield process
+
+
+@pytest.fixture
+def broker(kafka: kafka_jars.Kafka, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that the test starts."""
+    made = Broker(kafka, tmp_path / "broker")
+    yield made
+    made.kill()
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,13 +20,12 @@ import klog
 from klog.clock import SystemClock
 from klog.log.directory import checkpoint
 from tests.interop.broker import Broker
-from tests.interop.kafka import Kafka
+from tests.interop.clients import Pair, create_topics, produce, run
 from tests.support.batches import marker, transactional
 from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(3600)]
 
-Pair = tuple[bytes | None, bytes | None]
 KEEP = {"retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000", **KEEP}
 TOPICS: dict[str, dict[str, str]] = {
@@ -40,41 +38,7 @@ TOPICS: dict[str, dict[str, str]] = {
 INTERNAL = ["__cluster_metadata", "__consumer_offsets", "__transaction_state"]
 
 
-@pytest.fixture
-def broker(kafka: Kafka, tmp_path: Path) -> Iterator[Broker]:
-    made = Broker(kafka, tmp_path / "broker")
-    yield made
-    made.kill()
-
-
 # ---- clients ---------------------------------------------------------------------------------------------------------
-
-
-def run(work: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(work, PATIENCE))
-
-
-async def create_topics(broker: Broker) -> None:
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic(name, 1, 1, topic_configs=config) for name, config in TOPICS.items()])
-    finally:
-        await admin.close()
-
-
-async def produce(broker: Broker, topic: str, pairs: Sequence[Pair], **options: Any) -> None:
-    from aiokafka import AIOKafkaProducer
-
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address, acks="all", linger_ms=2, **options)
-    await producer.start()
-    try:
-        sent = [await producer.send(topic, value, key=key) for key, value in pairs]
-        await asyncio.gather(*sent)
-    finally:
-        await producer.stop()
 
 
 async def transact(broker: Broker, topic: str, name: str, *rounds: tuple[Sequence[Pair], str]) -> None:
@@ -178,7 +142,7 @@ def assert_sound(directory: Path) -> None:
 
 def first_life(broker: Broker) -> None:
     with broker:
-        run(create_topics(broker))
+        run(create_topics(broker, TOPICS))
         run(produce(broker, "plain", pairs("first", 300)))
         run(produce(broker, "packed", pairs("first", 300), compression_type="lz4"))
         run(produce(broker, "rolled", pairs("first", 300, 9000)))

@@ -5,19 +5,18 @@ one checkpoint: each goes on where the other has stopped. Group offsets that klo
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import klog
 import klog.spark
 from tests.interop.broker import Broker
-from tests.interop.kafka import Kafka
-from tests.support.patience import PATIENCE
+from tests.interop.clients import create_topics, produce, run
+from tests.support.spark_session import spark_session
 from tools import kafka_jars
 
 if TYPE_CHECKING:
@@ -36,55 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except kafka_jars.Unavailable as missing:
         pytest.skip(f"needs: {missing}")
     home = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        session = klog.spark.session(
-            {
-                "spark.master": "local[2]",
-                "spark.ui.enabled": False,
-                "spark.jars": ",".join(map(str, jars)),
-                "spark.sql.warehouse.dir": str(home / "warehouse"),
-                "spark.local.dir": str(home),
-            }
-        )
-        session.sparkContext.setLogLevel("OFF")
-        try:
-            yield session
-        finally:
-            session.stop()
-
-
-@pytest.fixture
-def broker(kafka: Kafka, tmp_path: Path) -> Iterator[Broker]:
-    made = Broker(kafka, tmp_path / "broker")
-    yield made
-    made.kill()
-
-
-def run(work: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(work, PATIENCE))
-
-
-async def create(broker: Broker) -> None:
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic("t", 2, 1, topic_configs={"retention.ms": "-1"})])
-    finally:
-        await admin.close()
-
-
-async def produce(broker: Broker, partition: int, wanted: list[bytes]) -> None:
-    from aiokafka import AIOKafkaProducer
-
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address, acks="all")
-    await producer.start()
-    try:
-        await asyncio.gather(*[await producer.send("t", value, partition=partition) for value in wanted])
-    finally:
-        await producer.stop()
+    with spark_session(home, **{"spark.jars": ",".join(map(str, jars))}) as session:
+        yield session
 
 
 async def commit_once(broker: Broker, group: str) -> None:
@@ -144,14 +96,14 @@ def test_a_checkpoint_moves_to_klog_and_back(spark: SparkSession, broker: Broker
 
     data = {"path": str(broker.log_dir), "checkpointLocation": str(tmp_path / "checkpoint")}
     broker.start()
-    run(create(broker))
-    run(produce(broker, 0, values(0, 300)))
-    run(produce(broker, 1, values(0, 200)))
+    run(create_topics(broker, {"t": {"retention.ms": "-1"}}, 2))
+    run(produce(broker, "t", [(None, value) for value in values(0, 300)], 0))
+    run(produce(broker, "t", [(None, value) for value in values(0, 200)], 1))
     found, sizes = read("kafka", maxOffsetsPerTrigger="200")
     assert found == rows_of(0, 0, 300) + rows_of(1, 0, 200)
     assert len(sizes) > 2
 
-    run(produce(broker, 0, values(300, 100)))
+    run(produce(broker, "t", [(None, value) for value in values(300, 100)], 0))
     run(commit_once(broker, "other"))
     broker.stop()
     found, sizes = read("klog", maxOffsetsPerTrigger="60", commitGroup="job", **data)
@@ -166,6 +118,6 @@ def test_a_checkpoint_moves_to_klog_and_back(spark: SparkSession, broker: Broker
     broker.start()
     assert run(group_offsets(broker, "job")) == {("t", 0): 400, ("t", 1): 250}
     assert run(group_offsets(broker, "other")) == {("t", 0): 1}
-    run(produce(broker, 1, values(250, 30)))
+    run(produce(broker, "t", [(None, value) for value in values(250, 30)], 1))
     found, _ = read("kafka")
     assert found == rows_of(1, 250, 30)
