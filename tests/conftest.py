@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tools import snappy_java
+
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
@@ -28,6 +30,8 @@ settings.register_profile("dev", max_examples=50, deadline=None, suppress_health
 settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, derandomize=True)
 settings.register_profile("deep", settings.get_profile("dev"), max_examples=500)  # more: tests/support/examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+snappy_java.mend()
 
 
 MEMORY = "/dev/shm"
