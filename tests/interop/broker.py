@@ -83,6 +83,12 @@ class Broker:
         return f"{_HOST}:{self._port}"
 
     @property
+    def pid(self) -> int:
+        """The process of the running broker."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """What this start (or the last one) has logged so far."""
         return self._log_path.read_text(errors="replace")

@@ -1,0 +1,328 @@
+"""klog's Spark source and sink beside Spark's Kafka connector and Parquet: python -m bench.spark [DIR] [--rows N]
+
+Everything runs in one session, local[2] with klog.spark.recommended_conf(). A broker serves the very files that klog
+reads. In each round all contestants run in turn, and each answer is checked. What a query costs without any row, which
+each contestant measures on an empty topic, is subtracted. Processor time is that of the processes: the JVM with Spark,
+its Python workers, and the broker.
+
+    rows ready    a source that yields one decoded batch again and again: what the route itself costs, the limit
+
+Read the ratios: absolute figures belong to the machine. --docs runs nothing: it writes the tables of
+bench/results/spark.json into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from bench import spark_data, spark_ways, table
+from bench.contest import Unavailable
+from bench.figures import machine
+from bench.spark_data import EMPTY, FULL, Data, Sizes
+from klog.spark import session
+from tools import kafka_jars, snappy_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "spark.json"
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN = "<!-- written by python -m bench.spark --docs, from bench/results/spark.json -->"
+_TICK = os.sysconf("SC_CLK_TCK")
+_TRIGGERS = (1_000, 200_000)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds by the clock, and of processors."""
+
+    wall: float
+    jvm: float
+    python: float
+    broker: float
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(*(mine - theirs for mine, theirs in zip(_parts(self), _parts(other), strict=True)))
+
+    @property
+    def processor(self) -> float:
+        return self.jvm + self.python + self.broker
+
+
+def _parts(spent: Spent) -> tuple[float, float, float, float]:
+    return spent.wall, spent.jvm, spent.python, spent.broker
+
+
+class Meter:
+    """Measures what processes of this benchmark spend."""
+
+    def __init__(self, spark: SparkSession, broker: int | None) -> None:
+        self._spark, self._jvm, self._broker = spark, spark.sparkContext._gateway.proc.pid, broker
+
+    def spent(self, work: Callable[[], object]) -> Spent:
+        """What a call takes, beginning with little garbage in the JVM."""
+        self._spark.sparkContext._jvm.System.gc()
+        before = self._now()
+        work()
+        return self._now() - before
+
+    def _now(self) -> Spent:
+        jvm, ended = _seconds(self._jvm)
+        python = ended + sum(sum(_seconds(pid)) for pid in _descendants(self._jvm))
+        return Spent(perf_counter(), jvm, python, _seconds(self._broker)[0] if self._broker else 0.0)
+
+
+def _seconds(pid: int) -> tuple[float, float]:
+    """Processor seconds of a process, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0.0
+    own, ended = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+    return own / _TICK, ended / _TICK
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except OSError:
+            continue
+        for child in map(int, children):
+            yield child
+            yield from _descendants(child)
+
+
+# ---- rows of the table -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """One contestant of one test: what each round took."""
+
+    test: str
+    contestant: str
+    rows: int
+    spent: list[Spent] = field(default_factory=list)
+    empty: list[Spent] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        fixed = _median(self.empty) if self.empty else Spent(0, 0, 0, 0)
+        net = [each - fixed for each in self.spent]
+        middle = _median(net)
+        return {
+            "test": self.test,
+            "contestant": self.contestant,
+            "rows": self.rows,
+            "rounds": len(self.spent),
+            "fixed": asdict(fixed),
+            "seconds": asdict(middle),
+            "processor": statistics.median(each.processor for each in net),
+            "spread": [min(each.wall for each in net), max(each.wall for each in net)],
+        }
+
+
+def _median(spent: list[Spent]) -> Spent:
+    return Spent(*(statistics.median(values) for values in zip(*map(_parts, spent), strict=True)))
+
+
+def reads(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterator[list[Row]]:
+    for query in spark_ways.QUERIES:
+        found = spark_ways.ways(spark, data, query)
+        made = [Row(query.name, way.name, data.sizes.full) for way in found]
+        for way in found:  # warm-up
+            way.run(query, FULL, data.sizes.full)
+        for _ in range(rounds):
+            for way, row in zip(found, made, strict=True):
+                row.empty.append(meter.spent(lambda: way.run(query, EMPTY, 0)))  # noqa: B023  called at once
+                row.spent.append(meter.spent(lambda: way.run(query, FULL, data.sizes.full)))  # noqa: B023
+        yield made
+
+
+def writes(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterator[list[Row]]:
+    rows = data.sizes.full
+    frame = spark.read.parquet(data.parquet(FULL)).select("key", "value")
+    nothing = spark.read.parquet(data.parquet(EMPTY)).select("key", "value")
+    found = spark_ways.sinks(spark, data)
+    made = [Row("write keys and values", sink.name, rows) for sink in found]
+    for number in range(rounds + 1):
+        for sink, row in zip(found, made, strict=True):
+            sink.prepare()
+            empty = meter.spent(lambda: sink.write(nothing))  # noqa: B023
+            sink.prepare()
+            spent = meter.spent(lambda: sink.write(frame))  # noqa: B023
+            assert sink.rows() == rows, f"{sink.name}: {sink.rows()} rows, not {rows}"
+            if number:  # the first is a warm-up
+                row.empty.append(empty)
+                row.spent.append(spent)
+    yield made
+
+
+def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Iterator[list[Row]]:
+    names = {'format("klog")': "klog"} | ({"Kafka connector": "kafka"} if data.broker else {})
+    for each in _TRIGGERS:
+        if each * 4 > data.sizes.full:
+            continue
+        made = [Row(f"trigger of {each:,} rows", name, each) for name in names]
+        for _ in range(max(rounds // 2, 1)):
+            for row, source in zip(made, names.values(), strict=True):
+                times = spark_ways.trigger_times(spark, data, source, each, folder / "checkpoint")
+                row.spent += [Spent(time / 1000, 0, 0, 0) for time in times]
+        yield made
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+_HEAD = ("test", "contestant", "M rows/s", "µs/row", "JVM", "Python", "broker", "fixed ms", "× connector", "× Parquet")
+_WIDTHS = (26, 26, 9, 8, 7, 7, 7, 9, 12, 11)
+
+
+def lines(run: dict[str, Any]) -> list[list[str]]:
+    """The cells of the table: speed by the clock and its ratios; µs of processor time a row."""
+    walls = {(row["test"], row["contestant"]): row["seconds"]["wall"] for row in run["rows"]}
+    made = []
+    for row in run["rows"]:
+        wall, rows = row["seconds"]["wall"], row["rows"]
+        peers = [walls.get((row["test"], peer)) for peer in ("Kafka connector", "Parquet")]
+        ratios = [f"{peer / wall:.2f}" if peer and peer != wall else "" for peer in peers]
+        spent = [row["processor"], *(row["seconds"][part] for part in ("jvm", "python", "broker"))]
+        trigger = row["test"].startswith("trigger")
+        per_row = [""] * 4 if trigger else [f"{seconds / rows * 1e6:.3f}" for seconds in spent]
+        rate = f"{wall * 1e3:.0f} ms" if trigger else f"{rows / wall / 1e6:.2f}"
+        fixed = "" if trigger else f"{row['fixed']['wall'] * 1e3:.0f}"
+        made.append([row["test"], row["contestant"], rate, *per_row, fixed, *ratios])
+    return made
+
+
+def text(cells: list[str] | tuple[str, ...]) -> str:
+    aligned = [
+        f"{cell:<{width}}" if place < 2 else f"{cell:>{width}}"
+        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ]
+    return " ".join(aligned).rstrip()
+
+
+def markdown(run: dict[str, Any]) -> str:
+    at = run["machine"]
+    where = f"{at['cpu']}, {at['cores']} cores, Linux {at['kernel']}, Python {at['python']}, PySpark {run['pyspark']}"
+    out = [
+        f"At commit {at['commit']} on {where}: {run['full']:,} rows, medians of {run['rounds']} rounds, without "
+        f"what each takes on an empty topic (fixed). µs/row are processor time, by process. The load average was "
+        f"{run['load_average']:.1f}; the run itself makes about 2.",
+        "",
+    ]
+    out += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---"] * 2 + ["---:"] * (len(_HEAD) - 2))]
+    out += [f"| {' | '.join(cells)} |" for cells in lines(run)]
+    if run["needs"]:
+        out += ["", f"Without the connector, which needs {run['needs']}."]
+    return "\n".join(out)
+
+
+def into(page: str, run: dict[str, Any]) -> str:
+    """The page with the table of this run between its markers."""
+    return table.between(page, BEGIN, markdown(run))
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Spark over klog, Kafka and Parquet")
+    parser.add_argument("directory", nargs="?", type=Path, help="on the disk to use; by default a temporary one")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="of the topic that is scanned")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=("reads", "writes", "streams"), help="leave out the others")
+    parser.add_argument("--without", choices=("connector",), help="no broker, no jars")
+    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--docs", action="store_true", help="run nothing; write the saved table into the document")
+    asked = parser.parse_args(arguments)
+    if asked.docs:
+        PAGE.write_text(into(PAGE.read_text(), json.loads(RESULTS.read_text())))
+        return 0
+    sizes, rounds = Sizes(asked.rows, 40_000), asked.rounds
+    if asked.tiny:
+        sizes, rounds = Sizes(12_000, 12_000), 1
+    with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder:
+        home, needs = Path(folder), ""
+        try:
+            run(home, sizes, rounds, asked, connector=asked.without is None)
+        except Unavailable as missing:
+            needs = str(missing)
+            print(f"without the connector, which needs {needs}")
+            run(home, sizes, rounds, asked, connector=False, needs=needs)
+    return 0
+
+
+def run(home: Path, sizes: Sizes, rounds: int, asked: argparse.Namespace, *, connector: bool, needs: str = "") -> None:
+    """All tests that are asked for; the figures are saved after each, since a later one may fail."""
+    import pyspark
+
+    made: dict[str, Any] = {
+        "machine": machine(), "pyspark": pyspark.__version__, **asdict(sizes), "rounds": rounds, "needs": needs,
+        "load_average": 0.0, "rows": [],
+    }  # fmt: skip
+    loads: list[float] = []
+    with spark_data.made(home, sizes, connector=connector) as data, _session(home, connector=connector) as spark:
+        meter = Meter(spark, data.broker.pid if data.broker else None)
+        tests = {
+            "reads": lambda: reads(meter, spark, data, rounds),
+            "writes": lambda: writes(meter, spark, data, rounds),
+            "streams": lambda: streams(spark, data, home, rounds),
+        }
+        print(text(_HEAD))
+        for name, test in tests.items():
+            for group in test() if asked.only in (None, name) else ():
+                made["rows"] += [row.figures() for row in group]
+                loads.append(os.getloadavg()[1])
+                made["load_average"] = statistics.mean(loads)
+                _save(made, asked.save)
+                for cells in lines(made)[-len(group) :]:
+                    print(text(cells), flush=True)
+
+
+@contextmanager
+def _session(home: Path, *, connector: bool) -> Iterator[SparkSession]:
+    conf: dict[str, object] = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "4g",
+        "spark.ui.enabled": False,
+        "spark.sql.shuffle.partitions": 2,
+        "spark.local.dir": str(home / "spark"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+    if connector:
+        try:
+            conf["spark.jars"] = ",".join(map(str, kafka_jars.spark_connector()))
+        except kafka_jars.Unavailable as missing:
+            raise Unavailable(str(missing)) from missing
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    snappy_java.mend()
+    spark = session(conf)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _save(made: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
