@@ -251,9 +251,16 @@ def test_import_is_light() -> None:
     )  # the last is not a dependency, but is in every test's .venv
 
 
-def test_import_loads_what_a_reader_of_one_partition_needs() -> None:
-    """Not the manager and the cleaner, nor what few processes use: it is the start of each task of Spark."""
+def test_import_loads_nothing_that_is_not_used() -> None:
+    """Every command, test plugin and task of Spark begins with it."""
     loaded = _loaded("import klog", whole=True)
+    assert {name for name in loaded if name.startswith("klog.")} <= {"klog._start", "klog.locks", "klog.errors"}
+    assert loaded.isdisjoint({"dataclasses", "inspect", "socket", "numpy", "pyarrow", "click"})
+
+
+def test_a_reader_of_one_partition_loads_what_it_needs() -> None:
+    """Not the manager and the cleaner, nor what few processes use: it is the start of each task of Spark."""
+    loaded = _loaded("import klog; klog.Log", whole=True)
     assert {"klog.log.log", "klog.record._batch"} <= loaded
     assert loaded.isdisjoint({"klog.manager", "klog.cleaner", "klog.inspect", "klog.cli", "klog.spark"})
     assert loaded.isdisjoint({"asyncio", "cramjam", "difflib", "hashlib", "lz4.frame", "random", "shutil", "tempfile"})
@@ -268,10 +275,13 @@ def test_a_program_that_writes_has_all_codecs_when_it_opens(opening: str, tmp_pa
     assert {"cramjam", "lz4.block", "lz4.frame", "zstandard"} <= loaded
 
 
-@pytest.mark.parametrize("name", ["open", "LogManager", "NamedReader", "CompactionStats", "PurgeStats", "verify"])
+@pytest.mark.parametrize("name", klog.__all__)
 def test_a_name_that_is_loaded_later_is_there(name: str) -> None:
     script = f"import klog; assert '{name}' in dir(klog); assert klog.{name} is klog.{name}; from klog import {name}"
     assert _loaded(script) >= {"klog"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'klog' has no attribute 'opne'"):
         klog.opne  # noqa: B018
 

@@ -1,10 +1,11 @@
-"""Work on a log that packages above this one do: klog/__init__ binds it, where the packages are put together.
+"""Work on a log that packages above this one do: klog/_works binds it when it is first asked for.
 
 A Log has a method for each, but this package imports none of them.
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,5 +49,7 @@ def bind(works: Works) -> None:
 
 
 def bound() -> Works:
-    """The work that was bound."""
+    """The work that klog/_works binds."""
+    if not _works:
+        importlib.import_module("klog._works").bind()
     return _works[0]

@@ -250,7 +250,7 @@ def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path
 def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
     """Raised where it occurred, and the handler is Python's default afterwards, also for the command."""
     text = _INTERRUPTED.replace('["klog", ', '["program", ').replace("from klog.cli import main\nmain()", "import klog")
-    for module, name in (("klog.log.log", "program"), ("none", "program"), ("none", "klog")):
+    for module, name in (("klog.locks", "program"), ("none", "program"), ("none", "klog")):
         script = text.replace('"program"', repr(name))
         script += "\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler\nprint('end')"
         script = script.replace(
