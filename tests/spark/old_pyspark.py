@@ -1,0 +1,71 @@
+"""Everything that klog does on an older PySpark, in a process of its own: python old_pyspark.py DIR. See test_old_pyspark.
+
+Prints a line for each thing that was done, and ends with an error for a wrong answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import klog
+import klog.spark
+
+ROWS = 1000
+
+
+def main(home: Path) -> None:
+    data = home / "data"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.append("t", [(b"k%d" % number, b"%d" % number) for number in range(ROWS)])
+    spark = klog.spark.session({"spark.master": "local[2]", "spark.ui.enabled": False, "spark.local.dir": str(home)})
+    spark.sparkContext.setLogLevel("OFF")
+    frame = klog.spark.scan(spark, data, columns=["value", "partition"], subscribe="t")
+    assert frame.where("partition >= 0").selectExpr("sum(int(string(value)))").collect()[0][0] == sum(range(ROWS))
+    batches = klog.spark.scan(spark, data, view="batches")
+    assert batches.selectExpr("sum(recordCount)").collect()[0][0] == ROWS
+    print("scan")
+    if find_spec("pyspark.sql.datasource"):
+        sources(spark, data, home)
+    spark.stop()
+
+
+def sources(spark, data: Path, home: Path) -> None:  # type: ignore[no-untyped-def]
+    """What needs the Python data source API."""
+    assert spark.read.format("klog").load(str(data)).count() == ROWS
+    partitions = spark.read.format("klog").option("view", "partitions").load(str(data))
+    assert partitions.selectExpr("sum(logEndOffset)").collect()[0][0] == ROWS
+    print("read")
+
+    rows = spark.read.format("klog").option("subscribe", "t").load(str(data)).select("key", "value")
+    for write in (
+        lambda: rows.write.format("klog").option("topic", "u").mode("append").save(str(data)),
+        lambda: klog.spark.write(rows, str(data), topic="u"),
+    ):
+        write()
+    assert spark.read.format("klog").option("subscribe", "u").load(str(data)).count() == 2 * ROWS
+    print("write")
+
+    stream = spark.readStream.format("klog").options(subscribe="t", startingOffsets="earliest").load(str(data))
+    target = stream.select("key", "value").writeStream.format("klog").option("topic", "v")
+    for _ in range(2):
+        query = target.option("checkpointLocation", str(home / "checkpoint")).start(str(data))
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert spark.read.format("klog").option("subscribe", "v").load(str(data)).count() == ROWS
+    print("stream")
+
+    try:
+        limited = spark.readStream.format("klog").options(subscribe="t", maxOffsetsPerTrigger="10").load(str(data))
+        query = limited.writeStream.format("noop").option("checkpointLocation", str(home / "limited")).start()
+        query.processAllAvailable()
+    except Exception as error:
+        print("limits are refused" if "maxOffsetsPerTrigger" in str(error) else error)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
