@@ -6,8 +6,10 @@
 
   S1  A batch is fixed by its two offsets, which Spark writes to the checkpoint before partitions() is called: repeated
       after a crash, it has the same rows, while a writer appends, rolls and deletes.
-  S2  Partitions and topics that the offsets do not name begin at their first record, in the next batch (resume.py).
-  S3  No batch without records: latestOffset returns `start` itself, unless a loss of data has to be passed.
+  S2  Partitions and topics that the offsets do not name begin at their first record (resume.py). The next batch names
+      it, and the one after that reads it: repeated after retention has moved on, a batch would begin elsewhere.
+  S3  No batch without records: latestOffset returns `start` itself, unless partitions are new or a loss of data has to
+      be passed.
   S4  The first batch of a query is empty, and its end is the start. Spark has only ends in its checkpoint: it repeats a
       first batch that crashed from initialOffset, which may then be another (records were appended or deleted, a topic
       was created again).
@@ -140,11 +142,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         limits = self._limits(limit)
         now = self._clock.monotonic()
         waited_ms = None if self._triggered is None else (now - self._triggered) * 1000
-        if self._target is None and too_few(backlog, limits, waited_ms):
+        new = {pair for pair in ends if pair not in begin and positions[pair] < present[pair].end_offset}
+        if self._target is None and not new and too_few(backlog, limits, waited_ms):
             return None
         self._triggered = now
         reached = next_offsets(positions, ends, limits, _StoredBytes(logs))
-        if any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached) or begin.keys() - reached.keys():
+        gone = begin.keys() - reached.keys()
+        if new or gone or any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached):
             return reached
         for pair in reached:
             if positions[pair] < reached[pair]:
@@ -153,10 +157,10 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return None
 
     def _reachable(self, begin: Offsets, positions: Offsets, present: Mapping[TopicPartition, Present]) -> Offsets:
-        """Return the ends of the partitions without limits, never below the positions."""
+        """Return the ends of the partitions without limits, never below the positions; of new ones the begin (S2)."""
         ends = {}
         for pair, position in positions.items():
-            end = present[pair].end_offset
+            end = present[pair].end_offset if pair in begin else position
             if self._target is not None:
                 if pair not in self._target and pair not in begin:
                     continue

@@ -233,7 +233,9 @@ class TestBatches:
         made = reader(data, subscribe="t,later")
         assert made.latestOffset({"t": END["t"]}, ReadAllAvailable()) == {"t": END["t"]}
         fill(data, later=[3])
-        assert made.latestOffset({"t": END["t"]}, ReadAllAvailable()) == {"t": END["t"], "later": {"0": 3}}
+        named = {"t": END["t"], "later": {"0": 0}}
+        assert made.latestOffset({"t": END["t"]}, ReadAllAvailable()) == named
+        assert made.latestOffset(named, ReadAllAvailable()) == {"t": END["t"], "later": {"0": 3}}
 
     def test_an_empty_directory(self, tmp_path: Path) -> None:
         fill(tmp_path / "data")
@@ -241,8 +243,22 @@ class TestBatches:
         assert made.initialOffset() == {}
         assert made.latestOffset({}, ReadAllAvailable()) == {}
         fill(tmp_path / "data", t=[3])
-        assert made.latestOffset({}, ReadAllAvailable()) == {"t": {"0": 3}}
-        assert rows(made, {}, {"t": {"0": 3}}) == numbers("t", 0, 0, 3)
+        assert made.latestOffset({}, ReadAllAvailable()) == {"t": {"0": 0}}
+        assert made.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 3}}
+        assert rows(made, {"t": {"0": 0}}, {"t": {"0": 3}}) == numbers("t", 0, 0, 3)
+
+    def test_the_first_records_of_a_new_partition_are_not_lost_unnoticed(self, data: Path) -> None:
+        """S2: retention moves on between a first batch of it and its repetition."""
+        made = reader(data)
+        fill(data, u=[7])
+        named = made.latestOffset(END, ReadAllAvailable())
+        assert rows(made, END, named) == []
+        end = made.latestOffset(named, ReadAllAvailable())
+        assert rows(made, named, end) == numbers("u", 0, 0, 7)
+        with klog.open(data) as logs:
+            logs.log("u").delete_records(3)
+        with pytest.raises(DataLoss, match=r"u-0: .*3"):
+            reader(data).partitions(named, end)
 
     def test_equal_offsets_are_no_tasks(self, data: Path) -> None:
         """Spark asks that with the last offsets of the checkpoint when a query starts again, even if the topic is gone."""
