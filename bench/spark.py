@@ -176,11 +176,13 @@ def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Itera
         if each * 4 > data.sizes.full:
             continue
         made = [Row(f"trigger of {each:,} rows", name, each) for name in names]
+        inner = [Row("– without checkpoint files", name, each) for name in names]
         for _ in range(max(rounds // 2, 1)):
-            for row, source in zip(made, names.values(), strict=True):
-                times = spark_ways.trigger_times(spark, data, source, each, folder / "checkpoint")
-                row.spent += [Spent(time / 1000, 0, 0, 0) for time in times]
-        yield made
+            for row, part, source in zip(made, inner, names.values(), strict=True):
+                for whole, rest in spark_ways.trigger_seconds(spark, data, source, each, folder / "checkpoint"):
+                    row.spent.append(Spent(whole, 0, 0, 0))
+                    part.spent.append(Spent(rest, 0, 0, 0))
+        yield made + inner
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -191,14 +193,14 @@ _WIDTHS = (26, 26, 9, 8, 7, 7, 7, 9, 12, 11)
 
 def lines(run: dict[str, Any]) -> list[list[str]]:
     """The cells of the table: speed by the clock and its ratios; µs of processor time a row."""
-    walls = {(row["test"], row["contestant"]): row["seconds"]["wall"] for row in run["rows"]}
+    walls = {(row["test"], row["rows"], row["contestant"]): row["seconds"]["wall"] for row in run["rows"]}
     made = []
     for row in run["rows"]:
         wall, rows = row["seconds"]["wall"], row["rows"]
-        peers = [walls.get((row["test"], peer)) for peer in ("Kafka connector", "Parquet")]
+        peers = [walls.get((row["test"], row["rows"], peer)) for peer in ("Kafka connector", "Parquet")]
         ratios = [f"{peer / wall:.2f}" if peer and peer != wall else "" for peer in peers]
         spent = [row["processor"], *(row["seconds"][part] for part in ("jvm", "python", "broker"))]
-        trigger = row["test"].startswith("trigger")
+        trigger = row["test"].startswith(("trigger", "–"))
         per_row = [""] * 4 if trigger else [f"{seconds / rows * 1e6:.3f}" for seconds in spent]
         rate = f"{wall * 1e3:.0f} ms" if trigger else f"{rows / wall / 1e6:.2f}"
         fixed = "" if trigger else f"{row['fixed']['wall'] * 1e3:.0f}"
