@@ -315,4 +315,5 @@ def test_spark_options_are_as_specified() -> None:
         *("pushdown", "metrics"),
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
         *("commitGroup", "checkpointLocation"),
+        *("valueFormat", "valueSchema", "keyFormat", "keySchema", "schemas", "onBadValue"),
     }

@@ -18,18 +18,20 @@ sliced; metadata are the same for a whole record batch (metadata.py).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from klog.decode import ddl
 from klog.spark import metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from klog.record import RecordBatch
 
-METADATA = tuple(metadata.TYPES)
+BAD_VALUE = "badValue"  # why a key or value is bad: decoded.py
+METADATA = (*metadata.TYPES, BAD_VALUE)
 _TYPES = {
     "key": "binary",
     "value": "binary",
@@ -40,6 +42,7 @@ _TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
     **metadata.TYPES,
+    BAD_VALUE: "string",
 }
 NAMES = tuple(_TYPES)
 PLAIN = NAMES[:7]
@@ -58,12 +61,17 @@ _FIELDS = {
 _CONSTANT = ("topic", "partition")
 
 
-def schema_ddl(columns: Iterable[str] = PLAIN) -> str:
+Decoded = Mapping[str, "pa.DataType"]
+"""The types of the columns key and value that are decoded (decoded.py); the others are binary."""
+
+
+def schema_ddl(columns: Iterable[str] = PLAIN, decoded: Decoded | None = None) -> str:
     """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
-    return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+    types = {**_TYPES, **{name: ddl(kind) for name, kind in (decoded or {}).items()}}
+    return ", ".join(f"{name} {types[name]}" for name in columns)
 
 
-def full_schema() -> StructType:
+def full_schema(decoded: Decoded | None = None) -> StructType:
     """Return all columns that a query's schema may have, in order."""
     from pyspark.sql import types as t
 
@@ -77,12 +85,20 @@ def full_schema() -> StructType:
         "timestamp": t.TimestampType(),
     }
     header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
-    return t.StructType([t.StructField(name, simple.get(ddl) or t.ArrayType(header)) for name, ddl in _TYPES.items()])
+    types = {name: simple.get(word) or t.ArrayType(header) for name, word in _TYPES.items()}
+    types.update((name, _spark_type(kind)) for name, kind in (decoded or {}).items())
+    return t.StructType([t.StructField(name, kind) for name, kind in types.items()])
 
 
-def check_schema(schema: StructType) -> None:
+def _spark_type(kind: pa.DataType) -> DataType:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def check_schema(schema: StructType, decoded: Decoded | None = None) -> None:
     """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
-    check_columns(schema, full_schema(), "klog", schema_ddl(NAMES))
+    check_columns(schema, full_schema(decoded), "klog", schema_ddl(NAMES, decoded))
 
 
 def check_columns(schema: StructType, full: StructType, source: str, listing: str) -> None:

@@ -127,6 +127,7 @@ def test_arrow_schema_is_the_one_that_spark_checks() -> None:
         pa.int64(),
         pa.string(),
         pa.bool_(),
+        pa.string(),
     ]
 
 
