@@ -34,6 +34,7 @@ from klog.spark import format_options, rows, stream_options, values
 from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
 from klog.spark.format_options import Formats
 from klog.spark.limits import Limits
+from klog.spark.plan import BINS_MAX
 
 if TYPE_CHECKING:
     from klog.decode import Decoder
@@ -170,7 +171,7 @@ def parse(raw: Mapping[str, str], query: Query | None = "batch") -> Options:
         formats=format_options.formats(given),
         parallelism=_value(given, "parallelism", None, values.count),
         target_split_bytes=_value(given, "targetSplitBytes", None, values.size, SPLIT_MIN),
-        min_partitions=_value(given, "minPartitions", 1, values.count),
+        min_partitions=_value(given, "minPartitions", 1, values.count, BINS_MAX),
         max_records=_value(given, "maxRecordsPerPartition", None, values.count),
         pushdown=_pushdown(given),
         limits=stream_options.limits(given),

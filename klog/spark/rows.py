@@ -6,8 +6,9 @@
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
       types, nullability. Spark checks only the first batch.
   R2  Only the columns of the query's schema are decoded.
-  R3  A record without a timestamp (−1) has a null timestamp; a record without headers has null headers, as in Spark's
-      Kafka source (KafkaRecordToRowConverter), not an empty list.
+  R3  A record without a timestamp (−1) has a null timestamp, and so has one with a timestamp that Spark cannot hold: its
+      timestamps are microseconds, so milliseconds beyond 2⁶³ ÷ 1000 (the year 294247) are not among them. A record
+      without headers has null headers, as in Spark's Kafka source (KafkaRecordToRowConverter), not an empty list.
   R4  A batch has at most about PIECE_BYTES, or one row: Spark's workers and JVM hold whole batches, and a column of one
       has less than 2 GiB.
 
@@ -47,6 +48,7 @@ _TYPES = {
 NAMES = tuple(_TYPES)
 PLAIN = NAMES[:7]
 PIECE_BYTES = 16 << 20
+_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 # Spark's column → the column of klog.record; topic and partition come from the range, the others from record batches.
 _FIELDS = {
@@ -210,7 +212,25 @@ def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def _shape(array: pa.Array, field: pa.Field) -> pa.Array:
     if field.name == "headers":
         array = _null_where_empty(array)
-    return array if array.type.equals(field.type) else array.cast(field.type)
+    return cast(array, field.type)
+
+
+def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the array with a type of Spark; a time that Spark cannot hold (R3) is null."""
+    import pyarrow as pa
+
+    if array.type.equals(kind):
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind):
+            raise
+        import pyarrow.compute as pc
+
+        times = array.cast(pa.int64())
+        fits = pc.and_(pc.less_equal(times, _TIME_MS_MAX), pc.greater_equal(times, -_TIME_MS_MAX))
+        return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(kind)
 
 
 def _null_where_empty(lists: pa.Array) -> pa.Array:
