@@ -6,9 +6,9 @@
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
       types, nullability. Spark checks only the first batch.
   R2  Only the columns of the query's schema are decoded.
-  R3  A record without a timestamp (−1) has a null timestamp, and so has one with a timestamp that Spark cannot hold: its
-      timestamps are microseconds, so milliseconds beyond 2⁶³ ÷ 1000 (the year 294247) are not among them. A record
-      without headers has null headers, as in Spark's Kafka source (KafkaRecordToRowConverter), not an empty list.
+  R3  A record without a timestamp (−1) has a null timestamp, and so has one whose timestamp Spark cannot hold: Spark's
+      are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the year 294247). A record without headers has null
+      headers, as in Spark's Kafka source (KafkaRecordToRowConverter), not an empty list.
   R4  A batch has at most about PIECE_BYTES, or one row: Spark's workers and JVM hold whole batches, and a column of one
       has less than 2 GiB.
 
