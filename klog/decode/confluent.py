@@ -109,32 +109,30 @@ class ConfluentAvroDecoder:
         """Return how values with a schema id are read. Raises ValueError if they cannot be."""
         found = self._readers.get(number)
         if found is None:
+            schema = self._schemas.of(number)  # ids that are not known are not kept: there may be 2³² of them
             try:
-                found = self._compiled(number)
+                found = self._compiled(schema)
             except ValueError as error:
-                found = str(error)
+                found = f"schema {number}: {error}"
             self._readers[number] = found
         if isinstance(found, str):
             raise ValueError(found)
         return found
 
-    def _compiled(self, number: int) -> _Reader:
-        schema = self._schemas.of(number)
-        try:
-            writer = parse(schema.text, schema.references)
-            return _body_reader(plain(writer)), columns(writer, self.type, self.reader)
-        except ValueError as error:
-            raise ValueError(f"schema {number}: {error}") from None
+    def _compiled(self, schema: Schema) -> _Reader:
+        writer = parse(schema.text, schema.references)
+        return _body_reader(plain(writer)), columns(writer, self.type, self.reader)
 
 
 def _body_reader(schema: Any) -> Callable[[bytes], Any]:
     from fastavro import parse_schema, schemaless_reader
 
+    # A record takes no bytes of its own; with it the schema may be of any type.
     whole = {
         "type": "record",
         "name": "body",
         "fields": [{"name": "value", "type": schema}],
-    }  # takes no bytes of its own
+    }
     try:
         parsed = _guarded(parse_schema(whole))
     except Exception as error:  # of fastavro's own classes

@@ -125,7 +125,7 @@ def _rounded(precision: int, scale: int) -> Callable[[decimal.Decimal], decimal.
 
     def rounded(value: decimal.Decimal) -> decimal.Decimal:
         if not value.is_finite():
-            raise ValueError(f"{value} is not a number")
+            raise ValueError(f"{str(value)[:9]} is not a number")
         try:
             return value.quantize(unit, context=context)
         except decimal.InvalidOperation:

@@ -2,7 +2,8 @@
 
 E1  Rows are decoded by at most ROWS at a time, about SLICE_BYTES of stored values: what is decoded may be many times
     as large as its bytes, and each slice becomes a batch of its own.
-E2  A bad value raises BadValue with its place, or is null and has its reason in the column badValue.
+E2  Control records, which a query has if it asks for isControl, have null keys and values: theirs are Kafka's own.
+E3  A bad value raises BadValue with its place, or is null and has its reason in the column badValue.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class RowDecoder:
         reasons: list[str | None] = [None] * batch.num_rows
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         for name, decoder in self._decoders.items():
-            array, bad = decoder.decode(found[name])
+            array, bad = decoder.decode(_of_producers(found, name))
             if bad and not self._null_bad_values:
                 first = min(bad)
                 raise BadValue(self._pair, found["offset"][first].as_py(), name, bad[first])
@@ -73,3 +74,15 @@ class RowDecoder:
         if BAD_VALUE in self._schema.names:
             found[BAD_VALUE] = pa.array(reasons, pa.string())
         return pa.RecordBatch.from_arrays([found[name] for name in self._schema.names], schema=self._schema)
+
+
+def _of_producers(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
+    """Return a column without what control records have there (E2)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    control = columns.get("isControl")
+    if control is None or not pc.any(control).as_py():
+        return columns[name]
+    # A corrupt batch, of which nothing is known, has null.
+    return pc.if_else(pc.fill_null(control, False), pa.scalar(None, columns[name].type), columns[name])

@@ -77,7 +77,10 @@ def _of_subjects(column: str, schemas: Schemas, options: Options) -> Decoder:
     for topic in _topics(options):
         subject = f"{topic}-{column}"
         if subject not in schemas.newest:
-            raise ValueError(f"{schemas.origin} has no subject {subject!r}; name the schema by {column}Schema")
+            raise ValueError(
+                f"{schemas.origin} has no subject {subject!r}; name the schema by {column}Schema, or the topics by "
+                f"subscribe"
+            )
         found[topic] = ConfluentAvroDecoder(schemas, schemas.of(schemas.newest[subject]))
     if not found:
         raise ValueError(f"the query reads no topic yet, so no subject names a schema; name it by {column}Schema")

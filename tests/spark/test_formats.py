@@ -16,11 +16,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 import klog
+from klog.clock import ManualClock
 from klog.errors import BadValue
 from klog.spark import decoded
 from klog.spark.options import parse
 from klog.spark.rows import arrow_schema
 from klog.spark.source import KlogSource
+
+from tests.support.batches import NOW, marker, transactional
 
 from .conftest import Directory
 
@@ -213,6 +216,18 @@ def test_rows_of_corrupt_batches_are_decoded_too(damaged: Path) -> None:
     log.write_bytes(data)
     options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onCorrupt": "emit"}
     assert rows(damaged, "crcValid", "value", "offset", **options) == [{"crcValid": False, "value": None, "offset": 0}]
+
+
+def test_control_records_are_not_decoded(tmp_path: Path) -> None:
+    """A query that asks for isControl has their rows: their bytes are Kafka's own."""
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW)) as log:
+        log.append_batches(transactional(1, 0, 0, 1))
+        log.append_batches(marker(1, 0, "commit"), origin="coordinator")
+    found = rows(tmp_path / "t-0", "isControl", "key", "value", keyFormat="string", valueFormat="string")
+    assert [(row["isControl"], row["key"] is None, row["value"] is None) for row in found] == [
+        (False, False, False),
+        (True, True, True),
+    ]
 
 
 def test_bad_value_without_a_format_is_null(shared_data: Directory) -> None:
