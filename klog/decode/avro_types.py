@@ -245,7 +245,7 @@ class _Parser:
             AvroField(
                 str(each["name"]),
                 self.type(each["type"], inner, depth + 1),
-                _texts(each.get("aliases", ())),
+                _texts(each.get("aliases") or ()),
                 each.get("default", NO_DEFAULT),
             )
             for each in given["fields"]
@@ -266,7 +266,7 @@ class _Parser:
         full = _full_name(given, space)
         if full in self._names:
             raise ValueError(f"name {full!r} is defined twice")
-        aliases = _texts(given.get("aliases", ()))
+        aliases = _texts(given.get("aliases") or ())
         found = self._names[full] = replace(_logical(found, given), name=full, aliases=aliases)
         return found
 
@@ -278,7 +278,8 @@ def _above(children: Sequence[AvroType], **more: Any) -> AvroType:
 
 
 def _full_name(given: Mapping[str, Any], space: str) -> str:
-    name, space = given["name"], given.get("namespace", space)
+    name, own = given["name"], given.get("namespace")
+    space = space if own is None else own
     if not isinstance(name, str) or not isinstance(space, str) or not name:
         raise ValueError("a name of the schema is not text")
     return name if "." in name or not space else f"{space}.{name}"

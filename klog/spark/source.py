@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
             return views.schema_ddl(self._view, self._view_columns)
         return schema_ddl(self._columns, self._decoded(self._columns))
 
-    def full_schema(self, names: Iterable[str]) -> StructType:
+    def full_schema(self, names: Collection[str]) -> StructType:
         """Return all columns of the view, or of the records: those of `names` as this query decodes them."""
         return views.full_schema(self._view) if self._view != views.RECORDS else full_schema(self._decoded(names))
 
@@ -110,7 +110,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
         )
         return replace(options, reading=reading)
 
-    def _decoded(self, names: Iterable[str]) -> dict[str, Any]:
+    def _decoded(self, names: Collection[str]) -> dict[str, Any]:
         """The types of those columns that are decoded. Schemas are resolved once: this source is pickled with them."""
         for name in COLUMNS:
             if name in names and name not in self._decoders:

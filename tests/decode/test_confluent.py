@@ -378,6 +378,43 @@ def test_a_schema_that_only_fastavro_refuses_makes_its_values_bad() -> None:
     assert "not an Avro schema" in bad[0]
 
 
+WORDS = st.sampled_from([
+    "type", "name", "fields", "items", "values", "symbols", "size", "logicalType", "precision", "scale", "aliases", "default",
+    "namespace", "record", "enum", "fixed", "array", "map", "union", "null", "int", "long", "bytes", "string", "decimal",
+    "uuid", "date", "timestamp-millis", "a", "b", "a.b", "",
+])  # fmt: skip
+SHAPES = st.recursive(
+    WORDS | st.none() | st.booleans() | st.integers(-2, 40),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(WORDS, inner, max_size=5),
+        st.fixed_dictionaries({"type": st.just("record"), "name": WORDS, "fields": st.lists(
+            st.fixed_dictionaries({"name": WORDS, "type": inner}, optional={"default": inner, "aliases": inner}), max_size=3)}),
+        st.fixed_dictionaries({"type": st.sampled_from(["array", "map", "enum", "fixed", "bytes", "long"])},
+                              optional={"items": inner, "values": inner, "name": WORDS, "size": inner, "logicalType": WORDS,
+                                        "symbols": st.lists(WORDS, max_size=2), "precision": inner, "scale": inner}),
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(SHAPES, SHAPES, st.binary(max_size=6))
+def test_any_json_is_a_schema_or_a_named_error(writer: Any, reader: Any, data: bytes) -> None:
+    known = schemas(writer, reader)
+    for given_reader in (1, 2, "a int"):
+        try:
+            decoder = avro(known, given_reader)
+        except ValueError:
+            continue
+        found, bad = read(decoder, framed(1, data), framed(2, data))
+        assert all(found[index] is None for index in bad)
+
+
+def test_null_is_no_namespace_and_no_aliases() -> None:
+    schema = record(("a", "int"), namespace=None, aliases=None)
+    assert read(avro(schemas(schema)), framed(1, b"\2")) == ([{"a": 1}], {})
+
+
 def test_references_are_read_first() -> None:
     inner = json.dumps(record(("a", "int"), name="com.x.Inner"))
     outer = json.dumps(record(("one", "com.x.Inner"), ("two", ["null", "com.x.Inner"]), name="com.y.Outer"))

@@ -22,7 +22,6 @@ from klog.spark import decoded
 from klog.spark.options import parse
 from klog.spark.rows import arrow_schema
 from klog.spark.source import KlogSource
-
 from tests.support.batches import NOW, marker, transactional
 
 from .conftest import Directory
