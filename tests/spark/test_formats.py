@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, IsNotNull
 from pyspark.sql.types import StructType
 
 import klog
@@ -188,6 +188,17 @@ def test_a_bad_value_is_an_error_with_its_place(damaged: Path) -> None:
         rows(damaged, "key", keyFormat="string")
     assert len(rows(damaged, "offset", "badValue", valueFormat="json", valueSchema="id BIGINT")) == 5
     assert rows(damaged, "value", startingOffsets="-1", valueFormat="json", valueSchema="id BIGINT") == [
+        {"value": {"id": 2}}
+    ]
+
+
+def test_pushed_filters_bound_what_is_decoded(damaged: Path) -> None:
+    """The bad value at offset 1 is not read; filters on decoded columns stay with Spark."""
+    of = source(damaged, columns="value", valueFormat="json", valueSchema="id BIGINT", pushdown="true")
+    reader = of.reader(StructType([of.full_schema(["value"])["value"]]))
+    filters = [GreaterThan(("offset",), 3), EqualTo(("value", "id"), 2), IsNotNull(("value",))]
+    assert list(reader.pushFilters(filters)) == filters[1:]
+    assert [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()] == [
         {"value": {"id": 2}}
     ]
 
