@@ -145,6 +145,24 @@ class OffsetOutOfRange(KlogError, ValueError):
         return type(self), (self.offset, self.log_start_offset, self.log_end_offset, self.name)
 
 
+class BadValue(KlogError, ValueError):
+    """A key or value whose bytes are not of the format that they are read as.
+
+    partition: topic-partition. offset: of its record. column: key or value. reason: what is wrong.
+    """
+
+    def __init__(self, partition: str, offset: int, column: str, reason: str) -> None:
+        self.partition, self.offset, self.column, self.reason = partition, offset, column, reason
+        super().__init__(
+            f"{partition}, offset {offset}: the {column} is bad: {reason}. Correct {column}Format, {column}Schema or "
+            f"the producer; or set onBadValue=null, which reads null there, and ask for the column badValue, which has "
+            f"why"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.partition, self.offset, self.column, self.reason)
+
+
 class UnknownTopicOrPartition(KlogError, LookupError):
     """Kafka: UnknownTopicOrPartitionException (3)."""
 

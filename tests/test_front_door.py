@@ -325,4 +325,5 @@ def test_spark_options_are_as_specified() -> None:
         *("pushdown", "metrics"),
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
         *("commitGroup", "checkpointLocation"),
+        *("valueFormat", "valueSchema", "keyFormat", "keySchema", "schemas", "onBadValue"),
     }

@@ -18,6 +18,7 @@ EVERYWHERE = {"arguments", "errors", "config", "clock", "locks", "scheduler", "p
 ORDER = [
     "codec",
     "record",
+    "decode",
     "disk",
     "segment",
     "log",

@@ -28,11 +28,16 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from klog.spark import rows, stream_options, values
+from klog.spark import format_options, rows, stream_options, values
 from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
+from klog.spark.format_options import Formats
 from klog.spark.limits import Limits
+from klog.spark.plan import BINS_MAX
+
+if TYPE_CHECKING:
+    from klog.decode import Decoder
 
 SERVED = (
     "path",
@@ -63,15 +68,13 @@ SERVED = (
     "parallelism",
     "pushdown",
     "metrics",
+    *format_options.FORMATS,
     *stream_options.STREAM_ONLY,
 )
 
 # Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
 # so each is rejected by name.
-NOT_SERVED = (
-    "valueFormat",
-    "topic",
-)
+NOT_SERVED = ("topic",)
 
 # Options of a Kafka client, which klog does not use.
 _IGNORED_PREFIXES = ("kafka.", "fetchoffset.")
@@ -110,7 +113,8 @@ class Reading:
 
     committed: leave out records of aborted transactions. include_control: return control records. on_corrupt: at a
     batch that cannot be read. fail_on_data_loss: if planned offsets are gone. verify_crc: check the checksums. metrics:
-    log what a task has read, as a warning.
+    log what a task has read, as a warning. decoders: of the columns key and value that are not read as bytes.
+    null_bad_values: what these cannot decode is null instead of an error.
     """
 
     committed: bool = False
@@ -119,6 +123,8 @@ class Reading:
     fail_on_data_loss: bool = True
     verify_crc: bool = True
     metrics: bool = False
+    decoders: Mapping[str, Decoder] = field(default_factory=dict)
+    null_bad_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ class Options:
     columns: tuple[str, ...] = rows.PLAIN
     """Those of the schema, in order, unless .schema() names others."""
     reading: Reading = field(default_factory=Reading)
+    formats: Formats = field(default_factory=Formats)
     parallelism: int | None = None
     target_split_bytes: int | None = None
     min_partitions: int = 1
@@ -161,9 +168,10 @@ def parse(raw: Mapping[str, str], query: Query | None = "batch") -> Options:
         up_to=_value(given, "upTo", "highWatermark", values.word, get_args(UpTo)),
         columns=_columns(given),
         reading=_reading(given),
+        formats=format_options.formats(given),
         parallelism=_value(given, "parallelism", None, values.count),
         target_split_bytes=_value(given, "targetSplitBytes", None, values.size, SPLIT_MIN),
-        min_partitions=_value(given, "minPartitions", 1, values.count),
+        min_partitions=_value(given, "minPartitions", 1, values.count, BINS_MAX),
         max_records=_value(given, "maxRecordsPerPartition", None, values.count),
         pushdown=_pushdown(given),
         limits=stream_options.limits(given),

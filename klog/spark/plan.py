@@ -26,7 +26,7 @@ from klog.spark.bounds import TopicPartition
 
 TARGET_MIN = 32 << 20
 TARGET_MAX = 128 << 20
-BINS_MAX = 100_000  # made by size: more tasks than that overwhelm the driver
+BINS_MAX = 100_000  # made by size, or asked for: more tasks than that overwhelm the driver
 _UNCUT = 8  # a range smaller than this part of a bin is not cut: a bin begins before or after it
 
 

@@ -23,6 +23,7 @@ import klog
 from klog import record
 from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.spark.bounds import DataLoss
+from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
 from klog.spark.options import Reading
 from klog.spark.plan import Range
@@ -92,7 +93,8 @@ class _RangeReader:
 
     def __init__(self, wanted: Range, schema: pa.Schema, reading: Reading, pushed: Pushed, counts: _Counts) -> None:
         self._wanted = wanted
-        self._shaper = RowShaper(schema, wanted.topic, wanted.partition)
+        self._decoder = RowDecoder(schema, reading.decoders, reading.null_bad_values, wanted.topic, wanted.partition)
+        self._shaper = RowShaper(self._decoder.stored, wanted.topic, wanted.partition)
         self._reading = reading
         self._pushed = pushed
         self._counts = counts
@@ -218,7 +220,8 @@ class _RangeReader:
             if self._shaper.needs_batches:
                 headers = list(_headers(chunk, whole[start:end], start))
                 origin = Origin(chunk.path, self._reading.verify_crc)
-            yield from pieces(self._shaper.batch(columns, headers, origin))
+            for piece in pieces(self._shaper.batch(columns, headers, origin)):
+                yield from self._decoder.batches(piece)
         self._at = max(self._at, self._end_of(chunk, whole, start, end))
 
     def _end_of(self, chunk: FetchedChunk, whole: memoryview, start: int, end: int) -> int:
@@ -252,7 +255,8 @@ class _RangeReader:
         if self._reading.on_corrupt == "emit":
             known = error.offset is not None and self._at <= error.offset < min(next_offset, self._stop)
             offset = error.offset if known and error.offset is not None else self._at
-            yield self._shaper.corrupt_row(offset, error.position, os.path.basename(error.path or ""))
+            row = self._shaper.corrupt_row(offset, error.position, os.path.basename(error.path or ""))
+            yield from self._decoder.batches(row)
         self._at = next_offset
 
 

@@ -6,8 +6,9 @@
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
       types, nullability. Spark checks only the first batch.
   R2  Only the columns of the query's schema are decoded.
-  R3  A record without a timestamp (−1) has a null timestamp; a record without headers has null headers, as in Spark's
-      Kafka source (KafkaRecordToRowConverter), not an empty list.
+  R3  A record without a timestamp (−1) has a null timestamp, and so has one whose timestamp Spark cannot hold: Spark's
+      are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the year 294247). A record without headers has null
+      headers, as in Spark's Kafka source (KafkaRecordToRowConverter), not an empty list.
   R4  A batch has at most about PIECE_BYTES, or one row: Spark's workers and JVM hold whole batches, and a column of one
       has less than 2 GiB.
 
@@ -18,18 +19,20 @@ sliced; metadata are the same for a whole record batch (metadata.py).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from klog.decode import ddl
 from klog.spark import metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from klog.record import RecordBatch
 
-METADATA = tuple(metadata.TYPES)
+BAD_VALUE = "badValue"  # why a key or value is bad: decoded.py
+METADATA = (*metadata.TYPES, BAD_VALUE)
 _TYPES = {
     "key": "binary",
     "value": "binary",
@@ -40,10 +43,12 @@ _TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
     **metadata.TYPES,
+    BAD_VALUE: "string",
 }
 NAMES = tuple(_TYPES)
 PLAIN = NAMES[:7]
 PIECE_BYTES = 16 << 20
+_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 # Spark's column → the column of klog.record; topic and partition come from the range, the others from record batches.
 _FIELDS = {
@@ -58,12 +63,17 @@ _FIELDS = {
 _CONSTANT = ("topic", "partition")
 
 
-def schema_ddl(columns: Iterable[str] = PLAIN) -> str:
+Decoded = Mapping[str, "pa.DataType"]
+"""The types of the columns key and value that are decoded (decoded.py); the others are binary."""
+
+
+def schema_ddl(columns: Iterable[str] = PLAIN, decoded: Decoded | None = None) -> str:
     """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
-    return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+    types = {**_TYPES, **{name: ddl(kind) for name, kind in (decoded or {}).items()}}
+    return ", ".join(f"{name} {types[name]}" for name in columns)
 
 
-def full_schema() -> StructType:
+def full_schema(decoded: Decoded | None = None) -> StructType:
     """Return all columns that a query's schema may have, in order."""
     from pyspark.sql import types as t
 
@@ -77,12 +87,20 @@ def full_schema() -> StructType:
         "timestamp": t.TimestampType(),
     }
     header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
-    return t.StructType([t.StructField(name, simple.get(ddl) or t.ArrayType(header)) for name, ddl in _TYPES.items()])
+    types = {name: simple.get(word) or t.ArrayType(header) for name, word in _TYPES.items()}
+    types.update((name, _spark_type(kind)) for name, kind in (decoded or {}).items())
+    return t.StructType([t.StructField(name, kind) for name, kind in types.items()])
 
 
-def check_schema(schema: StructType) -> None:
+def _spark_type(kind: pa.DataType) -> DataType:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def check_schema(schema: StructType, decoded: Decoded | None = None) -> None:
     """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
-    check_columns(schema, full_schema(), "klog", schema_ddl(NAMES))
+    check_columns(schema, full_schema(decoded), "klog", schema_ddl(NAMES, decoded))
 
 
 def check_columns(schema: StructType, full: StructType, source: str, listing: str) -> None:
@@ -194,7 +212,25 @@ def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def _shape(array: pa.Array, field: pa.Field) -> pa.Array:
     if field.name == "headers":
         array = _null_where_empty(array)
-    return array if array.type.equals(field.type) else array.cast(field.type)
+    return cast(array, field.type)
+
+
+def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the array with a type of Spark; a time that Spark cannot hold (R3) is null."""
+    import pyarrow as pa
+
+    if array.type.equals(kind):
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind):
+            raise
+        import pyarrow.compute as pc
+
+        times = array.cast(pa.int64())
+        fits = pc.and_(pc.less_equal(times, _TIME_MS_MAX), pc.greater_equal(times, -_TIME_MS_MAX))
+        return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(kind)
 
 
 def _null_where_empty(lists: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def scan(
     if columns is None:
         schema = spark.createDataFrame([], source.schema()).schema
     else:
-        schema = _chosen(given, [columns] if isinstance(columns, str) else list(columns))
+        names = [columns] if isinstance(columns, str) else list(columns)
+        schema = _chosen(source.full_schema(names), names)
     reader = source.reader(schema)
     planned = reader.partitions()
     numbers = spark.range(0, len(planned), 1, max(len(planned), 1))
@@ -71,13 +72,9 @@ def _task(read: Callable[[Any], Iterator[pa.RecordBatch]], planned: Sequence[Any
     return task
 
 
-def _chosen(given: Mapping[str, str], names: Sequence[str]) -> StructType:
+def _chosen(full: StructType, names: Sequence[str]) -> StructType:
     from pyspark.sql.types import StructType
 
-    from klog.spark import rows, views
-
-    view = views.take(given)[0]
-    full = rows.full_schema() if view == views.RECORDS else views.full_schema(view)
     for name in names:
         if name not in full.names:
             raise ValueError(f"columns has {name!r}, which is unknown; use some of {', '.join(full.names)}")

@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klog.spark import options as _options
 from klog.spark import views
 from klog.spark.api import DataSource, DataSourceReader, InputPartition
+from klog.spark.format_options import COLUMNS
+from klog.spark.formats import decoder_of
 from klog.spark.pushdown import Pushed, push
 from klog.spark.read import read_ranges
-from klog.spark.rows import arrow_schema, check_schema, schema_ddl
+from klog.spark.rows import arrow_schema, check_schema, full_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
 from klog.spark.view_source import ViewReader
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from klog.decode import Decoder
     from klog.spark.stream import KlogStreamReader
 
 logger = logging.getLogger("klog.spark")
@@ -52,6 +55,9 @@ class KlogSource(DataSource):  # type: ignore[misc]
             "paths": tuple(dict.fromkeys(map(absolute_directory, parsed.paths))),
             "checkpoint": parsed.checkpoint and os.path.abspath(parsed.checkpoint),
         }
+        if parsed.formats.schemas is not None:
+            self._places["formats"] = replace(parsed.formats, schemas=os.path.abspath(parsed.formats.schemas))
+        self._decoders: dict[str, Decoder | None] = {}
         self._columns = parsed.columns
         if parsed.ignored:
             logger.warning('format("klog") ignores options of a Kafka client: %s', ", ".join(parsed.ignored))
@@ -63,7 +69,11 @@ class KlogSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         if self._view != views.RECORDS:
             return views.schema_ddl(self._view, self._view_columns)
-        return schema_ddl(self._columns)
+        return schema_ddl(self._columns, self._decoded(self._columns))
+
+    def full_schema(self, names: Collection[str]) -> StructType:
+        """Return all columns of the view, or of the records: those of `names` as this query decodes them."""
+        return views.full_schema(self._view) if self._view != views.RECORDS else full_schema(self._decoded(names))
 
     def reader(self, schema: StructType) -> KlogReader | ViewReader:
         if self._view != views.RECORDS:
@@ -80,19 +90,32 @@ class KlogSource(DataSource):  # type: ignore[misc]
             )
         return KlogStreamReader(self._checked("stream", schema), schema)
 
-    def _parsed(self, query: _options.Query) -> _options.Options:
+    def _parsed(self, query: _options.Query | None) -> _options.Options:
         return replace(_options.parse(self._given, query), **self._places)
 
     def _checked(self, query: _options.Query, schema: StructType) -> _options.Options:
         """The options of a query for records, with what its schema asks for."""
-        check_schema(schema)
+        check_schema(schema, self._decoded(schema.names))
         options = self._parsed(query)
         if options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
             raise ValueError(
                 "option 'onCorrupt' = 'emit' needs the column crcValid, which tells the rows of corrupt batches from "
                 "records: add .option('metadataColumns', 'crcValid'), or use onCorrupt=skipBatch"
             )
-        return replace(options, reading=replace(options.reading, include_control="isControl" in schema.names))
+        reading = replace(
+            options.reading,
+            include_control="isControl" in schema.names,
+            decoders={name: decoder for name, decoder in self._decoders.items() if decoder and name in schema.names},
+            null_bad_values=options.formats.null_bad_values,
+        )
+        return replace(options, reading=reading)
+
+    def _decoded(self, names: Collection[str]) -> dict[str, Any]:
+        """The types of those columns that are decoded. Schemas are resolved once: this source is pickled with them."""
+        for name in COLUMNS:
+            if name in names and name not in self._decoders:
+                self._decoders[name] = decoder_of(name, self._parsed(None))
+        return {name: decoder.type for name, decoder in self._decoders.items() if decoder and name in names}
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]

@@ -54,11 +54,13 @@ def words(value: str, option: str, known: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by_name[name.lower()] for name in named))
 
 
-def count(value: str, option: str) -> int:
-    """A whole number from 1 on."""
+def count(value: str, option: str, most: int = INT64_MAX) -> int:
+    """A whole number from 1 to `most`."""
     number = int(value) if _DIGITS.fullmatch(value.strip()) else 0
     if not 1 <= number <= INT64_MAX:
         raise ValueError(f"option '{option}' must be a whole number from 1 on, not {value!r}")
+    if number > most:
+        raise ValueError(f"option '{option}' must be at most {most}, not {value!r}")
     return number
 
 

@@ -16,7 +16,7 @@ from klog.log.directory.checkpoint import encode_uuid
 from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.plan import Range
 from klog.spark.read import check_present
-from klog.spark.rows import joined
+from klog.spark.rows import cast, joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +75,7 @@ def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema
     arrays = [
         pa.repeat(pa.scalar(where[field.name], field.type), headers.num_rows)
         if field.name in where
-        else headers.column(_HEADERS[field.name]).cast(field.type)
+        else cast(headers.column(_HEADERS[field.name]), field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -262,5 +262,5 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.timestamp("ms", "UTC")).cast(kind)
+        return cast(pa.array(values, pa.timestamp("ms", "UTC")), kind)
     return pa.array(values, kind)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from klog.spark import rows
+from klog.spark.format_options import FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -111,7 +112,7 @@ _OF_RECORDS = (
     "failOnDataLoss",
     "verifyCrc",
     "pushdown",
-    "valueFormat",
+    *FORMATS,
     "maxRecordsPerPartition",
     "metrics",
 )

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,65 @@ def load(spark: SparkSession, shared_data: Directory) -> Callable[..., DataFrame
         return spark.read.format("klog").options(**options).load(str(shared_data.path))
 
     return load
+
+
+JSON_SCHEMA = (
+    "id BIGINT, small TINYINT, x DOUBLE, s STRING, ok BOOLEAN, d DECIMAL(10,2), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "
+    "b BINARY, tags ARRAY<STRING>, m MAP<STRING, STRUCT<`a b`: INT, l: ARRAY<ARRAY<BIGINT>>>>"
+)
+JSON_VALUES = [
+    b'{"id":9223372036854775807,"small":-128,"x":1e300,"s":"\xc3\xa9\\n","ok":true,"d":12345678.905,"tags":["a",null,""]}',
+    b'{"day":"1900-01-01","at":"2013-02-08T05:00:00.123456+05:30","local":"2013-02-08T05:00:00","b":"aGk=","other":[{}]}',
+    b'{"m":{"k":{"a b":1,"l":[[1,2],[],null]},"n":null},"x":5,"id":null,"tags":[]}',
+    b"{}",
+    None,
+]
+
+
+def test_json_values_are_those_of_from_json(spark: SparkSession, tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t", 0).append([klog.Record(key=None, value=value) for value in JSON_VALUES])
+
+    def load(**options: str) -> DataFrame:
+        return spark.read.format("klog").options(**options).load(str(tmp_path / "data"))
+
+    plain = load().selectExpr(f"from_json(CAST(value AS STRING), '{JSON_SCHEMA}') AS value").collect()
+    schema = load(valueFormat="json", valueSchema=JSON_SCHEMA).select("value").schema
+    decoded = spark.read.format("klog").schema(schema).options(valueFormat="json", valueSchema=JSON_SCHEMA)
+    assert decoded.load(str(tmp_path / "data")).collect() == plain
+    assert plain[0].value.d == Decimal("12345678.91")
+    scanned = klog.spark.scan(
+        spark, tmp_path / "data", "value", valueFormat="json", valueSchema=schema["value"].dataType.json()
+    )
+    assert scanned.schema == schema
+    assert scanned.collect() == plain
+
+
+def test_a_stream_reads_avro_and_stops_at_a_bad_value(spark: SparkSession, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "F", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "schemas.json").write_text(json.dumps({"1": schema}))
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t", 0).append([klog.Record(key=b"k", value=b"\0\0\0\0\1" + bytes([2 * n])) for n in range(5)])
+    options = {"valueFormat": "confluentAvro", "schemas": str(tmp_path / "schemas.json"), "keyFormat": "string"}
+    values = spark.readStream.format("klog").options(startingOffsets="earliest", **options).load(str(tmp_path / "data"))
+
+    found: list[tuple[str, int]] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        found.extend(map(tuple, batch.collect()))
+
+    def run() -> None:
+        query = values.select("key", "value.id").writeStream.foreachBatch(take).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+    run()
+    with klog.open(tmp_path / "data") as logs:
+        logs.log("t", 0).append([klog.Record(key=b"k", value=b"\0\0\0\0\2\2")])
+    with pytest.raises(Exception, match="t-0, offset 5: the value is bad: schema id 2 is not in .*schemas.json"):
+        run()
+    assert found == [("k", n) for n in range(5)]
 
 
 def test_schema_is_that_of_sparks_kafka_source(load: Callable[..., DataFrame]) -> None:

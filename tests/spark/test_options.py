@@ -383,6 +383,8 @@ class TestColumns:
             ("columns", "", "names nothing; use some of key"),
             ("metadataColumns", "key", f"'key', which is unknown; use some of {', '.join(METADATA)}"),
             ("metadataColumns", ",", "names nothing"),
+            ("minPartitions", "0", "must be a whole number from 1 on"),
+            ("minPartitions", "100001", "must be at most 100000, not '100001'"),
         ],
     )
     def test_bad_values(self, option: str, value: str, why: str) -> None:

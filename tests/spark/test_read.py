@@ -584,3 +584,14 @@ def test_several_log_directories(tmp_path: Path) -> None:
     assert [(row["partition"], row["offset"], row["value"]) for row in rows(both, "partition", "offset", "value")] == [
         (number, offset, home) for number, home in enumerate((b"a", b"b")) for offset in range(3)
     ]
+
+
+def test_times_that_spark_cannot_hold_are_null(tmp_path: Path) -> None:
+    """Spark's timestamps are microseconds: a record's milliseconds may be a thousand times as many."""
+    times = [5, 9223372036854775, 9223372036854776, 2**62, 7]
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        logs.log("t", 0).append([klog.Record(key=None, value=b"", timestamp=time) for time in times])
+    (batch,) = read_ranges(planned(tmp_path), schema("timestamp", "offset"))
+    expected = [5000, 9223372036854775000, None, None, 7000]
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == expected

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from klog.spark.rows import METADATA, PLAIN, RowShaper, arrow_schema, check_schema, full_schema, pieces
+from klog.spark.rows import METADATA, PLAIN, RowShaper, arrow_schema, cast, check_schema, full_schema, pieces
 
 KAFKAS = (*PLAIN, "headers")
 
@@ -127,6 +127,7 @@ def test_arrow_schema_is_the_one_that_spark_checks() -> None:
         pa.int64(),
         pa.string(),
         pa.bool_(),
+        pa.string(),
     ]
 
 
@@ -154,3 +155,12 @@ def test_large_batches_are_cut(most: int, rows: list[int]) -> None:
 def test_an_empty_batch_is_not_cut() -> None:
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
     assert [piece.num_rows for piece in pieces(empty, 1)] == [0]
+
+
+def test_a_cast_makes_null_what_spark_cannot_hold() -> None:
+    most = (2**63 - 1) // 1000
+    times = pa.array([-(2**63), -most - 1, -most, None, 0, most, most + 1, 2**63 - 1], pa.timestamp("ms", "UTC"))
+    found = cast(times, pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    assert found == [None, None, -most * 1000, None, 0, most * 1000, None, None]
+    with pytest.raises(pa.ArrowInvalid):
+        cast(pa.array([2**40]), pa.int32())

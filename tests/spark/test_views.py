@@ -361,3 +361,13 @@ class TestOptions:
         ]:
             with pytest.raises(ValueError, match=why):
                 source.reader(StructType(fields))
+
+
+@pytest.mark.parametrize(
+    ("view", "column"), [("batches", "maxTimestamp"), ("batches", "baseTimestamp"), ("segments", "maxTimestamp")]
+)
+def test_times_that_spark_cannot_hold_are_null(tmp_path: Path, view: str, column: str) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        logs.log("t", 0).append([klog.Record(key=None, value=b"", timestamp=2**62)])
+    assert read(tmp_path, view, (column,)) == [{column: None}]
