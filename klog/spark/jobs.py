@@ -1,0 +1,194 @@
+"""Work over the files of a log.dir as Spark jobs: one task for each item, results to the driver, progress meanwhile.
+
+  J1  an item carries all that its task needs; a task may run twice, also at the same time
+  J2  items begin in the order of their size, the largest first; results have the order of the items
+  J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctrl-C, or an error of the progress
+      callback, cancels them
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from klog import arguments
+from klog.errors import UnknownTopicOrPartition
+from klog.progress import Event, Progress
+from klog.spark.plan import Sizing
+from klog.spark.sink_options import absolute_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+_POLL_S = 0.2
+
+
+class Item(NamedTuple):
+    """What one task does. bytes: its share of the whole; name: for progress, such as flights-3."""
+
+    value: Any
+    bytes: int
+    name: str
+
+
+class _Sum:
+    """The accumulator of the items that are done: (bytes, name of the last one). Spark adds those of each task once."""
+
+    def zero(self, value: tuple[int, str]) -> tuple[int, str]:
+        return 0, ""
+
+    def addInPlace(self, one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:  # noqa: N802  Spark's name
+        return one[0] + other[0], other[1] or one[1]
+
+
+class Job:
+    """One call: its title in Spark's UI, its stage in progress events, and how many bytes it has to do in all."""
+
+    def __init__(
+        self, spark: SparkSession, stage: str, path: str, progress: Progress | None, total: int | None = None
+    ) -> None:
+        arguments.function("progress", progress)
+        self._spark, self._stage, self._progress = spark, stage, progress
+        self._title = f"klog.spark.{stage} {path}"
+        self.total = total
+        self._done = 0
+
+    def run(self, items: Sequence[Item], task: Callable[[Any], T], what: str = "") -> list[T]:
+        """Call task(item.value) for each item in a task of its own. Returns the results. Spark tries a task that fails
+        again; when it gives up, its error is raised. what: added to the title."""
+        if not items:
+            return []
+        context = self._spark.sparkContext
+        done: Any = context.accumulator((0, ""), _Sum())  # type: ignore[arg-type]
+        order = sorted(range(len(items)), key=lambda number: -items[number].bytes)
+
+        def work(number: int) -> tuple[int, T]:
+            item = items[number]
+            result = task(item.value)
+            done.add((item.bytes, item.name))
+            return number, result
+
+        def look() -> None:
+            size, name = done.value
+            self._report(self._done + size, name)
+
+        numbers = context.parallelize(order, len(order))
+        found = self.watch(numbers.map(work).collect, look, what)
+        look()
+        self._done += sum(item.bytes for item in items)
+        return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+
+    def write(self, call: Callable[[], object], name: str) -> None:
+        """Run a write of Spark's own. The progress is that of its tasks."""
+        tracker = self._spark.sparkContext.statusTracker()
+
+        def look(group: str) -> None:
+            done = total = 0
+            for job in tracker.getJobIdsForGroup(group):
+                for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
+                    info = tracker.getStageInfo(stage)
+                    if info is not None:
+                        done, total = done + info.numCompletedTasks, total + info.numTasks
+            if self._progress is not None and total:
+                self._progress(Event(self._stage, done, total, "tasks", name))
+
+        self.watch(call, None, name, look)
+
+    def step(self, done: int, total: int, unit: str, name: str) -> None:
+        """Report what the driver itself has done."""
+        if self._progress is not None:
+            self._progress(Event(self._stage, done, total, unit, name))
+
+    def _report(self, done: int, name: str) -> None:
+        if self._progress is not None:
+            self._progress(Event(self._stage, done, self.total, "bytes", name))
+
+    def watch(
+        self,
+        call: Callable[[], T],
+        look: Callable[[], None] | None,
+        what: str = "",
+        look_at: Callable[[str], None] | None = None,
+    ) -> T:
+        """Run call() in a thread whose jobs have the title (J3); look() is called meanwhile, in this thread."""
+        from pyspark import InheritableThread
+
+        context = self._spark.sparkContext
+        group = f"klog-{uuid.uuid4().hex}"
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            context.setJobGroup(group, f"{self._title} {what}".rstrip(), interruptOnCancel=True)
+            try:
+                results.append(call())
+            except BaseException as error:  # raised below
+                errors.append(error)
+
+        thread = InheritableThread(target=work, name="klog-spark-job", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_POLL_S)
+                if look is not None:
+                    look()
+                if look_at is not None:
+                    look_at(group)
+        except BaseException:
+            context.cancelJobGroup(group)
+            thread.join()
+            raise
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise TypeError for a session without a SparkContext: its tasks cannot be started from here."""
+    if not hasattr(spark, "sparkContext") or type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise TypeError(
+            "this session has no SparkContext (Spark Connect): run the job in a program that starts its own session, "
+            "such as klog.spark.session()"
+        )
+
+
+def directory(path: str | os.PathLike[str]) -> str:
+    """The absolute path of an existing directory. Raises FileNotFoundError, ValueError for other file systems."""
+    where = absolute_path(arguments.path("path", path))
+    if not os.path.isdir(where):
+        raise FileNotFoundError(f"{where} does not exist; give a Kafka log directory that every executor sees")
+    return where
+
+
+def named_topics(topics: str | Iterable[str] | None) -> list[str] | None:
+    """The names of topics that a caller gives; None for all."""
+    if topics is None:
+        return None
+    return list(dict.fromkeys([topics] if isinstance(topics, str) else arguments.texts("topics", topics)))
+
+
+def check_known(topics: Iterable[str], there: Iterable[str], path: str) -> None:
+    """Raise UnknownTopicOrPartition unless all topics are there."""
+    known = set(there)
+    for topic in topics:
+        if topic not in known:
+            raise UnknownTopicOrPartition(f"no topic {topic!r} in {path}; it has {', '.join(sorted(known)) or 'none'}")
+
+
+def target_bytes(spark: SparkSession, total: int) -> int:
+    """How many bytes a task should read."""
+    return Sizing(max(spark.sparkContext.defaultParallelism, 1)).target(total)
+
+
+def bins(sizes: Sequence[tuple[T, int]], target: int) -> list[tuple[list[T], int]]:
+    """Put neighbours together up to the target: [(members, bytes), ...]."""
+    found: list[tuple[list[T], int]] = []
+    for member, size in sizes:
+        if found and found[-1][1] + size <= target:
+            found[-1] = found[-1][0] + [member], found[-1][1] + size
+        else:
+            found.append(([member], size))
+    return found
