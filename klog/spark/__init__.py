@@ -26,12 +26,14 @@ from klog.spark.session import recommended_conf, session
 from klog.spark.writing import write
 
 if TYPE_CHECKING:
+    from klog.spark.compacting import compact
     from klog.spark.verifying import verify
 
-__all__ = ["recommended_conf", "scan", "session", "verify", "write"]
+__all__ = ["compact", "recommended_conf", "scan", "session", "verify", "write"]
 
 # Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
 _LATER = {
+    "compact": "klog.spark.compacting",
     "verify": "klog.spark.verifying",
 }
 

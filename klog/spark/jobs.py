@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog import arguments
 from klog.errors import UnknownTopicOrPartition
+from klog.log.directory.partition_names import parse_directory_name
 from klog.progress import Event, Progress
 from klog.spark.plan import Sizing
 from klog.spark.sink_options import absolute_path
@@ -34,52 +35,61 @@ class Item(NamedTuple):
     name: str
 
 
-class _Sum:
-    """The accumulator of the items that are done: (bytes, name of the last one). Spark adds those of each task once."""
+class _Results:
+    """The accumulator of results: Spark adds those of each task once, when it ends."""
 
-    def zero(self, value: tuple[int, str]) -> tuple[int, str]:
-        return 0, ""
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
 
-    def addInPlace(self, one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:  # noqa: N802  Spark's name
-        return one[0] + other[0], other[1] or one[1]
+    def addInPlace(self, one: list[Any], other: list[Any]) -> list[Any]:  # noqa: N802  Spark's name
+        return one + other
 
 
 class Job:
-    """One call: its title in Spark's UI, its stage in progress events, and how many bytes it has to do in all."""
+    """One call: its title in Spark's UI, its stage in progress events. total: bytes to do in all."""
 
-    def __init__(
-        self, spark: SparkSession, stage: str, path: str, progress: Progress | None, total: int | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, stage: str, path: str, progress: Progress | None) -> None:
         arguments.function("progress", progress)
         self._spark, self._stage, self._progress = spark, stage, progress
         self._title = f"klog.spark.{stage} {path}"
-        self.total = total
+        self.total = 0
         self._done = 0
 
-    def run(self, items: Sequence[Item], task: Callable[[Any], T], what: str = "") -> list[T]:
-        """Call task(item.value) for each item in a task of its own. Returns the results. Spark tries a task that fails
-        again; when it gives up, its error is raised. what: added to the title."""
+    def run(
+        self,
+        items: Sequence[Item],
+        task: Callable[[Any], T],
+        each: Callable[[int, T], None] | None = None,
+        what: str = "",
+    ) -> list[T]:
+        """Call task(item.value) for each item in a Spark task of its own. Returns the results. Spark tries a task that
+        fails again; when it gives up, its error is raised. each: called in this thread with (number of the item,
+        result), as tasks end. what: added to the title."""
         if not items:
             return []
         context = self._spark.sparkContext
-        done: Any = context.accumulator((0, ""), _Sum())  # type: ignore[arg-type]
+        arrived: Any = context.accumulator([], _Results())  # type: ignore[arg-type]
         order = sorted(range(len(items)), key=lambda number: -items[number].bytes)
+        results: dict[int, T] = {}
 
-        def work(number: int) -> tuple[int, T]:
-            item = items[number]
-            result = task(item.value)
-            done.add((item.bytes, item.name))
-            return number, result
+        def work(part: tuple[int, Any]) -> int:
+            number, value = part
+            arrived.add([(number, task(value))])
+            return number
 
         def look() -> None:
-            size, name = done.value
-            self._report(self._done + size, name)
+            for number, result in arrived.value[len(results) :]:
+                results[number] = result
+                if each is not None:
+                    each(number, result)
+                self._done += items[number].bytes
+                self._report(items[number].name)
 
-        numbers = context.parallelize(order, len(order))
-        found = self.watch(numbers.map(work).collect, look, what)
+        parts = context.parallelize([(number, items[number].value) for number in order], len(order))
+        self.watch(parts.map(work).count, look, what)
         look()
-        self._done += sum(item.bytes for item in items)
-        return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+        assert len(results) == len(items), "Spark ended the job without the results of all tasks"
+        return [results[number] for number in range(len(items))]
 
     def write(self, call: Callable[[], object], name: str) -> None:
         """Run a write of Spark's own. The progress is that of its tasks."""
@@ -97,14 +107,9 @@ class Job:
 
         self.watch(call, None, name, look)
 
-    def step(self, done: int, total: int, unit: str, name: str) -> None:
-        """Report what the driver itself has done."""
+    def _report(self, name: str) -> None:
         if self._progress is not None:
-            self._progress(Event(self._stage, done, total, unit, name))
-
-    def _report(self, done: int, name: str) -> None:
-        if self._progress is not None:
-            self._progress(Event(self._stage, done, self.total, "bytes", name))
+            self._progress(Event(self._stage, self._done, self.total, "bytes", name))
 
     def watch(
         self,
@@ -160,6 +165,16 @@ def directory(path: str | os.PathLike[str]) -> str:
     where = absolute_path(arguments.path("path", path))
     if not os.path.isdir(where):
         raise FileNotFoundError(f"{where} does not exist; give a Kafka log directory that every executor sees")
+    return where
+
+
+def log_directory(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a log.dir. Raises UnknownTopicOrPartition for a directory without partitions."""
+    where = directory(path)
+    if not any(map(parse_directory_name, os.listdir(where))):
+        raise UnknownTopicOrPartition(
+            f"{where} has no directories named <topic>-<partition>: give a log.dir, not a partition of it"
+        )
     return where
 
 

@@ -84,7 +84,8 @@ def _check(
     total = sum(sizes.values())
     target = jobs.target_bytes(spark, total)
     large = [each for each in partitions if sizes[each] > 2 * target and len(logs[each]) > 1]
-    job = Job(spark, "verify", where, progress, total)
+    job = Job(spark, "verify", where, progress)
+    job.total = total
     items = [
         Item(_Check(paths, {}), size, os.path.basename(paths[-1]))
         for paths, size in jobs.bins([(each, sizes[each]) for each in partitions if each not in large], target)
@@ -99,7 +100,7 @@ def _check(
         for one in damage:
             examined[os.path.dirname(one.path)][one.path] = one
     items = [Item(_Check([each], examined[each]), 0, os.path.basename(each)) for each in large]
-    for problems, _ in job.run(items, _task, "(in order)"):
+    for problems, _ in job.run(items, _task, what="(in order)"):
         found.update(problems)
     return found
 
