@@ -12,6 +12,7 @@ of the log's lock puts them in place. So the work can be done elsewhere, by seve
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -158,7 +159,7 @@ def _sources(log: LogCore, made: BuiltSegment) -> list[Source]:
     segments = log.segments
     found = [
         Source(segment, segment.size, after.base_offset, 0, 0, 0)
-        for segment, after in zip(segments, segments[1:], strict=False)
+        for segment, after in itertools.pairwise(segments)
         if made.sources[0][0] <= segment.base_offset <= made.sources[-1][0]
     ]
     if tuple((source.base_offset, source.size) for source in found) != made.sources:

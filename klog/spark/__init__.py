@@ -27,13 +27,15 @@ from klog.spark.writing import write
 
 if TYPE_CHECKING:
     from klog.spark.compacting import compact
+    from klog.spark.reindexing import reindex
     from klog.spark.verifying import verify
 
-__all__ = ["compact", "recommended_conf", "scan", "session", "verify", "write"]
+__all__ = ["compact", "recommended_conf", "reindex", "scan", "session", "verify", "write"]
 
 # Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
 _LATER = {
     "compact": "klog.spark.compacting",
+    "reindex": "klog.spark.reindexing",
     "verify": "klog.spark.verifying",
 }
 

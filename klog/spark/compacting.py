@@ -5,8 +5,8 @@
     driver   as each task ends: puts its segments in place, one after the other
     ...      again, where the key map was too small for all keys
 
-  C1  only the holder of the lock changes a log. A task that runs twice, hangs or outlives the driver writes into its own
-      directory and nowhere else
+  C1  only the holder of the lock changes a log. A task that runs twice, hangs or outlives the driver writes into its
+      own directory and nowhere else
   C2  a crash leaves each group of segments old or new. The next open for writing removes what tasks have staged
   C3  an error ends only its own partition
 
@@ -28,7 +28,7 @@ from klog import Log, LogConfig, LogManager, arguments
 from klog.cleaner import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.clock import Clock, SystemClock
 from klog.disk import RealFiles
-from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
+from klog.errors import ConfigUnknown, KlogError, PolicyViolation
 from klog.log.retain.removal import unlink_now
 from klog.log.staged import layout, writers
 from klog.log.write.roll import roll
@@ -55,8 +55,8 @@ def compact(
 ) -> DataFrame:
     """Compact the partitions of a log.dir, as Log.compact(roll=True) does, on the executors. Returns a row for each.
 
-    Columns: topic, partition, path, bytes_before, bytes_after, records_before, records_after, rounds, seconds (of work),
-    error (null: none; an error ends only its partition). topics: None for all with cleanup.policy=compact.
+    Columns: topic, partition, path, bytes_before, bytes_after, records_before, records_after, rounds, seconds (of
+    work), error (null: none; an error ends only its partition). topics: None for all with cleanup.policy=compact.
     dry_run: only read, without the lock, and return what one round would do.
 
         report = klog.spark.compact(spark, "/shared/kafka-logs", topics="customers")
@@ -66,8 +66,8 @@ def compact(
     stopped. Until a partition is done, its cleaned segments take space beside the old ones. progress: called in this
     thread with klog.progress.Event, in bytes. Call it again after a failure: it goes on where it ended.
 
-    Raises AlreadyLocked, UnknownTopicOrPartition, PolicyViolation for a named topic that is not compacted, ConfigUnknown
-    for one whose policy is unknown (as in a broker's directory), FileNotFoundError.
+    Raises AlreadyLocked, UnknownTopicOrPartition, PolicyViolation for a named topic that is not compacted,
+    ConfigUnknown for one whose policy is unknown (as in a broker's directory), FileNotFoundError.
     """
     jobs.check_session(spark)
     arguments.flag("dry_run", dry_run)
@@ -102,7 +102,7 @@ def compacted_topics(logs: LogManager, where: str, wanted: Sequence[str] | None)
     return chosen
 
 
-# ---- the driver -------------------------------------------------------------------------------------------------------
+# ---- the driver ------------------------------------------------------------------------------------------------------
 
 
 def _compact(job: Job, where: str, wanted: Sequence[str] | None) -> list[tuple[object, ...]]:
@@ -285,7 +285,7 @@ class Compaction:
         writers.remove_staging(self.where, self.token, RealFiles())
 
 
-# ---- the tasks --------------------------------------------------------------------------------------------------------
+# ---- the tasks -------------------------------------------------------------------------------------------------------
 
 
 def build_one(work: Work, clock: Clock | None = None) -> Outcome:
@@ -314,7 +314,7 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# ---- dry run ----------------------------------------------------------------------------------------------------------
+# ---- dry run ---------------------------------------------------------------------------------------------------------
 
 
 def _forecast(job: Job, where: str, wanted: Sequence[str] | None) -> list[tuple[object, ...]]:
@@ -324,7 +324,8 @@ def _forecast(job: Job, where: str, wanted: Sequence[str] | None) -> list[tuple[
             config = logs.topic_config(topic)
             for number in logs.topics()[topic]:
                 path = layout.partition_path(where, topic, number)
-                items.append(Item((topic, number, path, config), _size(path), f"{topic}-{number}"))
+                size = sum(size for _, size in jobs.segments_of(path))
+                items.append(Item((topic, number, path, config), size, f"{topic}-{number}"))
     job.total = sum(item.bytes for item in items)
     return [partition.row() for partition in job.run(items, _forecast_one)]
 
@@ -342,9 +343,3 @@ def _forecast_one(work: tuple[str, int, str, LogConfig]) -> _Partition:
     result.records_before, result.records_after = stats.records_before, stats.records_after
     result.rounds, result.seconds = stats.rounds, stats.seconds
     return result
-
-
-def _size(path: str) -> int:
-    with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries if entry.name.endswith(".log"))
-    return 0

@@ -1,9 +1,9 @@
 """Work over the files of a log.dir as Spark jobs: one task for each item, results to the driver, progress meanwhile.
 
-  J1  an item carries all that its task needs; a task may run twice, also at the same time
-  J2  items begin in the order of their size, the largest first; results have the order of the items
-  J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctrl-C, or an error of the progress
-      callback, cancels them
+J1  an item carries all that its task needs; a task may run twice, also at the same time
+J2  items begin in the order of their size, the largest first; results have the order of the items
+J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctrl-C, or an error of the progress
+    callback, cancels them
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from klog import arguments
 from klog.errors import UnknownTopicOrPartition
 from klog.log.directory.partition_names import parse_directory_name
 from klog.progress import Event, Progress
+from klog.segment import names
 from klog.spark.plan import Sizing
 from klog.spark.sink_options import absolute_path
 
@@ -191,6 +192,17 @@ def check_known(topics: Iterable[str], there: Iterable[str], path: str) -> None:
     for topic in topics:
         if topic not in known:
             raise UnknownTopicOrPartition(f"no topic {topic!r} in {path}; it has {', '.join(sorted(known)) or 'none'}")
+
+
+def segments_of(path: str) -> list[tuple[int, int]]:
+    """(base offset, bytes of .log) of the live segments of a partition, in order; the last one is active."""
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            base, suffix = names.parse_name(entry.name) or (0, "")
+            if suffix == names.LOG:
+                found.append((base, entry.stat(follow_symlinks=False).st_size))
+    return sorted(found)
 
 
 def target_bytes(spark: SparkSession, total: int) -> int:

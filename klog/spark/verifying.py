@@ -19,6 +19,7 @@ from klog.inspect.verify import verify_each, verify_root
 from klog.log.directory.partition_names import parse_directory_name
 from klog.progress import Progress
 from klog.report import Problem
+from klog.segment import names
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
 
@@ -57,8 +58,8 @@ def verify(
         problems = klog.spark.verify(spark, "/shared/kafka-logs", topics=["flights"])
         problems.groupBy("topic", "kind").count().show()
 
-    progress: called in this thread with klog.progress.Event, in bytes. Raises UnknownTopicOrPartition, FileNotFoundError
-    for a directory that is not there or has nothing to verify, and OSError.
+    progress: called in this thread with klog.progress.Event, in bytes. Raises UnknownTopicOrPartition,
+    FileNotFoundError for a directory that is not there or has nothing to verify, and OSError.
     """
     jobs.check_session(spark)
     where, wanted = jobs.directory(path), jobs.named_topics(topics)
@@ -121,10 +122,7 @@ def _task(work: _Check | _Examine) -> tuple[dict[str, list[Problem]], list[Exami
 
 def _logs(path: str) -> list[tuple[str, int]]:
     """The .log files of a partition, in order, with their sizes."""
-    with os.scandir(path) as entries:
-        found = [(entry.path, entry.stat(follow_symlinks=False).st_size) for entry in entries
-                 if entry.name.endswith(".log")]  # fmt: skip
-    return sorted(found)
+    return [(names.file_path(path, base, names.LOG), size) for base, size in jobs.segments_of(path)]
 
 
 def _partition(path: str) -> tuple[str | None, int | None]:
