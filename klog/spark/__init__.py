@@ -27,14 +27,30 @@ from klog.spark.writing import write
 
 if TYPE_CHECKING:
     from klog.spark.compacting import compact
+    from klog.spark.exporting import export
+    from klog.spark.importing import Imported, import_
     from klog.spark.reindexing import reindex
     from klog.spark.verifying import verify
 
-__all__ = ["compact", "recommended_conf", "reindex", "scan", "session", "verify", "write"]
+__all__ = [
+    "Imported",
+    "compact",
+    "export",
+    "import_",
+    "recommended_conf",
+    "reindex",
+    "scan",
+    "session",
+    "verify",
+    "write",
+]
 
 # Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
 _LATER = {
     "compact": "klog.spark.compacting",
+    "Imported": "klog.spark.importing",
+    "export": "klog.spark.exporting",
+    "import_": "klog.spark.importing",
     "reindex": "klog.spark.reindexing",
     "verify": "klog.spark.verifying",
 }

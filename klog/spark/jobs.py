@@ -92,8 +92,8 @@ class Job:
         assert len(results) == len(items), "Spark ended the job without the results of all tasks"
         return [results[number] for number in range(len(items))]
 
-    def write(self, call: Callable[[], object], name: str) -> None:
-        """Run a write of Spark's own. The progress is that of its tasks."""
+    def tasks(self, name: str) -> Callable[[str], None]:
+        """Return a function that reports how many tasks of a group's jobs have ended."""
         tracker = self._spark.sparkContext.statusTracker()
 
         def look(group: str) -> None:
@@ -106,7 +106,7 @@ class Job:
             if self._progress is not None and total:
                 self._progress(Event(self._stage, done, total, "tasks", name))
 
-        self.watch(call, None, name, look)
+        return look
 
     def _report(self, name: str) -> None:
         if self._progress is not None:
