@@ -93,17 +93,20 @@ class Job:
         return [results[number] for number in range(len(items))]
 
     def tasks(self, name: str) -> Callable[[str], None]:
-        """Return a function that reports how many tasks of a group's jobs have ended."""
+        """Return a function that reports how many tasks of a group's jobs have ended, when that has changed."""
         tracker = self._spark.sparkContext.statusTracker()
+        reported = 0, 0
 
         def look(group: str) -> None:
+            nonlocal reported
             done = total = 0
             for job in tracker.getJobIdsForGroup(group):
                 for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
                     info = tracker.getStageInfo(stage)
                     if info is not None:
                         done, total = done + info.numCompletedTasks, total + info.numTasks
-            if self._progress is not None and total:
+            if self._progress is not None and (done, total) != reported:
+                reported = done, total
                 self._progress(Event(self._stage, done, total, "tasks", name))
 
         return look

@@ -10,7 +10,7 @@ Checks that need the batches in order, such as epochs, producers and gaps, stay 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptData
@@ -69,27 +69,23 @@ def verify(
         topics_of = {each: _partition(each)[0] for each in partitions}
         jobs.check_known(wanted, filter(None, topics_of.values()), where)
         partitions = [each for each in partitions if topics_of[each] in wanted]
-    found = _check(spark, where, partitions, progress)
+    job = Job(spark, "verify", where, progress)
+    sizes = {each: _logs(each) for each in partitions}
+    job.total = sum(size for logs in sizes.values() for _, size in logs)
+    found = check_partitions(job, sizes, jobs.target_bytes(spark, job.total))
     rows = [_row(None, None, problem) for problem in root.report.problems]
     for each in partitions:
         rows += [_row(*_partition(each), problem) for problem in found[each]]
     return spark.createDataFrame(rows, SCHEMA)
 
 
-def _check(
-    spark: SparkSession, where: str, partitions: Sequence[str], progress: Progress | None
-) -> dict[str, list[Problem]]:
-    """The problems of each partition."""
-    logs = {each: _logs(each) for each in partitions}
-    sizes = {each: sum(size for _, size in logs[each]) for each in partitions}
-    total = sum(sizes.values())
-    target = jobs.target_bytes(spark, total)
-    large = [each for each in partitions if sizes[each] > 2 * target and len(logs[each]) > 1]
-    job = Job(spark, "verify", where, progress)
-    job.total = total
+def check_partitions(job: Job, logs: Mapping[str, Sequence[tuple[str, int]]], target: int) -> dict[str, list[Problem]]:
+    """The problems of each partition. logs: the .log files of each, with their sizes. target: bytes for a task."""
+    sizes = {each: sum(size for _, size in files) for each, files in logs.items()}
+    large = [each for each in logs if sizes[each] > 2 * target and len(logs[each]) > 1]
     items = [
         Item(_Check(paths, {}), size, os.path.basename(paths[-1]))
-        for paths, size in jobs.bins([(each, sizes[each]) for each in partitions if each not in large], target)
+        for paths, size in jobs.bins([(each, sizes[each]) for each in logs if each not in large], target)
     ]
     for each in large:
         for files, size in jobs.bins(logs[each], target):
