@@ -24,8 +24,11 @@ def records(kind: Kind, batch: Batch | pa.RecordBatch, **columns: str | None) ->
     assert ", ".join(f"{name} {'timestamp' if name == 'timestamp' else 'binary'}" for name in made.schema.names) == (
         converter.schema
     )
-    lists = [made.column(name).to_pylist() if name in made.schema.names else [None] * len(rows) for name in given]
-    return [(key, value, None if at is None else round(at.timestamp() * 1000)) for key, value, at in zip(*lists)]
+    lists = [made.column(name).to_pylist() if name in made.schema.names else [None] * made.num_rows for name in given]
+    return [
+        (key, value, None if at is None else round(at.timestamp() * 1000))
+        for key, value, at in zip(*lists, strict=True)
+    ]
 
 
 def test_a_value_is_its_row_or_one_column() -> None:
