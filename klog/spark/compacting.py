@@ -114,7 +114,7 @@ def _compact(job: Job, where: str, wanted: Sequence[str] | None) -> list[tuple[o
                 job.run(items, build_one, lambda _, built: compaction.take(built))
             return compaction.rows()
         finally:
-            compaction.clear()
+            jobs.clear_staging(where, compaction.token)
 
 
 @dataclass
@@ -279,10 +279,6 @@ class Compaction:
     def rows(self) -> list[tuple[object, ...]]:
         """The report."""
         return [partition.row() for _, partition in sorted(self._partitions.items())]
-
-    def clear(self) -> None:
-        """Remove what tasks have staged. A task that still runs may stage again: the next open removes that."""
-        writers.remove_staging(self.where, self.token, RealFiles())
 
 
 # ---- the tasks -------------------------------------------------------------------------------------------------------

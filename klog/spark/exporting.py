@@ -75,7 +75,7 @@ def export(
         writer = shaped(scan(spark, where, **given), format).write.mode("overwrite").format(format)
         if format == "csv":
             writer = writer.option("header", True).option("escape", '"')
-        job.watch(partial(writer.save, directory), None, topic, job.tasks(topic))
+        job.watch(partial(writer.save, directory), job.tasks(topic), topic)
     return written
 
 

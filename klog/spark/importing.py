@@ -121,12 +121,12 @@ def import_(
     token = uuid.uuid4().hex
     staged = records.mapInArrow(stager(plan, token, driver()), "staged binary")
     try:
-        files, topics = _staged(watched.watch(staged.collect, None, topic, watched.tasks(topic)))
+        files, topics = _staged(watched.watch(staged.collect, watched.tasks(topic), topic))
         if found_key is not None and files and not has_key.value:
             raise UnknownColumn(name, str(key), [])
         return _commit(where, topic, StagedJob(token, files, topics, stream=None if query is None else (query, 0)))
     except BaseException:
-        with contextlib.suppress(AlreadyLocked):  # of a commit after its manifest: the next start finishes it
+        with contextlib.suppress(AlreadyLocked, OSError):  # the next start finishes it
             abort_staged(where, token)
         raise
 

@@ -8,14 +8,17 @@ J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctr
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog import arguments
+from klog.disk import RealFiles
 from klog.errors import UnknownTopicOrPartition
 from klog.log.directory.partition_names import parse_directory_name
+from klog.log.staged import writers
 from klog.progress import Event, Progress
 from klog.segment import names
 from klog.spark.plan import Sizing
@@ -24,6 +27,7 @@ from klog.spark.sink_options import absolute_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger = logging.getLogger("klog.spark")
 T = TypeVar("T")
 _POLL_S = 0.2
 
@@ -72,14 +76,18 @@ class Job:
         arrived: Any = context.accumulator([], _Results())  # type: ignore[arg-type]
         order = sorted(range(len(items)), key=lambda number: -items[number].bytes)
         results: dict[int, T] = {}
+        seen = 0
 
         def work(part: tuple[int, Any]) -> int:
             number, value = part
             arrived.add([(number, task(value))])
             return number
 
-        def look() -> None:
-            for number, result in arrived.value[len(results) :]:
+        def look(_group: str) -> None:
+            nonlocal seen
+            new = arrived.value[seen:]
+            seen += len(new)
+            for number, result in new:
                 results[number] = result
                 if each is not None:
                     each(number, result)
@@ -88,8 +96,8 @@ class Job:
 
         parts = context.parallelize([(number, items[number].value) for number in order], len(order))
         self.watch(parts.map(work).count, look, what)
-        look()
-        assert len(results) == len(items), "Spark ended the job without the results of all tasks"
+        if len(results) != len(items):
+            raise RuntimeError(f"{self._title}: Spark gave the results of {len(results)} of {len(items)} tasks")
         return [results[number] for number in range(len(items))]
 
     def tasks(self, name: str) -> Callable[[str], None]:
@@ -115,14 +123,9 @@ class Job:
         if self._progress is not None:
             self._progress(Event(self._stage, self._done, self.total, "bytes", name))
 
-    def watch(
-        self,
-        call: Callable[[], T],
-        look: Callable[[], None] | None,
-        what: str = "",
-        look_at: Callable[[str], None] | None = None,
-    ) -> T:
-        """Run call() in a thread whose jobs have the title (J3); look() is called meanwhile, in this thread."""
+    def watch(self, call: Callable[[], T], look: Callable[[str], None], what: str = "") -> T:
+        """Run call() in a thread whose jobs have the title (J3). Meanwhile, and after it, look(group of these jobs) is
+        called in this thread. what: added to the title."""
         from pyspark import InheritableThread
 
         context = self._spark.sparkContext
@@ -142,10 +145,8 @@ class Job:
         try:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                if look is not None:
-                    look()
-                if look_at is not None:
-                    look_at(group)
+                look(group)
+            look(group)
         except BaseException:
             context.cancelJobGroup(group)
             thread.join()
@@ -206,6 +207,15 @@ def segments_of(path: str) -> list[tuple[int, int]]:
             if suffix == names.LOG:
                 found.append((base, entry.stat(follow_symlinks=False).st_size))
     return sorted(found)
+
+
+def clear_staging(path: str, token: str) -> None:
+    """Remove what the tasks of a job have staged, under the lock. A task that still runs may stage again, and an error
+    may leave some: the next open for writing removes that."""
+    try:
+        writers.remove_staging(path, token, RealFiles())
+    except OSError as error:
+        logger.warning("event=staging_not_removed path=%s token=%s error=%s", path, token, error)
 
 
 def target_bytes(spark: SparkSession, total: int) -> int:

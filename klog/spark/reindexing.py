@@ -108,7 +108,7 @@ def locked(where: str) -> Iterator[str]:
         yield token
     finally:
         try:
-            writers.remove_staging(where, token, RealFiles())
+            jobs.clear_staging(where, token)
         finally:
             lock.release()
 

@@ -17,6 +17,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.spark.compacting import Compaction, Outcome, build_one
+from klog.spark.jobs import clear_staging
 from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Way, three_segments
 from tests.support.killer import killed_at
 
@@ -44,7 +45,7 @@ class Staged(Way):
                 for row in compaction.rows():
                     assert row[-1] is None, row
             finally:
-                compaction.clear()
+                clear_staging(str(root), compaction.token)
 
 
 WAY = Staged(True, CONFIG, {}, roll=True)
@@ -120,7 +121,7 @@ def run(logs: klog.LogManager, root: Path, around: Callable[[Any], Outcome] = bu
     while items := compaction.items():
         for item in items:
             compaction.take(around(item.value))
-    compaction.clear()
+    clear_staging(str(root), compaction.token)
     return compaction
 
 
