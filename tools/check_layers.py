@@ -38,8 +38,6 @@ STRANGERS = {
     ("disk", "codec"),
     ("inspect", "spark"),
     ("importing", "inspect"),
-    ("spark", "inspect"),
-    ("spark", "importing"),
 }
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 

@@ -7,6 +7,7 @@ clean_round, RoundStats      one round; the caller decides when
 cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure functions)
 cleanable_now                the same for a log
 Throttle                     limits the rate of reads and writes
+plan_cleaning, build, adopt  a cleaning by two processes: CleaningPlan, Built; SplitNeeded
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in bounded memory
 Overtaken                    the log has changed during a round; nothing is lost
@@ -22,13 +23,16 @@ from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.purge import purge_key
 from klog.cleaner.round import RoundStats, clean_round
+from klog.cleaner.staged import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.cleaner.throttle import Throttle
 from klog.log.retain.cleaning_state import CleaningAborted, Overtaken
 from klog.log.retain.cleaning_stats import CompactionStats, Held, PurgeStats, WastedKey
 
 __all__ = [
+    "Built",
     "Cleanable",
     "CleaningAborted",
+    "CleaningPlan",
     "CompactionStats",
     "Dirt",
     "Held",
@@ -37,14 +41,18 @@ __all__ = [
     "PurgeStats",
     "RoundStats",
     "SplitFirst",
+    "SplitNeeded",
     "Throttle",
     "WastedKey",
+    "adopt",
+    "build",
     "clean_round",
     "cleanable",
     "cleanable_now",
     "compact",
     "compaction_delay",
     "dirt",
+    "plan_cleaning",
     "purge_key",
     "read_audit",
     "read_first_dirty",

@@ -30,7 +30,7 @@ def compact(
     log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
 ) -> CompactionStats:
     """Compact a log; see Log.compact."""
-    _check_policy(log)
+    check_policy(log)
     run = functools.partial(_compact, log, roll, rounds, dry_run, top, progress)
     return foreseen(log, "a forecast", run) if dry_run else run()
 
@@ -50,7 +50,7 @@ def _compact(
     while rounds is None or len(done) < rounds:
         try:
             with contextlib.nullcontext() if dry_run else cleaning_by_hand(log):
-                _check_policy(log)  # a caller that aborted our last round may have changed it
+                check_policy(log)  # a caller that aborted our last round may have changed it
                 rewritten = log.rewritten
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
@@ -107,7 +107,7 @@ def _compact(
     )
 
 
-def _check_policy(log: LogCore) -> None:
+def check_policy(log: LogCore) -> None:
     """Raise unless the log's current configuration compacts it."""
     if not log.options.config_known:
         raise ConfigUnknown(
@@ -163,7 +163,7 @@ class _Report:
             self._done[stage] += size
             total = max(self._totals[stage], self._done[stage])
             self._progress(Event(stage, self._done[stage], total, "bytes", self._log.name))
-        _check_policy(self._log)
+        check_policy(self._log)
 
 
 def _count(log: LogCore, start: int | None = None) -> int:

@@ -75,10 +75,10 @@ def clean_round(
     the log has changed meanwhile, SplitFirst if a segment had to be split, CleaningAborted if another caller waits for
     the cleaning to end, OSError, and what tick raises.
     """
-    return _Round(log, range_, keys, now_ms, tick, dry_run, waste).run(segments)
+    return Round(log, range_, keys, now_ms, tick, dry_run, waste).run(segments)
 
 
-class _Round:
+class Round:
     """The arguments of clean_round(), and what both passes share. One thread, one run."""
 
     def __init__(

@@ -40,30 +40,40 @@ def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> I
         for name in (key, timestamp):
             if name is not None and name not in names:
                 raise UnknownColumn(source.name, name, names)
-        heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
         for batch in file.iter_batches(batch_size=BATCH_ROWS):
-            lists = [
-                _values(_microseconds(pyarrow, column), name, source, line)
-                for name, column in zip(names, batch.columns, strict=True)
-            ]
-            texts = [[_json(value) for value in column] for column in lists]
-            keys = lists[names.index(key)] if key is not None else [None] * batch.num_rows
-            times = lists[names.index(timestamp)] if timestamp is not None else None
-            for i, cells in enumerate(zip(*texts, strict=True)):
-                line += 1
-                ms = None
-                if times is not None:
-                    try:
-                        ms = milliseconds(times[i])
-                    except ValueError as error:
-                        raise RowError(f"column {timestamp!r}: {error}", path=source.name, line=line) from None
-                value = "".join([head + cell for head, cell in zip(heads, cells, strict=True)]) + "}"
-                yield line, _key(keys[i]), value.encode(errors="surrogatepass"), ms
+            yield from batch_rows(batch, names, key=key, timestamp=timestamp, where=source.name, rows_before=line)
+            line += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise RowError(f"invalid Parquet: {' '.join(str(error).split())}", path=source.name, line=line + 1) from error
 
 
-def _values(column: Any, name: str, source: Source, rows_before: int) -> list[Any]:
+def batch_rows(
+    batch: Any, names: list[str], *, key: str | None, timestamp: str | None, where: str, rows_before: int
+) -> Iterator[Row]:
+    """Yield the rows of one Arrow batch. where, rows_before: for RowError."""
+    import pyarrow
+
+    heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
+    lists = [
+        _values(_microseconds(pyarrow, column), name, where, rows_before)
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
+    texts = [[to_json(value) for value in column] for column in lists]
+    keys = lists[names.index(key)] if key is not None else [None] * batch.num_rows
+    times = lists[names.index(timestamp)] if timestamp is not None else None
+    for i, cells in enumerate(zip(*texts, strict=True)):
+        line = rows_before + i + 1
+        ms = None
+        if times is not None:
+            try:
+                ms = milliseconds(times[i])
+            except ValueError as error:
+                raise RowError(f"column {timestamp!r}: {error}", path=where, line=line) from None
+        value = "".join([head + cell for head, cell in zip(heads, cells, strict=True)]) + "}"
+        yield line, to_key(keys[i]), value.encode(errors="surrogatepass"), ms
+
+
+def _values(column: Any, name: str, where: str, rows_before: int) -> list[Any]:
     """Return a column's cells as Python objects. RowError names the row of a cell that cannot be converted."""
     try:
         return list(column.to_pylist())
@@ -77,7 +87,7 @@ def _values(column: Any, name: str, source: Source, rows_before: int) -> list[An
                 what = f"a {column.type} outside the calendar ({error})"
             else:
                 continue
-            raise RowError(f"column {name!r}: {what}", path=source.name, line=rows_before + i + 1) from None
+            raise RowError(f"column {name!r}: {what}", path=where, line=rows_before + i + 1) from None
         raise
 
 
@@ -93,7 +103,8 @@ def _microseconds(pyarrow: Any, column: Any) -> Any:
     return column
 
 
-def _json(value: object) -> str:
+def to_json(value: object) -> str:
+    """Return the JSON of one cell."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -133,7 +144,8 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _key(value: object) -> bytes | None:
+def to_key(value: object) -> bytes | None:
+    """Return the key of a cell: text and bytes as they are, None for null and empty, everything else as JSON."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bytes):
@@ -141,4 +153,4 @@ def _key(value: object) -> bytes | None:
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     plain = _plain(value)
-    return plain.encode() if isinstance(plain, str) else _json(value).encode()
+    return plain.encode() if isinstance(plain, str) else to_json(value).encode()

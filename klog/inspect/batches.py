@@ -10,6 +10,9 @@ After a broken frame the next batch is searched byte by byte: a known magic, a p
 The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size: a hostile file costs no more
 than a large one.
 
+`examine` does the costly part of a walk and returns only the damage. A later walk with it yields the same items by
+reading headers, so segments can be examined in parallel and their batches be compared in order after that.
+
 Memory: a window, or one batch if that is larger, and never more than the file size.
 """
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from klog.codec import crc32c
@@ -35,6 +38,7 @@ LIKENESS_BYTES = 17
 # Where a batch may begin: an offset below 2^56, and magic 2 at its place; or magic 0 or 1, and a plausible size.
 _LIKENESS = re.compile(rb"(?s)(?=\x00.{7}(?:.{8}\x02|(?!\x00{4})[\x00-\x7f].{7}[\x00\x01]))")
 RESYNC_FACTOR = 16
+DAMAGES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,51 @@ class Broken:
 
 
 Item = Found | Legacy | Broken
+Damage = Legacy | Broken | CorruptBatch
 
 
-def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
-    """Yield items in order; each byte of the file from start on belongs to exactly one."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The damage of a .log file by position: a CorruptBatch is that of a batch with a valid frame. file: the identity
+    of its content; a file that has changed since must be examined again."""
+
+    path: str
+    file: tuple[int, int, int, int]
+    damage: Mapping[int, Damage]
+
+
+def examine(path: str, progress: Callable[[int], None] | None = None) -> Examined | None:
+    """Walk over a whole .log file. None if it has more damage than is worth keeping.
+
+    Raises CorruptData for what is not a regular file, and for a read error; FileNotFoundError.
+    """
+    damage: dict[int, Damage] = {}
+    with ReadOnlyFile(path, scan=True) as file:
+        for item in walk(file):
+            if progress is not None:
+                progress(item.end - item.position)
+            if not isinstance(item, Found):
+                damage[item.position] = item
+            elif item.error is not None:
+                damage[item.position] = item.error
+            if len(damage) > DAMAGES_MAX:
+                return None
+        return Examined(path, file.identity, damage)
+
+
+def walk(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -> Iterator[Item]:
+    """Yield items in order; each byte of the file from start on belongs to exactly one. examined: what examine() has
+    found in this file; if the file is still the same, only its headers are looked at."""
     budget = RESYNC_FACTOR * file.size + WINDOW
     position = start
+    known = examined.damage if examined is not None and examined.file == file.identity else None
     while position < file.size:
         file.passed(position)
+        here = None if known is None else known.get(position)
+        if isinstance(here, Legacy | Broken):
+            yield here
+            position = here.end
+            continue
         window = file.read_at(position, _window_for(file, position))
         error: CorruptBatch | None = None
         base = position
@@ -91,10 +132,16 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
             for batch in decode(
                 window, path=file.path, file_position=base, verify_crc=False, allow_partial=True, legacy=False
             ):
-                found = Found(position, batch, _inside(batch, file.path, position))
-                if found.error is not None and not _leads_on(file, found.end):
-                    error = found.error
-                    break
+                if known is not None:
+                    here = known.get(position)
+                    if isinstance(here, Legacy | Broken):
+                        break
+                    found = Found(position, batch, here)
+                else:
+                    found = Found(position, batch, _inside(batch, file.path, position))
+                    if found.error is not None and not _leads_on(file, found.end):
+                        error = found.error
+                        break
                 yield found
                 position = found.end
         except UnsupportedBatch as unsupported:
@@ -106,6 +153,8 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
             error = unsupported
         except CorruptBatch as corrupt:
             error = corrupt
+        if known is not None and isinstance(known.get(position), Legacy | Broken):
+            continue
         if error is None:
             if position > base:
                 continue  # the next batch crosses the end of the window: read on from its beginning

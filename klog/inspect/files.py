@@ -124,7 +124,7 @@ def is_partition_directory(path: str) -> bool:
 
 
 class ReadOnlyFile:
-    """One regular file, opened for reading. Any thread; a context manager.
+    """One regular file, opened for reading. Any thread; a context manager. identity: it changes with the content.
 
     scan: pages that it loads into the page cache are dropped again, after passed() and at the end (drop_behind.py).
     """
@@ -145,6 +145,7 @@ class ReadOnlyFile:
             os.close(self._fd)
             raise CorruptData("not a regular file; a log directory holds only files", path=path)
         self.size = info.st_size
+        self.identity = info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
         self._file = LogFile(self._fd, path)  # closes it
         self._behind = DropBehind(self._file, 0, self.size) if scan else None
 

@@ -13,11 +13,11 @@ Indexes are read before their .log: if the log is being written, they cannot hol
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Broken, Found, Legacy, batch_at, check_batches, walk
+from klog.inspect.batches import Broken, Examined, Found, Legacy, batch_at, check_batches, walk
 from klog.inspect.entries import (
     ProducerEntry,
     TxnEntry,
@@ -53,10 +53,18 @@ class Facts:
 
 
 class PartitionCheck:
-    """One check of one directory; read-only. One thread."""
+    """One check of one directory; read-only. One thread. examined: .log files whose damage is known, by path."""
 
-    def __init__(self, report: Report, path: str, facts: Facts, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        report: Report,
+        path: str,
+        facts: Facts,
+        progress: Callable[[int], None] | None = None,
+        examined: Mapping[str, Examined] | None = None,
+    ) -> None:
         self._report, self._path, self._facts = report, path, facts
+        self._examined = examined or {}
         self._progress = progress or (lambda size: None)
         self._expected: int | None = None  # next offset after the batches so far
         self._gaps: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
@@ -185,7 +193,7 @@ class PartitionCheck:
             txns = self._txn_entries(base, live)
             self._begin(path, base)
             aborts: list[Abort] = []
-            for item in walk(file):
+            for item in walk(file, examined=self._examined.get(path)):
                 self._report.bytes += item.end - item.position
                 self._progress(item.end - item.position)
                 if isinstance(item, Broken):

@@ -28,11 +28,12 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klog import arguments
 from klog.errors import CorruptData
-from klog.inspect.batches import check_batches
+from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
     ROOT_CHECKPOINTS,
     ReadOnlyFile,
@@ -61,12 +62,28 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     """
     where = arguments.path("path", path)
     arguments.function("progress", progress)
+    found = verify_root(where)
+    _partitions(found.report, found.root, found.partitions, progress)
+    return found.report
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RootCheck:
+    """The check of a log.dir's own files. partitions: the paths of the partitions that are still to be checked."""
+
+    report: Report
+    root: _Root
+    partitions: list[str]
+
+
+def verify_root(where: str) -> RootCheck:
+    """The part of verify() that is done before the partitions; of a partition directory, nothing."""
     report = Report(where)
     names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not a problem of it
     if not names:
         raise _nothing_there(where)
     if is_partition_directory(where):
-        return verify_partition(where, 0, progress)
+        return RootCheck(report, _facts_beside(where), [where])
     root = _Root(report, where)
     if not root.known and not any(map(_is_partitions, names)):
         raise _nothing_there(where)
@@ -91,16 +108,32 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
         else:
             found.append(whole)
     root.check_names({partition_name(os.path.basename(name)) for name in found})
-    _partitions(report, root, found, progress)
-    return report
+    return RootCheck(report, root, found)
+
+
+def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Callable[[int], None]) -> list[Report]:
+    """The part of verify() that is done for each partition, for several of one log.dir. examined: .log files whose
+    damage is known, by path. step: called with bytes."""
+    reports = []
+    root = _facts_beside(paths[0]) if paths else None
+    for path in paths:
+        facts = root.facts(os.path.basename(path)) if root is not None else Facts()
+        report = Report(path)
+        PartitionCheck(report, path, facts, step, examined).run()
+        reports.append(report)
+    return reports
+
+
+def _facts_beside(path: str) -> _Root:
+    """The log.dir of a partition: only its facts are used, not its problems."""
+    parent = os.path.dirname(os.path.abspath(path))
+    return _Root(Report(parent), parent)
 
 
 def verify_partition(path: str, log_start: int, progress: Progress | None) -> Report:
     """verify() of a partition directory. log_start: records below it are deleted, also if no checkpoint has it yet."""
     report = Report(path)
-    parent = os.path.dirname(os.path.abspath(path))
-    root = _Root(Report(parent), parent)  # only its facts are used, not its problems
-    _partitions(report, root, [path], progress, log_start)
+    _partitions(report, _facts_beside(path), [path], progress, log_start)
     return report
 
 

@@ -680,6 +680,17 @@ class Segment(SegmentState):
     def recover(self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False) -> Scan:
         """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
         replaced. Truncates nothing: see cut(). drop_behind: drop the scanned pages from the page cache again."""
+        index, scan = self.index_of_log(progress, drop_behind=drop_behind)
+        index.store(*self._index_paths(), self.home.files.table)
+        self.home.handles.indexes.drop(self)
+        self.learn(scan)
+        return scan
+
+    def index_of_log(
+        self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False
+    ) -> tuple[IndexPair, Scan]:
+        """Scan every byte of .log. Returns the indexes that its valid batches have, in memory. Changes nothing on
+        disk."""
         file = self.home.files.open(self.path)
         size = os.fstat(file.fileno()).st_size
         self.size = max(self.size, size)
@@ -693,11 +704,8 @@ class Segment(SegmentState):
 
             scan = scan_checked(file, 0, size, self.base_offset, index, moved if drop_behind else progress)
         index.close_entries()
-        index.store(*self._index_paths(), self.home.files.table)
         file.close()
-        self.home.handles.indexes.drop(self)
-        self.learn(scan)
-        return scan
+        return index, scan
 
     def cut(self, end: int) -> None:
         """Truncate .log to `end` bytes, durably: old bytes must not reappear after the next append."""

@@ -12,12 +12,56 @@ read, too, since `pip install klog[spark]` installs the module pyspark_klog wher
 
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 
+Jobs over the files of a log directory, each one or more Spark jobs: verify, compact, reindex, import_, export.
+
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
 package to install.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
 from klog.spark.writing import write
 
-__all__ = ["recommended_conf", "scan", "session", "write"]
+if TYPE_CHECKING:
+    from klog.spark.compacting import compact
+    from klog.spark.exporting import export
+    from klog.spark.importing import Imported, import_
+    from klog.spark.reindexing import reindex
+    from klog.spark.verifying import verify
+
+__all__ = [
+    "Imported",
+    "compact",
+    "export",
+    "import_",
+    "recommended_conf",
+    "reindex",
+    "scan",
+    "session",
+    "verify",
+    "write",
+]
+
+# Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
+_LATER = {
+    "compact": "klog.spark.compacting",
+    "Imported": "klog.spark.importing",
+    "export": "klog.spark.exporting",
+    "import_": "klog.spark.importing",
+    "reindex": "klog.spark.reindexing",
+    "verify": "klog.spark.verifying",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'klog.spark' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return found

@@ -44,12 +44,12 @@ def write(
     by = [sort] if isinstance(sort, str) else list(sort) if sort is not None else ["timestamp"]
     if sort is None and "timestamp" not in df.columns:
         by = []
-    shaped = _arranged(df, {**given, "path": str(path)}, by)
+    shaped = arranged(df, {**given, "path": str(path)}, by)
     shaped.write.format("klog").options(**given).mode(mode).save(str(path))
 
 
-def _arranged(df: DataFrame, given: Mapping[str, str], by: Sequence[str]) -> DataFrame:
-    """The rows with their partition, brought together by it and sorted."""
+def arranged(df: DataFrame, given: Mapping[str, str], by: Sequence[str]) -> DataFrame:
+    """The rows with their partition, brought together by it and sorted. given: the options of the write."""
     from klog.spark.sink_options import check_columns, parse
     from klog.spark.sink_plan import plan_sink
 

@@ -15,7 +15,7 @@ import klog
 from klog.cleaner import Dirt, KeyMap, RoundStats, clean_round, cleanable, dirt, write_first_dirty
 from klog.cleaner.plan import SPAN_MAX, group
 from klog.cleaner.rewriting import Source
-from klog.cleaner.round import _Round
+from klog.cleaner.round import Round
 from klog.errors import CorruptBatch
 from klog.record import encode
 from tests.cleaner.logs import NOW, append, open_log, values
@@ -411,7 +411,7 @@ def test_grouping_does_not_use_an_empty_index(story: Story) -> None:
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Run pass 1."""
-    round_ = _Round(log._core, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
+    round_ = Round(log._core, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
     round_.note_keys(log.segments)
     return round_.stats
 

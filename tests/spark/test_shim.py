@@ -89,3 +89,5 @@ except ImportError as error:
 
 def test_importing_klog_spark_loads_neither_pyspark_nor_pyarrow() -> None:
     assert run("import klog.spark, sys; print({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules))") == "set()"
+    jobs = "{'klog.cleaner', 'klog.importing', 'klog.inspect', 'klog.manager', 'klog.spark.jobs'}"
+    assert run(f"import klog.spark, sys; print({jobs} & set(sys.modules))") == "set()"

@@ -1,0 +1,181 @@
+"""klog.spark.compact without Spark: the driver's side and the tasks' side, called in turn."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.spark.compacting import Compaction, Outcome, build_one
+from klog.spark.jobs import clear_staging
+from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Way, three_segments
+from tests.support.killer import killed_at
+
+SAMPLE = 8
+
+
+@dataclass(frozen=True)
+class Staged(Way):
+    """A log that is compacted by tasks and a driver."""
+
+    def clean(
+        self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
+    ) -> None:
+        clock = ManualClock(self.at)
+        armed()
+        with klog.open(root, clock=clock, config=self.broker) as logs:
+            compaction = Compaction(logs, str(root), [TOPIC], clock)
+            try:
+                while items := compaction.items():
+                    for item in items:
+                        work = pickle.loads(pickle.dumps(item.value))
+                        outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
+                        assert outcome.error is None, outcome.error
+                        compaction.take(outcome)
+                for row in compaction.rows():
+                    assert row[-1] is None, row
+            finally:
+                clear_staging(str(root), compaction.token)
+
+
+WAY = Staged(True, CONFIG, {}, roll=True)
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory where a sync costs nothing, if there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
+
+
+def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
+    root = cleaning.copy()
+    end = killed_at(nth, lambda armed: cleaning.way.clean(root, armed), tear=tear)
+    cleaning.check(root)
+    assert not list(root.rglob("*klog-staging*"))
+    return end.killed
+
+
+def test_a_kill_of_driver_or_task_at_some_system_calls(quick_path: Path) -> None:
+    """C2"""
+    cleaning = Cleaning(quick_path, WAY)
+    assert cleaning.changes
+    root = cleaning.copy()
+    calls = killed_at(0, lambda armed: cleaning.way.clean(root, armed)).calls
+    changing = [number for number, name in enumerate(calls, 1) if name]
+    stride = len(changing) // SAMPLE
+    for nth in changing[random.Random("staged").randrange(stride) :: stride]:
+        assert kill_and_check(cleaning, nth)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_a_kill_of_driver_or_task_at_every_system_call(quick_path: Path) -> None:
+    cleaning = Cleaning(quick_path, WAY)
+    for tear, least in ((False, 200), (True, 4)):
+        nth = 1
+        while kill_and_check(cleaning, nth, tear=tear):
+            nth += 1
+            assert nth < 10_000, "no attempt succeeded"
+        assert nth > least
+
+
+def segments(root: Path) -> dict[str, bytes]:
+    found = {path.name: path.read_bytes() for path in (root / f"{TOPIC}-0").iterdir() if not path.is_dir()}
+    found["checkpoint"] = (root / "cleaner-offset-checkpoint").read_bytes()
+    return {name: data for name, data in found.items() if not name.endswith((".deleted", ".lock"))}
+
+
+@pytest.mark.parametrize("broker", [{}, {"log.cleaner.dedupe.buffer.size": 24 * 6}], ids=["one round", "small map"])
+def test_the_files_are_those_of_log_compact(tmp_path: Path, broker: dict[str, Any]) -> None:
+    cleaning = Cleaning(tmp_path / "staged", Staged(True, CONFIG, broker, roll=True), three_segments)
+    by_tasks = cleaning.copy()
+    by_hand = tmp_path / "by hand"
+    shutil.copytree(by_tasks, by_hand)
+    cleaning.way.clean(by_tasks)
+    Way(True, CONFIG, broker, roll=True, at=cleaning.way.at).clean(by_hand)
+    assert segments(by_tasks) == segments(by_hand)
+
+
+def filled(root: Path, count: int = 60) -> None:
+    with klog.open(root, create=True) as logs:
+        logs.create_topic(TOPIC, partitions=2, config={**CONFIG, "delete.retention.ms": 86_400_000})
+        for number in range(2):
+            for first in range(0, count, 3):
+                logs.log(TOPIC, number).append([(b"k%d" % (n % 7), b"v%d" % n) for n in range(first, first + 3)])
+
+
+def run(logs: klog.LogManager, root: Path, around: Callable[[Any], Outcome] = build_one) -> Compaction:
+    compaction = Compaction(logs, str(root), [TOPIC])
+    while items := compaction.items():
+        for item in items:
+            compaction.take(around(item.value))
+    clear_staging(str(root), compaction.token)
+    return compaction
+
+
+def newest(root: Path) -> dict[bytes, bytes]:
+    with klog.open(root, read_only=True) as logs:
+        return {record.key: record.value for record in logs.read(TOPIC)}
+
+
+def test_an_attempt_that_runs_twice_and_one_that_is_late_change_nothing(tmp_path: Path) -> None:
+    """C1"""
+    filled(tmp_path)
+    before = newest(tmp_path)
+    late = []
+
+    def twice(work: Any) -> Outcome:
+        late.append(work)
+        lost = build_one(work)
+        assert lost.error is None and os.listdir(lost.directory)
+        return build_one(work)
+
+    with klog.open(tmp_path) as logs:
+        rows = run(logs, tmp_path, twice).rows()
+        assert [row[7:] for row in rows if row[9] is not None] == []
+        assert all(row[4] < row[3] and (row[5], row[6]) == (60, 7) for row in rows), rows
+        assert not list(tmp_path.rglob("*klog-staging*"))
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    build_one(late[0])
+    assert files.items() <= {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}.items()
+    assert newest(tmp_path) == before and klog.verify(tmp_path).ok
+
+
+def test_an_error_ends_only_its_partition(tmp_path: Path) -> None:
+    """C3"""
+    filled(tmp_path)
+    log = min((tmp_path / f"{TOPIC}-1").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with klog.open(tmp_path) as logs:
+        (good, bad) = run(logs, tmp_path).rows()
+        assert good[9] is None and good[6] == 7
+        assert "CorruptBatch" in str(bad[9]) and log.name in str(bad[9])
+    assert log.read_bytes() == data
+
+
+def test_a_log_that_was_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    filled(tmp_path)
+
+    def cut(work: Any) -> Outcome:
+        outcome = build_one(work)
+        logs.log(TOPIC, work.partition).truncate_to(48)
+        return outcome
+
+    with klog.open(tmp_path) as logs:
+        rows = run(logs, tmp_path, cut).rows()
+        assert all("Overtaken" in str(row[9]) for row in rows)
+        assert [record.offset for record in logs.log(TOPIC, 0).read()] == list(range(48))

@@ -1,0 +1,160 @@
+"""klog.spark.reindex without Spark: the driver's side and the tasks' side, called in turn."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.errors import AlreadyLocked
+from klog.spark.reindexing import Outcome, Reindexing, Work, locked, rebuild
+from tests.support import golden
+from tests.support.killer import killed_at
+
+INDEXES = (".index", ".timeindex", ".txnindex")
+Rows = list[tuple[object, ...]]
+
+
+def reindex(root: Path, around: Callable[[Work], list[Outcome]] = rebuild, target: int = 1 << 14) -> Rows:
+    with locked(str(root)) as token:
+        reindexing = Reindexing(str(root), None, token)
+        for item in reindexing.items(target):
+            reindexing.take(pickle.loads(pickle.dumps(around(pickle.loads(pickle.dumps(item.value))))))
+        return reindexing.rows()
+
+
+def indexes(root: Path) -> dict[str, bytes]:
+    """The index files of closed segments."""
+    found = {}
+    for partition in root.iterdir():
+        bases = sorted(path.stem for path in partition.glob("*.log")) if partition.is_dir() else []
+        for base in bases[:-1]:
+            for suffix in INDEXES:
+                if (path := partition / f"{base}{suffix}").exists():
+                    found[str(path.relative_to(root))] = path.read_bytes()
+    return found
+
+
+def recovered(root: Path) -> None:
+    """Let a recovery rebuild everything."""
+    for path in (*root.rglob("*index"), *root.rglob("*.snapshot"), root / ".kafka_cleanshutdown"):
+        path.unlink(missing_ok=True)
+    (root / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    with klog.open(root, recovery="kafka") as logs:
+        for topic, partitions in logs.topics().items():
+            for number in partitions:
+                logs.log(topic, number)
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_the_files_are_those_of_a_recovery(case: str, tmp_path: Path) -> None:
+    """N1. In a log that was compacted, Kafka's entries stay where a recovery would not find their records any more."""
+    root = Path(golden.copy_logdir(case, tmp_path))
+    shutil.copytree(root, tmp_path / "recovered")
+    recovered(tmp_path / "recovered")
+    expected = indexes(tmp_path / "recovered")
+    cleaned = (root / "cleaner-offset-checkpoint").exists()
+    generator = random.Random(case)
+    kept = {name: data for name, data in indexes(root).items() if cleaned and name.endswith(".txnindex")}
+    damaged = sorted(indexes(root).keys() - kept.keys())
+    for name in damaged:
+        path = root / name
+        if path.suffix == ".txnindex" or generator.random() < 0.3:
+            path.unlink()
+        elif data := bytearray(path.read_bytes()):
+            data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+            path.write_bytes(data)
+    rows = reindex(root)
+    assert [row for row in rows if row[-1] is not None] == []
+    assert indexes(root) == {**expected, **kept}
+    assert not damaged or sum(int(str(row[5])) for row in rows) > 0
+    assert not klog.verify(root).problems
+    assert not list(root.rglob("*klog-staging*")) and not (root / ".lock").exists()
+    assert [row[5] for row in reindex(root)] == [0] * len(rows)
+
+
+def filled(root: Path) -> None:
+    with klog.open(root, create=True) as logs:
+        logs.create_topic("t", partitions=2, config={"segment.bytes": 2048, "index.interval.bytes": 256})
+        for number in range(2):
+            for first in range(0, 120, 5):
+                logs.log("t", number).append([(b"k", b"%d" % n * 9, n + 1) for n in range(first, first + 5)])
+
+
+def damage(root: Path) -> None:
+    for number, path in enumerate(sorted(root.rglob("*index"))):
+        if number % 3 == 0:
+            path.unlink()
+        elif path.stat().st_size:
+            path.write_bytes(bytes((path.read_bytes()[0] ^ 1,)) + path.read_bytes()[1:])
+
+
+def test_a_damaged_segment_keeps_its_indexes(tmp_path: Path) -> None:
+    """N3"""
+    filled(tmp_path)
+    log = sorted((tmp_path / "t-1").glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    before = indexes(tmp_path)
+    damage(tmp_path)
+    kept = log.with_suffix(".timeindex")
+    kept.write_bytes(b"as it is")
+    (good, bad) = reindex(tmp_path)
+    assert good[-1] is None and "CorruptBatch" in str(bad[-1]) and log.name in str(bad[-1])
+    after = indexes(tmp_path)
+    own = {f"t-1/{log.stem}{suffix}" for suffix in INDEXES}
+    assert {name: data for name, data in after.items() if name not in own} == {
+        name: data for name, data in before.items() if name not in own
+    }
+    assert kept.read_bytes() == b"as it is"
+
+
+def test_another_writer_is_refused_and_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with klog.open(tmp_path), pytest.raises(AlreadyLocked, match="process"):
+        reindex(tmp_path)
+
+    def writes(work: Work) -> list[Outcome]:
+        with pytest.raises(AlreadyLocked):
+            klog.open(tmp_path)
+        return rebuild(work)
+
+    assert reindex(tmp_path, writes)
+
+
+@pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 4])
+def test_a_kill_of_driver_or_task_leaves_valid_indexes(tmp_path: Path, sample: int) -> None:
+    """N2, R2"""
+    filled(tmp_path / "sound")
+    expected = indexes(tmp_path / "sound")
+    shutil.copytree(tmp_path / "sound", tmp_path / "damaged")
+    damage(tmp_path / "damaged")
+    root = tmp_path / "run"
+
+    def work(armed: Callable[[], None]) -> None:
+        armed()
+        reindex(root, target=4096)
+
+    def killed(nth: int) -> list[str]:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(tmp_path / "damaged", root)
+        return killed_at(nth, work).calls
+
+    before = indexes(tmp_path / "damaged")
+    changing = [number for number, name in enumerate(killed(0), 1) if name]
+    for nth in changing[:: len(changing) // sample if sample else 1]:
+        killed(nth)
+        for name, data in indexes(root).items():
+            assert data in (expected[name], before.get(name)), (nth, name)
+        reindex(root)
+        assert indexes(root) == expected
+        with klog.open(root) as logs:
+            assert all(log.log_end_offset == 120 for log in (logs.log("t", 0), logs.log("t", 1)))
+        assert not list(root.rglob("*klog-staging*"))
+        assert not klog.verify(root).problems
