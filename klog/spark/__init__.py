@@ -12,12 +12,16 @@ read, too, since `pip install klog[spark]` installs the module pyspark_klog wher
 
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 
+`materialize` keeps a topic as a directory of Parquet files, and `table` adds what is newer in the log.
+
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
 package to install.
 """
 
+from klog.spark.materialize import Materialized, materialize
 from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
+from klog.spark.table import table
 from klog.spark.writing import write
 
-__all__ = ["recommended_conf", "scan", "session", "write"]
+__all__ = ["Materialized", "materialize", "recommended_conf", "scan", "session", "table", "write"]
