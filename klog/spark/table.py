@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from klog.arguments import text
 from klog.spark.bounds import DataLoss
+from klog.spark.plan import Bin
 from klog.spark.scan import check_pyspark, option_text, parallelism_of, read_in_tasks
 from klog.spark.survey import opened, plan_ranges
 from klog.spark.table_manifest import Manifest
-from klog.spark.table_options import Paths, check_same, directory_of, read_schema, request
+from klog.spark.table_options import Paths, Request, check_same, directory_of, read_schema, request
 from klog.spark.table_plan import look
 from klog.spark.table_store import TableStore
 
@@ -72,9 +73,7 @@ def _frame(
     source = KlogSource(call.raw)
     schema = StructType.fromJson(manifest.schema)
     check_same(manifest, call, spark.createDataFrame([], source.schema()).schema.jsonValue(), None)
-    with opened(call.options.paths) as logs:
-        found = look(logs, call.options, manifest)
-        planned = plan_ranges(logs, found.wanted, call.options)
+    planned = tail_of(call, manifest)
     stored = _stored(spark, store, manifest, schema)
     if not planned:
         return stored
@@ -84,6 +83,12 @@ def _frame(
         return stored.union(tail.select(schema.names))
     size = sum(each.size for ranges in planned for each in ranges)
     return _latest(stored, tail, schema.names, is_small=size < _BROADCAST_BYTES)
+
+
+def tail_of(call: Request, manifest: Manifest) -> list[Bin]:
+    """Plan the reading of what is newer in the log than the manifest."""
+    with opened(call.options.paths) as logs:
+        return plan_ranges(logs, look(logs, call.options, manifest).wanted, call.options)
 
 
 def _stored(spark: SparkSession, store: TableStore, manifest: Manifest, schema: Any) -> DataFrame:

@@ -291,8 +291,9 @@ class _Output:
         return DataFile(self.name, 0, -1, 0, 0, self._rows, size)
 
     def abandon(self) -> None:
-        with suppress(Exception):  # the error that led here is the one to report
-            self._sink.close()
+        for each in (self._writer, self._sink):
+            with suppress(Exception):  # the error that led here is the one to report
+                each.close()
         with suppress(OSError):
             os.unlink(self._path)
 

@@ -40,6 +40,8 @@ class LocalJobs:
 
     def merge(self, bins: Sequence[Bin], buckets: Sequence[Bucket], place: Place, tasks: int) -> list[Merged]:
         keyed = [batch for ranges in bins for batch in keyed_rows(self.read, ranges, buckets)]
+        if not keyed:
+            return []
         rows = pa.Table.from_batches(keyed).sort_by([(BUCKET, "ascending"), ("offset", "ascending")])
         return list(merge_rows(rows.combine_chunks().to_batches(max_chunksize=7), buckets, place))
 
@@ -76,6 +78,25 @@ def materialize(
     )
 
 
+def table(path: Path, target: Path, topic: str = "t", **options: str) -> list[Row]:
+    """The rows of klog.spark.table, without Spark."""
+    from pyspark.sql.types import StructType
+
+    from klog.spark.table import tail_of
+    from klog.spark.table_options import read_schema
+
+    found = manifest(target)
+    call = request(str(path), topic, str(target), options, "1", found)
+    bins = tail_of(call, found)
+    reader = KlogSource(call.raw).reader(read_schema(StructType.fromJson(found.schema), found.latest))
+    jobs = LocalJobs(reader)
+    tail = [row for ranges in bins for each in ranges for batch in jobs.read(each) for row in _rows(batch)]
+    if not found.latest:
+        return stored(target) + tail
+    newer = {(row[0], row[2]) for row in tail}
+    return [row for row in stored(target) if (row[0], row[2]) not in newer] + latest_of(tail)
+
+
 def manifest(target: Path) -> Manifest:
     found = TableStore(str(target)).load()
     assert found is not None
@@ -84,7 +105,8 @@ def manifest(target: Path) -> Manifest:
 
 def shown(target: Path) -> list[Row]:
     """What a reader of Parquet sees in the target."""
-    return _rows(pa.dataset.dataset(target, format="parquet").to_table(["partition", "offset", "key", "value"]))
+    found = pa.dataset.dataset(target, format="parquet")
+    return _rows(found.to_table(["partition", "offset", "key", "value"])) if found.files else []
 
 
 def stored(target: Path) -> list[Row]:
