@@ -64,16 +64,15 @@ def test_a_table_has_what_is_in_the_log_at_any_time(spark: SparkSession, tmp_pat
     data, target = tmp_path / "data", tmp_path / "a[b] {c}*?"
     append(data, 0, 100)
     klog.spark.materialize(spark, data, "t", target, latest=latest)
-    for first in (100, 200):
-        append(data, first, 100)
-        log = in_log(data)
-        wanted = latest_of(log) if latest else sorted(log)
-        table = klog.spark.table(spark, data, "t", target)
-        report = klog.spark.materialize(spark, data, "t", target)
-        assert (report.rows, report.version) == (100, first // 100 + 1)
-        assert rows(table) == wanted  # made before: its files stay for the time being
-        shown = [path for path in target.iterdir() if path.suffix == ".parquet"]
-        assert sum(pa.parquet.read_metadata(path).num_rows for path in shown) == len(wanted)
+    append(data, 100, 100)
+    log = in_log(data)
+    wanted = latest_of(log) if latest else sorted(log)
+    table = klog.spark.table(spark, data, "t", target)
+    report = klog.spark.materialize(spark, data, "t", target)
+    assert (report.rows, report.version) == (100, 2)
+    assert rows(table) == wanted  # made before: its files stay for the time being
+    shown = [path for path in target.iterdir() if path.suffix == ".parquet"]
+    assert sum(pa.parquet.read_metadata(path).num_rows for path in shown) == len(wanted)
     whole = klog.spark.table(spark, data, "t", target)
     assert "MapInArrow" not in str(whole._jdf.queryExecution()) and rows(whole) == wanted
 
