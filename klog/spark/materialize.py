@@ -40,8 +40,8 @@ _TARGET_MIN = 64 << 10
 
 @dataclass(frozen=True)
 class Materialized:
-    """What a call has added. rows: records; for a table of latest records those that were applied, deletes too. files:
-    Parquet files that it wrote. ranges: partition → offsets [start, end). version: number of the table's commit.
+    """What a call has added. rows: records; in a table of the latest, keys that were set or deleted. files: Parquet
+    files that it wrote. ranges: partition → offsets [start, end). version: number of the table's commit.
     """
 
     rows: int
@@ -140,7 +140,7 @@ def add(
 
 
 def _done(work: Work, partitions: Mapping[int, Extract], jobs: Jobs, place: Place) -> tuple[list[DataFile], int]:
-    """Run the tasks. Returns the new files, and the number of records that they have added."""
+    """Run the tasks. Returns the new files, and the number of rows that they have added."""
     if work.ranges:
         merged = jobs.merge(work.ranges, work.buckets, place, work.merging)
         made = [file for files, _ in merged for file in files]

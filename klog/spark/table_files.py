@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 32 << 20
 _SPLIT_MAX = 4  # bits: 16 files, each with a row group in memory
-_GATHER_BYTES = 64 << 20
+GATHER_BYTES = 64 << 20
 BUCKET = "__klog_bucket"
 _MIX, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -144,10 +144,10 @@ def hashes(keys: pa.Array) -> Any:
 
 
 def merge_bucket(bucket: Bucket, batches: Iterable[pa.RecordBatch], place: Place) -> tuple[list[DataFile], int]:
-    """Write a bucket with these rows, which are in offset order. Returns its files, and how many rows were read."""
+    """Write a bucket with these rows, which are in offset order. Returns its files, and how many keys were new."""
     import pyarrow.compute as pc
 
-    newest = _Newest()
+    newest = Newest()
     for batch in batches:
         newest.add(batch)
     table = newest.table()
@@ -166,25 +166,31 @@ def merge_bucket(bucket: Bucket, batches: Iterable[pa.RecordBatch], place: Place
         raise
     if bucket.file is not None:
         files[0] = replace(files[0], slot=bucket.file.slot)
-    return files, newest.rows
+    return files, len(table)
 
 
-class _Newest:
-    """Gathers rows in offset order, and keeps the latest one of each key."""
+class Newest:
+    """Gathers rows in offset order, and keeps the latest one of each key. size: bytes that are gathered."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self.size = 0
         self._batches: list[pa.RecordBatch] = []
-        self._size, self._limit = 0, _GATHER_BYTES
+        self._limit = GATHER_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
+        """Add rows of higher offsets."""
         self._batches.append(batch)
-        self._size += batch.nbytes
-        if self._size > self._limit:
+        self.size += batch.nbytes
+        if self.size > self._limit:
             self._batches = self.table().to_batches()
-            self._size = sum(each.nbytes for each in self._batches)
-            self._limit = max(_GATHER_BYTES, 2 * self._size)
+            self.size = sum(each.nbytes for each in self._batches)
+            self._limit = max(GATHER_BYTES, 2 * self.size)
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield the latest rows, and begin again without any."""
+        if self._batches:
+            yield from self.table().to_batches()
+        self.size, self._batches, self._limit = 0, [], GATHER_BYTES
 
     def table(self) -> pa.Table:
         """The latest rows, in offset order."""

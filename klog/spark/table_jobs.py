@@ -17,7 +17,7 @@ from klog.spark.api import InputPartition
 from klog.spark.plan import Bin, Range
 from klog.spark.rows import arrow_schema
 from klog.spark.scan import in_tasks
-from klog.spark.table_files import BUCKET, Bucket, Keyed, Piece, Place, merge_bucket, write_piece
+from klog.spark.table_files import BUCKET, GATHER_BYTES, Bucket, Keyed, Newest, Piece, Place, merge_bucket, write_piece
 from klog.spark.table_manifest import DataFile
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Read = Callable[[Range], Iterator["pa.RecordBatch"]]
 Merged = tuple[list[DataFile], int]
-"""The files of a bucket, and the number of rows that were merged into it."""
+"""The files of a bucket, and the number of keys that were set or deleted."""
 
 
 class Jobs(Protocol):
@@ -47,11 +47,15 @@ def write_pieces(read: Read, pieces: Iterable[Piece], place: Place) -> Iterator[
 
 
 def keyed_rows(read: Read, ranges: Iterable[Range], buckets: Sequence[Bucket]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ranges that have a key, with the column BUCKET."""
+    """Yield the latest row of each key in a range, with the column BUCKET; of many rows some that are not the latest,
+    too: the fewer, the less there is to shuffle."""
     for each in ranges:
-        keyed = Keyed(each.partition, buckets)
+        keyed, newest = Keyed(each.partition, buckets), Newest()
         for batch in read(each):
-            yield keyed.rows(batch)
+            newest.add(keyed.rows(batch))
+            if newest.size > 4 * GATHER_BYTES:
+                yield from newest.take()
+        yield from newest.take()
 
 
 def merge_rows(batches: Iterable[pa.RecordBatch], buckets: Sequence[Bucket], place: Place) -> Iterator[Merged]:

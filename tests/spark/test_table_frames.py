@@ -69,7 +69,10 @@ def test_a_table_has_what_is_in_the_log_at_any_time(spark: SparkSession, tmp_pat
     wanted = latest_of(log) if latest else sorted(log)
     table = klog.spark.table(spark, data, "t", target)
     report = klog.spark.materialize(spark, data, "t", target)
-    assert (report.rows, report.version) == (100, 2)
+    assert (report.rows, report.version) == (
+        len({row[2] for row in log if row[1] >= report.ranges[row[0]][0]}) if latest else 100,
+        2,
+    )
     assert rows(table) == wanted  # made before: its files stay for the time being
     shown = [path for path in target.iterdir() if path.suffix == ".parquet"]
     assert sum(pa.parquet.read_metadata(path).num_rows for path in shown) == len(wanted)
@@ -188,7 +191,7 @@ def test_a_value_may_have_any_type(spark: SparkSession, tmp_path: Path) -> None:
         frame = spark.read.schema(schema).parquet(*(place.path(file.name) for file in files))
         found = frame.selectExpr("cast(key AS string)", "unix_micros(value.at)", "size(value.tags)", "offset").collect()
         wanted = [(f"k{n % 5}", START_MS * 1000 + n, n % 3, n) for n in range(25, 30) if n % 5 != 2]
-        assert sorted(tuple(row) for row in found) == wanted and sum(count for _, count in merged) == 30
+        assert sorted(tuple(row) for row in found) == wanted and sum(count for _, count in merged) == 5
         buckets = [Bucket(0, file.bits, file.bucket, file) for file in files]
 
 

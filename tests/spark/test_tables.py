@@ -72,7 +72,9 @@ def test_each_call_adds_what_is_new(data: Path, tmp_path: Path, latest: bool) ->
         append(data, 40 * number, 40)
         report = materialize(data, target, latest=latest)
         rows = in_log(data)
-        assert (report.rows, report.version) == (40, number + 1)
+        new = [row for row in rows if row[1] >= report.ranges[row[0]][0]]
+        assert report.rows == (len({(row[0], row[2]) for row in new}) if latest else 40)
+        assert report.version == number + 1
         assert sum(end - start for start, end in report.ranges.values()) == 40
         assert sorted(shown(target)) == sorted(stored(target)) == (latest_of(rows) if latest else sorted(rows))
         assert materialize(data, target, latest=latest) == tables.Materialized(0, 0, {}, number + 1)
@@ -127,7 +129,7 @@ def test_table_and_target_have_all_that_the_log_has_had(
         elif what == "materialize":
             newer = [row for row in in_log(data) if row[1] >= ends[row[0]]]
             report = materialize(data, target, latest=latest, target_bytes=number)
-            assert report.rows == len(newer)
+            assert report.rows == (len({(row[0], row[2]) for row in newer}) if latest else len(newer))
             added.update(newer)
             ends = [manifest(target).partitions[each].end for each in (0, 1)]
         else:
