@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 32 << 20
+BITS_MAX = 16
 _SPLIT_MAX = 4  # bits: 16 files, each with a row group in memory
 GATHER_BYTES = 64 << 20
 BUCKET = "__klog_bucket"
@@ -210,7 +211,8 @@ class _Split:
     def __init__(self, bucket: Bucket, schema: pa.Schema, place: Place, outputs: list[_Output]) -> None:
         self._bucket = bucket
         size = 0 if bucket.file is None else bucket.file.size
-        self._more = min((size // place.target_bytes).bit_length(), _SPLIT_MAX)
+        # One large record would be split without end.
+        self._more = min((size // place.target_bytes).bit_length(), _SPLIT_MAX, max(BITS_MAX - bucket.bits, 0))
         self._outputs = outputs
         outputs += [_Output(place, schema) for _ in range(1 << self._more)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from klog.arguments import text
 from klog.spark import stream_options
 from klog.spark.options import Options, parse
 from klog.spark.rows import full_schema
-from klog.spark.sink_options import absolute_path
 from klog.spark.survey import absolute_directory
 from klog.spark.table_manifest import Manifest
 
@@ -50,6 +50,7 @@ _REFUSED = (
     *stream_options.STREAM_ONLY,
 )
 _BY_LOWER = {name.lower(): name for name in _REFUSED}
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/")
 _ISOLATION = "kafka.isolation.level"
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -69,7 +70,14 @@ class Request:
 
 def directory_of(target: Any) -> str:
     """Return the local directory of a table, which need not exist. Raises ValueError for other file systems."""
-    return absolute_path(path_argument("target", target))
+    given = path_argument("target", target)
+    scheme = _SCHEME.match(given)
+    if given.startswith("~") or (scheme and scheme[1].lower() != "file"):
+        raise ValueError(f"target {given!r}: tables are in local directories; give the path of one")
+    whole = os.path.abspath("/" + given[scheme.end() :].lstrip("/") if scheme else given)
+    if os.path.exists(whole) and not os.path.isdir(whole):
+        raise ValueError(f"target {given!r} is not a directory (looked for {whole}); give another name")
+    return whole
 
 
 def request(
@@ -80,17 +88,21 @@ def request(
     Raises ValueError, with the option's name and the next step.
     """
     given = {**({} if before is None else before.options), **_lower(given)}
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    paths = [absolute_directory(os.fspath(each)) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
+    directory = directory_of(target)
+    for each in paths:
+        if os.path.commonpath([os.path.realpath(each), os.path.realpath(directory)]) == os.path.realpath(each):
+            raise ValueError(f"target {directory!r} is in the log directory {each}, where a broker accepts topics only")
     raw = {
         "parallelism": parallelism,
         **given,
-        "paths": json.dumps([absolute_directory(os.fspath(each)) for each in paths]),
+        "paths": json.dumps(paths),
         "subscribe": text("topic", topic),
     }
     options = parse(raw)
     if options.subscription.topics != (topic,):
         raise ValueError(f"topic={topic!r}: the name of one topic expected")
-    return Request(topic, directory_of(target), given, raw, options)
+    return Request(topic, directory, given, raw, options)
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from klog.spark.options import Options
 from klog.spark.plan import Bin, Range
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.survey import plan_ranges, see, select
-from klog.spark.table_files import Bucket, Piece
+from klog.spark.table_files import BITS_MAX, Bucket, Piece
 from klog.spark.table_manifest import Extract, Manifest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ logger = logging.getLogger("klog.spark")
 
 Logs = Mapping[TopicPartition, "Log"]
 _WHOLE = 1 << 60  # bytes of a task: nothing is cut
-_BITS_MAX = 12
+_TASK_BYTES = 8 << 20  # less is not worth a task's fixed cost
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ def _pieces(
 ) -> list[tuple[Piece, ...]]:
     """Return the pieces of each task (P3)."""
     wholes = _wholes(logs, found, options)
-    cores = 2 * (options.parallelism or 1)
-    sizing = replace(options, target_split_bytes=max(target_bytes, sum(whole.size for whole in wholes) // cores))
+    share = sum(whole.size for whole in wholes) // (2 * (options.parallelism or 1))
+    sizing = replace(options, target_split_bytes=max(target_bytes, share))
     pieces: list[Piece] = []
     for whole in wholes:
         bins = plan_ranges(logs, {whole.pair: (whole.start_offset, whole.end_offset)}, sizing)
@@ -157,7 +157,7 @@ def _pieces(
         tail = files[-1] if files and files[-1].size < target_bytes and files[-1].end <= whole.start_offset else None
         for number, each in enumerate(ranges):
             pieces.append(Piece(each, None if number else tail, each is ranges[-1]))
-    return _packed(pieces, target_bytes)
+    return _packed(pieces, min(max(share, _TASK_BYTES), target_bytes))
 
 
 def _wholes(logs: Logs, found: Look, options: Options) -> list[Range]:
@@ -165,15 +165,15 @@ def _wholes(logs: Logs, found: Look, options: Options) -> list[Range]:
     return [each for ranges in bins for each in ranges]
 
 
-def _packed(pieces: Iterable[Piece], target_bytes: int) -> list[tuple[Piece, ...]]:
-    """Put small pieces into one task: each task costs Spark a fixed time."""
+def _packed(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]]:
+    """Put small pieces into one task."""
     tasks: list[tuple[Piece, ...]] = []
     waiting: list[Piece] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += piece.range.size + (0 if piece.tail is None else piece.tail.size)
-        if size >= target_bytes:
+        if size >= task_bytes:
             tasks.append(tuple(waiting))
             waiting, size = [], 0
     return [*tasks, tuple(waiting)] if waiting else tasks
@@ -187,7 +187,7 @@ def _buckets(
     buckets, new_bits = [], {}
     for _, partition in found.wanted:
         if before is None or partition not in before.partitions:
-            bits = new_bits[partition] = min((sizes.get(partition, 0) // target_bytes).bit_length(), _BITS_MAX)
+            bits = new_bits[partition] = min((sizes.get(partition, 0) // target_bytes).bit_length(), BITS_MAX)
             files = []
         else:
             bits, files = before.partitions[partition].bits, before.of(partition)

@@ -244,12 +244,12 @@ def test_table_is_the_log_in_a_long_life(spark: SparkSession, tmp_path: Path, la
             klog.spark.materialize(spark, data, "t", target, targetFileBytes="64k")
             history.update(newer)
             ends = {number: each.end for number, each in manifest(target).partitions.items()}
-        for found, there in (
-            (read(spark, target), history),
-            (klog.spark.table(spark, data, "t", target), {**history, **newer}),
-        ):
-            if there:
-                assert rows(found) == (latest_of(list(there.values())) if latest else sorted(there.values()))
+        everything = {**history, **newer}
+        found = rows(klog.spark.table(spark, data, "t", target))
+        assert found == (latest_of(list(everything.values())) if latest else sorted(everything.values()))
+        if history:  # Spark cannot infer the schema of a table without files
+            found = rows(read(spark, target))
+            assert found == (latest_of(list(history.values())) if latest else sorted(history.values()))
 
 
 DRIVER = """

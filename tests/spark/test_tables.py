@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, CorruptData, NewerFormat, UnknownTopicOrPartition
 from klog.spark.bounds import DataLoss
-from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes
+from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes, write_piece
 from klog.spark.table_manifest import DataFile
 from klog.spark.table_store import TableStore
 from tests.support import tables
@@ -164,11 +165,11 @@ def check_files(target: Path) -> None:
                 low = hashes(rows.column("key").combine_chunks()) & ((1 << file.bits) - 1)
                 assert set(low.tolist()) == {file.bucket}
         if found.latest:
-            buckets = {file.bucket + (step << file.bits) for file in files for step in range(1 << (12 - file.bits))}
-            assert len(buckets) == sum(1 << (12 - file.bits) for file in files)
+            buckets = {file.bucket + (step << file.bits) for file in files for step in range(1 << (16 - file.bits))}
+            assert len(buckets) == sum(1 << (16 - file.bits) for file in files)
         elif files:
             assert extract.start <= files[0].start and files[-1].end <= extract.end
-            assert all(one.end <= two.start for one, two in zip(files, files[1:], strict=False))
+            assert all(one.end <= two.start for one, two in pairwise(files))
 
 
 def test_only_the_last_file_of_a_partition_is_small(tmp_path: Path) -> None:
@@ -194,8 +195,7 @@ def test_one_call_writes_several_files_of_the_wanted_size(tmp_path: Path) -> Non
         place = Place(str(home), ("offset", "key", "value"), "zstd", 8000)
         # The rows come in batches of any size; the reader's are as large as its segments.
         batches = (part for whole in LocalJobs(reader).read(wanted) for part in _parts(whole, 40))
-        files = tables.write_pieces(lambda _: batches, [Piece(wanted, None, piece_is_last)], place)
-        found = list(files)
+        found = write_piece(Piece(wanted, None, piece_is_last), batches, place)
         assert len(found) > 1 and sum(file.rows for file in found) == 2000
         assert [file.start for file in found] == [0, *(file.end for file in found[:-1])] and found[-1].end == 2000
         sized = found[:-1] if piece_is_last else found
@@ -230,6 +230,31 @@ def test_buckets_split_as_they_grow_and_only_those_with_new_keys_are_written(tmp
     report = materialize(tmp_path / "data", target, latest=True, target_bytes=1 << 20)
     assert report.files == 1 and len(before - {file.name for file in manifest(target).files}) == 1
     assert sorted(shown(target)) == latest_of(in_log(tmp_path / "data"))
+
+
+def test_a_bucket_of_one_large_record_is_not_split_without_end(tmp_path: Path) -> None:
+    create(tmp_path / "data", 1, **{"segment.bytes": 1 << 20})
+    for _ in range(6):
+        with klog.open(tmp_path / "data") as logs:
+            logs.append("t", [(b"k", os.urandom(40_000))])
+        materialize(tmp_path / "data", tmp_path / "out", latest=True, target_bytes=3000)
+    assert max(file.bits for file in manifest(tmp_path / "out").files) == 16
+    assert shown(tmp_path / "out") == [row for row in in_log(tmp_path / "data") if row[1] == 5]
+
+
+def test_other_engines_read_the_target(data: Path, tmp_path: Path) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    append(data, 0, 100)
+    for _ in range(2):
+        materialize(data, tmp_path / "out", target_bytes=2000)
+        append(data, 100, 10)
+    for pattern in (f"{tmp_path}/out/*.parquet", f"{tmp_path}/out/**/*.parquet"):
+        query = f"SELECT count(*), max(epoch_ms(timestamp)), sum(octet_length(value)) FROM '{pattern}'"
+        frame = polars.scan_parquet(pattern).select(
+            polars.len(), polars.col("timestamp").max().dt.epoch("ms"), polars.col("value").bin.size().sum()
+        )
+        (found,) = duckdb.sql(query).fetchall()
+        assert found == frame.collect().row(0) and found[0] == 110
 
 
 def test_keys_of_one_partition_spread_over_its_buckets() -> None:
@@ -320,8 +345,12 @@ def test_what_cannot_be_read_is_an_error_before_anything_is_written(data: Path, 
     (tmp_path / "full" / "mine").touch()
     with pytest.raises(ValueError, match="not empty, and klog.spark.materialize has not written it"):
         materialize(data, tmp_path / "full")
-    with pytest.raises(ValueError, match="klog writes to local directories"):
-        tables.request(str(data), "t", "s3://bucket/x", {}, "1")
+    for target, text in (("s3://bucket/x", "local"), ("~/x", "local"), (__file__, "not a directory")):
+        with pytest.raises(ValueError, match=text):
+            tables.request(str(data), "t", target, {}, "1")
+    with pytest.raises(ValueError, match="is in the log directory"):
+        tables.request([tmp_path, str(data)], "t", data / "x", {}, "1")
+    assert tables.request(str(data), "t", f"file://{tmp_path}/x", {}, "1").target == f"{tmp_path}/x"
 
 
 def test_a_table_stays_as_it_was_made(data: Path, tmp_path: Path) -> None:
