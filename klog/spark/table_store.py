@@ -10,7 +10,7 @@
       one step (rename), partition by partition, in the order of the slots. So a listing of the target shows each
       partition up to some offset between two commits, each record once (latest=true: each bucket before or after the
       commit; while a bucket is split, the keys that move may be missing for a moment).
-  A3  A process that stops between A1 and A2 leaves that to the next call: settle() does it again, from any state.
+  A3  A process that stops between A1 and A2 leaves that to the next call: locked() does it, from any state.
   A4  What no manifest names, of tasks that failed, is removed by the next call. `kept` (T4) by the next commit.
 
 Spark and pyarrow ignore names that begin with an underscore, and nothing below _klog is named .parquet.
