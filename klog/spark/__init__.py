@@ -12,6 +12,8 @@ read, too, since `pip install klog[spark]` installs the module pyspark_klog wher
 
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 
+`materialize` keeps a topic as a directory of Parquet files, and `table` adds what is newer in the log.
+
 Jobs over the files of a log directory, each one or more Spark jobs: verify, compact, reindex, import_, export.
 
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
@@ -29,35 +31,43 @@ if TYPE_CHECKING:
     from klog.spark.compacting import compact
     from klog.spark.exporting import export
     from klog.spark.importing import Imported, import_
+    from klog.spark.materializing import Materialized, materialize
     from klog.spark.reindexing import reindex
+    from klog.spark.tables import table
     from klog.spark.verifying import verify
 
 __all__ = [
     "Imported",
+    "Materialized",
     "compact",
     "export",
     "import_",
+    "materialize",
     "recommended_conf",
     "reindex",
     "scan",
     "session",
+    "table",
     "verify",
     "write",
 ]
 
 # Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
 _LATER = {
-    "compact": "klog.spark.compacting",
     "Imported": "klog.spark.importing",
+    "Materialized": "klog.spark.materializing",
+    "compact": "klog.spark.compacting",
     "export": "klog.spark.exporting",
     "import_": "klog.spark.importing",
+    "materialize": "klog.spark.materializing",
     "reindex": "klog.spark.reindexing",
+    "table": "klog.spark.tables",
     "verify": "klog.spark.verifying",
 }
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -35,41 +35,46 @@ def scan(
 
     Raises ValueError for a wrong option, UnknownTopicOrPartition, and ImportError without pyspark and pyarrow.
     """
-    _check_pyspark()
+    check_pyspark()
     from klog.spark.source import KlogSource
 
-    given = {name: _text(value) for name, value in options.items()}
+    given = {name: option_text(value) for name, value in options.items()}
     for name in given:
         if name.lower() in ("path", "paths", "columns"):
             raise ValueError(f"option '{name}' is an argument of scan(): give it by that name alone")
-    source = KlogSource({"parallelism": _parallelism(spark), **given, **_paths(path)})
+    source = KlogSource({"parallelism": parallelism_of(spark), **given, **path_options(path)})
     if columns is None:
         schema = spark.createDataFrame([], source.schema()).schema
     else:
         names = [columns] if isinstance(columns, str) else list(columns)
         schema = _chosen(source.full_schema(names), names)
     reader = source.reader(schema)
-    planned = reader.partitions()
-    numbers = spark.range(0, len(planned), 1, max(len(planned), 1))
-    return numbers.mapInArrow(_task(reader.read, planned), schema)
+    return read_in_tasks(spark, reader, [each.value for each in reader.partitions()], schema)
 
 
-def _parallelism(spark: SparkSession) -> str:
-    try:
-        return str(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context
-        return str(os.cpu_count() or 1)
-
-
-def _task(read: Callable[[Any], Iterator[pa.RecordBatch]], planned: Sequence[Any]) -> Callable[[Any], Any]:
-    """Return the function of the tasks: a row of its input is the number of a partition."""
+def read_in_tasks(spark: SparkSession, reader: Any, planned: Sequence[Any], schema: StructType) -> DataFrame:
+    """Return the rows of the partitions of a reader of format("klog") that have these values, each read by a task."""
+    from klog.spark.api import InputPartition
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from read(planned[number])
+                yield from reader.read(InputPartition(planned[number]))
 
-    return task
+    return in_tasks(spark, task, len(planned), schema)
+
+
+def in_tasks(spark: SparkSession, task: Callable[[Any], Any], count: int, schema: StructType | str) -> DataFrame:
+    """Return a DataFrame of what `count` tasks return: each gets its number, as a row of its Arrow batches."""
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(task, schema)
+
+
+def parallelism_of(spark: SparkSession) -> str:
+    """Return how many tasks of a session run at the same time, as text."""
+    try:
+        return str(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context
+        return str(os.cpu_count() or 1)
 
 
 def _chosen(full: StructType, names: Sequence[str]) -> StructType:
@@ -81,20 +86,22 @@ def _chosen(full: StructType, names: Sequence[str]) -> StructType:
     return StructType([full[name] for name in names])
 
 
-def _paths(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+def path_options(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+    """Return the option for a path or several."""
     if isinstance(path, str | os.PathLike):
         return {"path": os.fspath(path)}
     return {"paths": json.dumps([os.fspath(each) for each in path])}
 
 
-def _text(value: object) -> str:
+def option_text(value: object) -> str:
     """Return the text that an option has in Spark."""
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value) if isinstance(value, dict | list | tuple) else str(value)
 
 
-def _check_pyspark() -> None:
+def check_pyspark() -> None:
+    """Raise ImportError, which names what to install, without pyspark and pyarrow."""
     for module in ("pyspark.sql", "pyarrow"):
         try:
             importlib.import_module(module)
