@@ -26,6 +26,7 @@ ORDER = [
     "inspect",
     "trial",
     "importing",
+    "polars",
     "spark",
     "demo",
     "cli",
@@ -39,6 +40,7 @@ STRANGERS = {
     ("importing", "inspect"),
     ("spark", "inspect"),
     ("spark", "importing"),
+    ("spark", "polars"),
 }
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 
