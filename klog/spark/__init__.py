@@ -13,11 +13,14 @@ read, too, since `pip install klog[spark]` installs the module pyspark_klog wher
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
-package to install.
+package to install. In a virtual environment that is not activated, the import sets PYSPARK_PYTHON: interpreter.py.
 """
 
+from klog.spark.interpreter import prepare as _prepare
 from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
 from klog.spark.writing import write
 
 __all__ = ["recommended_conf", "scan", "session", "write"]
+
+_prepare()
