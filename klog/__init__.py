@@ -10,7 +10,7 @@
             print(record.offset, record.key, record.value)
 
 The files are Kafka's own. Packages, each using those before it: codec, record, disk, segment, log, cleaner, manager;
-and inspect, importing, spark, trial, demo, cli.
+and inspect, importing, polars, spark, trial, demo, cli.
 """
 
 import importlib as _importlib

@@ -2,6 +2,7 @@
 
     ```python            a separate script; with a first line "# NAME.py" it is saved under that name instead
     ```python WORD ...   the same, if it needs WORD: a module, or `spark` (a JVM)
+    ```python FILE.py    lines of this file, as they are there; its output, if any, is what the whole file prints
     ```text              right after a script: its output
     ```console           "$ COMMAND" lines, each followed by its output
 
@@ -34,7 +35,8 @@ from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import REMOVED, SYNONYMS
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = [path for path in DOCUMENTS if path.parent.name == "examples"]
 BROKER_PATH = "/var/lib/kafka/data"
 _FENCE = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (\w+\.py)\n")
@@ -149,7 +151,8 @@ def _check_by_eye(command: str, where: str) -> None:
 
 def wanted(document: Path) -> set[str]:
     """What the blocks of a document need beyond klog's own development dependencies."""
-    return {need for block in blocks((ROOT / document).read_text()) for need in block.needs}
+    found = {need for block in blocks((ROOT / document).read_text()) for need in block.needs}
+    return {need for need in found if not need.endswith(".py")}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
@@ -183,6 +186,28 @@ def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
 
 def test_no_block_needs_more_than_the_tests_provide() -> None:
     assert set().union(*map(wanted, DOCUMENTS)) <= {"spark", "duckdb", "polars"}
+
+
+@pytest.mark.parametrize("document", EXAMPLES, ids=str)
+def test_the_page_of_an_example_quotes_it(document: Path) -> None:
+    """tests/spark/test_examples.py compares the output on the page with that of the script."""
+    text = (ROOT / document).read_text()
+    script = f"examples/{document.stem.replace('-', '_')}.py"
+    quotes = [block.text for block in blocks(text) if block.needs == (script,)]
+    assert quotes and all(f"\n{quote}" in (ROOT / script).read_text() for quote in quotes), script
+    assert f"({document.stem}.svg)" in text and f"python {script} DIR" in text
+    assert (ROOT / document).with_suffix(".svg").stat().st_size < 60_000
+
+
+@pytest.mark.parametrize("document", EXAMPLES, ids=str)
+def test_the_numbers_on_the_page_of_an_example_are_in_its_output_or_code(document: Path) -> None:
+    text = (ROOT / document).read_text()
+    number = re.compile(r"(?<![\w-])\d+(?:[.,]\d+)*")
+    shown = {found for block in blocks(text) for found in number.findall(block.text)}
+    script = ROOT / "examples" / f"{document.stem.replace('-', '_')}.py"
+    data = script.with_name("flights.py")
+    known = shown.union(*(number.findall(path.read_text()) for path in (script, data)))
+    assert set(number.findall(_FENCE.sub("", text))) <= known
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)

@@ -65,7 +65,6 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.LogReader: "to_polars",
 }
 
 

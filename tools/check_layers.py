@@ -27,6 +27,7 @@ ORDER = [
     "inspect",
     "trial",
     "importing",
+    "polars",
     "spark",
     "demo",
     "cli",
@@ -38,6 +39,7 @@ STRANGERS = {
     ("disk", "codec"),
     ("inspect", "spark"),
     ("importing", "inspect"),
+    ("spark", "polars"),
 }
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 

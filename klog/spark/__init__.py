@@ -17,12 +17,13 @@ read, too, since `pip install klog[spark]` installs the module pyspark_klog wher
 Jobs over the files of a log directory, each one or more Spark jobs: verify, compact, reindex, import_, export.
 
 Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
-package to install.
+package to install. In a virtual environment that is not activated, the import sets PYSPARK_PYTHON: interpreter.py.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from klog.spark.interpreter import prepare as _prepare
 from klog.spark.scan import scan
 from klog.spark.session import recommended_conf, session
 from klog.spark.writing import write
@@ -51,6 +52,8 @@ __all__ = [
     "verify",
     "write",
 ]
+
+_prepare()
 
 # Name → where it is. Loaded when first used: every Python worker of Spark imports this package.
 _LATER = {

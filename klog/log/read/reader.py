@@ -22,14 +22,15 @@ from klog.record import Record, RecordBatch
 from klog.segment import HeaderFields
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow
 
 
 class LogReader:
     """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration.
 
-    Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table. Any library
-    that takes Arrow streams (polars, duckdb, pandas) takes the reader itself.
+    Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table,
+    .to_polars() a polars.DataFrame. Any library that takes Arrow streams (duckdb, pandas) takes the reader itself.
     """
 
     def __init__(
@@ -64,6 +65,12 @@ class LogReader:
             chunk.pairs(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
+
+    def between(self, low: int, high: int) -> LogReader:
+        """A reader of the part of each range that has offsets in [low, high)."""
+        low, high = whole("low", low), whole("high", high)
+        parts = [(log, max(start, low), max(start, low, min(stop, high))) for log, start, stop in self._parts]
+        return LogReader(parts, self._isolation, self._include_control, self._scan)
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
@@ -157,6 +164,23 @@ class LogReader:
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
         return pyarrow.table(self)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The range as one polars.DataFrame. Needs polars: pip install 'klog[polars]'.
+
+        klog.polars.scan reads a topic lazily, in bounded memory, and only what a query needs.
+        """
+        try:
+            import polars
+        except ImportError as error:
+            raise ImportError("to_polars() needs polars: pip install 'klog[polars]'", name="polars") from error
+        stream = record_package.ArrowStream(self.columns())
+        try:
+            return polars.DataFrame(stream)
+        except Exception:
+            if stream.error is not None:
+                raise stream.error from None  # polars raises its own error, with the text alone
+            raise
 
 
 def in_turn(readers: Iterable[LogReader], isolation: Isolation, include_control: bool) -> LogReader:

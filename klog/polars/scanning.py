@@ -1,0 +1,205 @@
+"""klog.polars.scan: the records of a topic as a LazyFrame, through Polars' interface for IO sources.
+
+S1  Polars passes a query's columns, filter and number of rows. Only those columns and the filter's are decoded.
+    Partitions, offsets and batches that the filter excludes are not read; what is read is filtered.
+S2  The number of rows is one of rows before the filter: with it, the filter excludes nothing from being read.
+S3  Each query opens the log.dir, fixes the end of each partition, and reads about 1 MiB of stored batches at a time,
+    in the order of partitions and offsets.
+S4  Batches are excluded by the times in their headers, as in a search by time: the checksums of those batches are not
+    verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import klog
+from klog import arguments
+from klog.log import LogReader
+from klog.log.read.isolation import Isolation
+from klog.log.read.positions import Position
+from klog.manager.directory_set import Paths
+from klog.polars.bounds import Bounds, bounds_of
+from klog.record import TimestampType
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from klog.record import Columns
+    from klog.segment import HeaderColumns
+
+COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "topic", "partition")
+_CONSTANT = ("topic", "partition")
+_HEADERS = ("position", "size", "base_offset", "last_offset", "max_timestamp", "timestamp_type", "magic")
+_GAP_BYTES = 1 << 20  # of excluded batches: fewer are read, since one read costs less than two
+
+
+def scan(
+    path: Paths,
+    topic: str,
+    *,
+    partitions: Iterable[int] | None = None,
+    start: Position | None = None,
+    stop: Position | None = None,
+    isolation: Isolation = "high_watermark",
+    columns: Iterable[str] | None = None,
+) -> pl.LazyFrame:
+    """Return a LazyFrame of a topic's records. Each query reads what is in the log.dir by then, in bounded memory.
+
+    path: a log.dir, or several. partitions: their numbers, all of the topic by default. start, stop, isolation: as in
+    Log.read, for each partition; times before now, such as "-3h", are before the query. columns: some of offset,
+    timestamp, timestamp_type, key, value, headers, topic, partition, in this order by default.
+
+        flights = klog.polars.scan("data", "flights", start="2013-02-08T05:00Z")
+        flights.filter(pl.col("offset") < 5000).group_by("key").len().collect()
+
+    Polars passes on what a query needs: only its columns are decoded, and bounds of offset, partition and timestamp
+    in its filter exclude batches from being read. Rows come in the order of partitions and offsets.
+
+    Raises UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError, ValueError, and ImportError without polars;
+    a query may also raise CorruptBatch and OSError.
+    """
+    pl, register_io_source = _polars()
+    numbers = None if partitions is None else _numbers(partitions)
+    with klog.open(path, read_only=True) as logs:
+        source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns))
+        source.readers(logs)  # raises here what every query would raise
+    types = {
+        "offset": pl.Int64,
+        "timestamp": pl.Datetime("ms", "UTC"),
+        "timestamp_type": pl.Int8,
+        "key": pl.Binary,
+        "value": pl.Binary,
+        "headers": pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})),
+        "topic": pl.String,
+        "partition": pl.Int32,
+    }
+    # Pure: a query that has the source twice, such as a join with itself, reads it once, and so as of one moment.
+    return register_io_source(source.frames, schema={name: types[name] for name in source.columns}, is_pure=True)
+
+
+def _polars() -> tuple[Any, Any]:
+    try:
+        import polars
+        from polars.io.plugins import register_io_source
+    except ImportError as error:
+        raise ImportError(f"scan() needs polars ({error}): pip install 'klog[polars]'", name="polars") from error
+    return polars, register_io_source
+
+
+def _numbers(partitions: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise arguments.wrong_type("partitions", partitions, "a list of int")
+    return tuple(sorted({arguments.whole(f"partitions[{n}]", each, 0) for n, each in enumerate(partitions)}))
+
+
+def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return COLUMNS
+    names = tuple(arguments.texts("columns", columns))
+    for number, name in enumerate(names):
+        if name not in COLUMNS or name in names[:number]:
+            problem = "is named twice" if name in COLUMNS else "is unknown"
+            raise ValueError(f"columns[{number}]={name!r} {problem}: choose from {', '.join(COLUMNS)}")
+    if not names:
+        raise ValueError(f"columns=[]: choose from {', '.join(COLUMNS)}")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a scan reads. Any thread; each query is read by one."""
+
+    paths: tuple[str, ...]
+    topic: str
+    partitions: tuple[int, ...] | None
+    start: Position | None
+    stop: Position | None
+    isolation: Isolation
+    columns: tuple[str, ...]
+
+    def readers(self, logs: klog.LogManager) -> dict[int, LogReader]:
+        """{partition: its reader}. The ends are fixed now."""
+        # Of an unknown topic, partition 0 raises the error.
+        numbers = logs.topics().get(self.topic, [0]) if self.partitions is None else self.partitions
+        return {
+            number: logs.log(self.topic, number).read(self.start, self.stop, isolation=self.isolation)
+            for number in numbers
+        }
+
+    def frames(
+        self, columns: Sequence[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
+        """The frames of one query, as Polars asks for them. columns: those of the result and of the filter."""
+        shape = _Shape(self.topic, columns or self.columns)
+        bounds = Bounds() if predicate is None or rows is not None else bounds_of(predicate)
+        with klog.open(self.paths, read_only=True) as logs:
+            for partition, reader in self.readers(logs).items():
+                if not bounds.wants(partition):
+                    continue
+                for part in _parts(reader.between(bounds.low, bounds.high), bounds):
+                    for decoded in part.columns(shape.fields):
+                        if rows == 0:
+                            return
+                        frame = shape.frame(decoded, partition)
+                        if rows is not None:
+                            frame = frame.head(rows)
+                            rows -= frame.height
+                        yield frame if predicate is None else frame.filter(predicate)
+
+
+class _Shape:
+    """Makes frames of these columns, in this order."""
+
+    def __init__(self, topic: str, columns: Sequence[str]) -> None:
+        self._topic = topic
+        self._columns = columns
+        # Offsets, where nothing else is decoded, for the number of rows.
+        self.fields = [name for name in columns if name not in _CONSTANT] or ["offset"]
+
+    def frame(self, decoded: Columns, partition: int) -> pl.DataFrame:
+        """The frame of decoded records of a partition."""
+        import polars as pl
+
+        frame = pl.DataFrame(decoded)
+        if any(name in _CONSTANT for name in self._columns):
+            frame = frame.with_columns(topic=pl.lit(self._topic, pl.String), partition=pl.lit(partition, pl.Int32))
+        return frame.select(self._columns)
+
+
+def _parts(reader: LogReader, bounds: Bounds) -> Iterator[LogReader]:
+    """The parts of a reader's range whose batches may have records of these times."""
+    if not bounds.by_time:
+        yield reader
+        return
+    for headers in reader.batch_headers(_HEADERS):
+        for low, high in _ranges(headers, bounds):
+            yield reader.between(low, high)
+
+
+def _ranges(headers: HeaderColumns, bounds: Bounds) -> list[tuple[int, int]]:
+    """Ranges of offsets with all batches that may match, of batches of one segment. Between two ranges there are at
+    least _GAP_BYTES of other batches.
+
+    Producers' times are in no order, so of a batch only the greatest time is known. If it is the time of the append, it
+    is that of all records. Magic 0 and 1 have neither for sure.
+    """
+    import polars as pl
+
+    latest, may_match = pl.col("max_timestamp").to_physical(), pl.lit(True)
+    if bounds.since_ms is not None:
+        may_match &= latest >= bounds.since_ms
+    if bounds.until_ms is not None:
+        may_match &= (latest <= bounds.until_ms) | (pl.col("timestamp_type") != int(TimestampType.LOG_APPEND_TIME))
+    after_gap = pl.col("position") - (pl.col("position") + pl.col("size")).shift(1) >= _GAP_BYTES
+    found: list[tuple[int, int]] = (
+        pl.DataFrame(headers)
+        .filter(may_match | (pl.col("magic") < 2))
+        .group_by(after_gap.fill_null(True).cum_sum(), maintain_order=True)
+        .agg(low=pl.col("base_offset").first(), high=pl.col("last_offset").last() + 1)
+        .select("low", "high")
+        .rows()
+    )
+    return found

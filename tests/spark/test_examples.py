@@ -1,0 +1,137 @@
+"""examples/: each script has the exact answer, on a part of the data here and on all of it in the deep run, where it also
+prints what its page in docs/examples shows."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from klog.demo.events import flights_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK"),
+    pytest.mark.usefixtures("spark"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A script of examples/, as a module."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    return importlib.import_module
+
+
+def page(name: str) -> str:
+    """What the example prints, by its page."""
+    found = re.search(
+        r"^```text\n(.*?)^```$", (ROOT / f"docs/examples/{name}.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found
+    return found[1]
+
+
+def check_picture(path: Path) -> None:
+    assert path.stat().st_size < 60_000
+    assert path.read_text().count("<path") > 5
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(None, marks=pytest.mark.deep)])
+def test_flights_by_delay(
+    count: int | None, example: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = example("flights_by_delay").main(tmp_path / "here", count)
+    left = example("flights").table(count).dropna(subset="dep_delay").groupby("hour").dep_delay
+    exact = zip(left.count().items(), left.mean(), left.agg(lambda delay: (delay > 60).mean()), strict=True)
+    assert [tuple(row) for row in found] == [
+        (hour, flights, pytest.approx(mean), pytest.approx(share)) for (hour, flights), mean, share in exact
+    ]
+    check_picture(tmp_path / "here" / "flights-by-delay.svg")
+    if count is None:
+        assert capsys.readouterr().out == page("flights-by-delay")
+
+
+def closed_hours(times: pd.Series, hours: int, batch: int) -> dict[int, tuple[int, int]]:
+    """Spark's rules: {hour: (events, counted events)} of the hours that a watermark closes.
+
+    The watermark of a batch is the greatest time of those before it, less the hours. It closes hours at the end of the
+    batch; from the next batch on, their events are dropped.
+    """
+    exact = Counter(time // HOUR_MS for time in times)
+    counted: Counter[int] = Counter()
+    dropping, closing = 0, 0
+    for start in range(0, len(times), batch):
+        part = times[start : start + batch]
+        counted.update(time // HOUR_MS for time in part if (time // HOUR_MS + 1) * HOUR_MS > dropping)
+        dropping, closing = closing, max(closing, max(part) - hours * HOUR_MS)
+    return {
+        hour * HOUR_MS: (exact[hour], count)
+        for hour, count in sorted(counted.items())
+        if (hour + 1) * HOUR_MS <= closing
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "watermarks", "batch"),
+    [(300, (1,), 200), pytest.param(6_099, (1, 2, 4), 500, marks=pytest.mark.deep)],
+)
+def test_late_events(
+    count: int,
+    watermarks: tuple[int, ...],
+    batch: int,
+    example: Callable[[str], Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    late_events = example("late_events")
+    words = tuple(f"{hours} hour{'s' * (hours > 1)}" for hours in watermarks)
+    runs = late_events.main(tmp_path / "here", count, words, batch)
+    times = late_events.load(tmp_path / "again", count).dt.as_unit("ms").astype("int64").tolist()
+    assert len(runs) == len(watermarks)
+    for hours, run in zip(watermarks, runs, strict=True):
+        wanted = closed_hours(times, hours, batch)
+        found = run.hours.set_axis(run.hours.index.as_unit("ms").astype("int64"))
+        assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == wanted
+        assert run.dropped == sum(exact - counted for exact, counted in wanted.values()) > 0
+    check_picture(tmp_path / "here" / "late-events.svg")
+    if count == late_events.WEEK:
+        assert capsys.readouterr().out == page("late-events")
+        assert (words, batch) == (late_events.main.__defaults__[1:])
+        first = flights_table().query("month == 1 and day <= 7")
+        assert len(first) == late_events.WEEK
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(None, marks=pytest.mark.deep)])
+def test_latest_state(
+    count: int | None,
+    spark: SparkSession,
+    example: Callable[[str], Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = example("latest_state").main(tmp_path / "here", count)
+    rows = example("flights").table(count)
+    arrived, left = int(rows.arrived.notna().sum()), int(rows.departed.notna().sum())
+    assert found == {"arrived": arrived, "departed": left - arrived}
+    table = spark.read.parquet(str(tmp_path / "here" / "table"))
+    assert table.count() == table.select("key").distinct().count() == left
+    out = capsys.readouterr().out
+    assert f"{len(rows):9,} after compaction" in out and f"{left:9,} restored, 0 of them changed" in out
+    check_picture(tmp_path / "here" / "latest-state.svg")
+    if count is None:
+        assert out == page("latest-state")
