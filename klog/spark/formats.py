@@ -1,8 +1,8 @@
 """Resolves the formats of keys and values on the driver, once: options → decoders, which readers carry to the tasks.
 
-V1  Schemas are read when a query is planned (a stream: when it starts), never by a task. A schema id that was
+C1  Schemas are read when a query is planned (a stream: when it starts), never by a task. A schema id that was
     registered later is a bad value that names it.
-V2  All rows of a query have one reader's schema: the option valueSchema, else the newest of the subject <topic>-value,
+C2  All rows of a query have one reader's schema: the option valueSchema, else the newest of the subject <topic>-value,
     which is one only if all topics of the query have the same.
 """
 
@@ -72,7 +72,7 @@ def _given_reader(text: str) -> Any:
 
 
 def _of_subjects(column: str, schemas: Schemas, options: Options) -> Decoder:
-    """The decoder of the newest schema of the topics' subjects (V2)."""
+    """The decoder of the newest schema of the topics' subjects (C2)."""
     found: dict[str, ConfluentAvroDecoder] = {}
     for topic in _topics(options):
         subject = f"{topic}-{column}"
