@@ -6,7 +6,7 @@
   merge_bucket   the rows of one bucket + its file → its new file, or several with half of it each
 
 W1  A file has a name that is used once, and is on disk when its name is returned. A task that fails removes its own.
-W2  Rows are in offset order in every file. A row group has about GROUP_BYTES, so that its statistics select.
+W2  Rows are in offset order in every file. Row groups of about GROUP_BYTES, and their pages, have statistics.
 W3  A task needs memory for a row group of each file that it writes, and, to merge, for the latest record of each key
     that is new in the bucket.
 """
@@ -255,7 +255,7 @@ class _Output:
         self._path = place.path(self.name)
         self._schema = pa.schema([schema.field(name) for name in place.columns])
         self._sink = pa.OSFile(self._path, "wb")
-        self._writer = pq.ParquetWriter(self._sink, self._schema, compression=place.compression)
+        self._writer = pq.ParquetWriter(self._sink, self._schema, compression=place.compression, write_page_index=True)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._rows = 0
