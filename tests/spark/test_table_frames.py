@@ -194,6 +194,33 @@ def test_a_value_may_have_any_type(spark: SparkSession, tmp_path: Path) -> None:
         buckets = [Bucket(0, file.bits, file.bucket, file) for file in files]
 
 
+def test_decoded_values_in_files_and_tail(spark: SparkSession, tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "out"
+    options = {"valueFormat": "json", "valueSchema": "a BIGINT, t TIMESTAMP", "keyFormat": "string"}
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact"})
+        logs.append("t", [(b"k%d" % (n % 5), b'{"a": %d, "t": "2013-02-08T05:00:00Z"}' % n) for n in range(20)])
+    klog.spark.materialize(spark, data, "t", target, **options)
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k1", None), (b"k2", b'{"a": 99, "t": null}')])
+    for _ in range(2):
+        found = (
+            klog.spark.table(spark, data, "t", target).selectExpr("key", "value.a", "unix_millis(value.t)").collect()
+        )
+        assert sorted(tuple(row) for row in found) == sorted(
+            [*((f"k{n % 5}", n, START_MS) for n in (15, 18, 19)), ("k2", 99, None)]
+        )
+        klog.spark.materialize(spark, data, "t", target, **options)
+    bad = {**options, "keyFormat": "bytes", "onBadValue": "null"}
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k3", b"not JSON")])
+    klog.spark.materialize(spark, data, "t", tmp_path / "bad", **bad)
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k4", b"not JSON"), (b"k0", None)])
+    found = klog.spark.table(spark, data, "t", tmp_path / "bad").selectExpr("cast(key AS string)", "value.a").collect()
+    assert sorted((row[0], row[1]) for row in found) == [("k2", 99), ("k3", None), ("k4", None)]
+
+
 def test_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "data", 0, 10)
     with pytest.raises(FileNotFoundError, match="no table at .*out: call klog.spark.materialize first"):
