@@ -114,7 +114,7 @@ def add(
         with opened(call.options.paths) as logs:
             found = look(logs, call.options, before)
             by_key = found.compacts if latest is None else latest
-            columns = read_schema(schema, by_key)
+            columns = read_schema(schema, by_key, call.options)
             work = work_of(logs, found, call.options, before, target_bytes, latest=by_key)
         partitions = found.extracts(before, work.bits)
         if before is not None and partitions == before.partitions and found.topic_id == before.topic_id:
@@ -128,7 +128,7 @@ def add(
             call.topic,
             found.topic_id,
             by_key,
-            shaping(call.given) if before is None else before.options,
+            shaping(call.given),
             schema.jsonValue(),
             partitions,
             files,

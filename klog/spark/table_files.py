@@ -6,7 +6,7 @@
   merge_bucket   the rows of one bucket + its file → its new file, or several with half of it each
 
 W1  A file has a name that is used once, and is on disk when its name is returned. A task that fails removes its own.
-W2  Rows are in offset order in every file. A row group has about GROUP_BYTES, so that its statistics select.
+W2  Rows are in offset order in every file. Row groups of about GROUP_BYTES, and their pages, have statistics.
 W3  A task needs memory for a row group of each file that it writes, and, to merge, for the latest record of each key
     that is new in the bucket.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from klog.disk import RealFiles
 from klog.manager.partitioner import targets
 from klog.spark.plan import Range
+from klog.spark.rows import BAD_VALUE
 from klog.spark.table_manifest import DataFile
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def hashes(keys: pa.Array) -> Any:
 
     if not len(keys):
         return np.zeros(0, np.uint32)
-    rows = pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], names=["key", "value"])
+    rows = pa.RecordBatch.from_arrays(
+        [keys.cast(pa.binary()), pa.nulls(len(keys), pa.binary())], names=["key", "value"]
+    )
     found = np.frombuffer(targets(rows, (1 << 31) - 1, 0), np.int32).astype(np.uint64)
     return (found * np.uint64(_MIX) >> np.uint64(32)).astype(np.uint32)
 
@@ -159,7 +162,10 @@ def merge_bucket(bucket: Bucket, batches: Iterable[pa.RecordBatch], place: Place
             keys = table.column("key").combine_chunks()
             for old in _stored(place.path(bucket.file.name)):
                 split.write(old.filter(pc.invert(pc.is_in(old.column("key"), value_set=keys))))
-        for live in table.filter(pc.is_valid(table.column("value"))).to_batches():
+        lives = pc.is_valid(table.column("value"))
+        if BAD_VALUE in table.column_names:
+            lives = pc.or_(lives, pc.is_valid(table.column(BAD_VALUE)))
+        for live in table.filter(lives).to_batches():
             split.write(live)
         files = split.close()
     except BaseException:
@@ -255,7 +261,7 @@ class _Output:
         self._path = place.path(self.name)
         self._schema = pa.schema([schema.field(name) for name in place.columns])
         self._sink = pa.OSFile(self._path, "wb")
-        self._writer = pq.ParquetWriter(self._sink, self._schema, compression=place.compression)
+        self._writer = pq.ParquetWriter(self._sink, self._schema, compression=place.compression, write_page_index=True)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._rows = 0
@@ -268,6 +274,8 @@ class _Output:
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             batch = batch.select(self._place.columns)
+            if not batch.schema.equals(self._schema):  # Parquet gives the fields of a map other names
+                batch = batch.cast(self._schema)
             self._waiting.append(batch)
             self._waiting_bytes += batch.nbytes
             self._rows += batch.num_rows

@@ -17,7 +17,7 @@ from klog.arguments import path as path_argument
 from klog.arguments import text
 from klog.spark import stream_options
 from klog.spark.options import Options, parse
-from klog.spark.rows import full_schema
+from klog.spark.rows import BAD_VALUE, full_schema
 from klog.spark.survey import absolute_directory
 from klog.spark.table_manifest import Manifest
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FREE = frozenset({"failondataloss", "oncorrupt", "verifycrc", "upto", "parallelism", "metrics"})
+_SCHEMAS = frozenset({"valueschema", "keyschema", "schemas"})  # their result, the table's schema, is compared
 NEEDED = ("key", "value", "partition")
 """The columns of a table of latest records."""
 
@@ -93,6 +94,8 @@ def request(
     for each in paths:
         if os.path.commonpath([os.path.realpath(each), os.path.realpath(directory)]) == os.path.realpath(each):
             raise ValueError(f"target {directory!r} is in the log directory {each}, where a broker accepts topics only")
+    if "schemas" in given:
+        given["schemas"] = os.path.abspath(given["schemas"])
     raw = {
         "parallelism": parallelism,
         **given,
@@ -131,7 +134,7 @@ def check_same(before: Manifest, call: Request, schema: Any, latest: bool | None
     if call.topic != before.topic:
         raise ValueError(f"{target} is a table of topic {before.topic!r}, not {call.topic!r}: give another one")
     now = shaping(call.given)
-    for key in sorted({*now, *before.options}):
+    for key in sorted({*now, *before.options} - _SCHEMAS):
         if now.get(key) != before.options.get(key):
             raise ValueError(
                 f"{target} was made {_shown(key, before.options)}, but this call is {_shown(key, now)}: give the same "
@@ -141,7 +144,8 @@ def check_same(before: Manifest, call: Request, schema: Any, latest: bool | None
         raise ValueError(f"{target} was made with latest={before.latest}, not {latest}: give another target")
     if schema != before.schema:
         raise ValueError(
-            f"{target} was made with other columns or types than these options now mean: give another target"
+            f"{target} was made with other columns or types than these options now mean: name the schema of the table "
+            f"by valueSchema, or give another target"
         )
 
 
@@ -149,10 +153,14 @@ def _shown(key: str, options: Mapping[str, str]) -> str:
     return f"with {key}={options[key]!r}" if key in options else f"without the option {key}"
 
 
-def read_schema(schema: StructType, latest: bool) -> StructType:
-    """Return the columns that tasks read to write a table with this schema. Raises ValueError if they cannot."""
-    from pyspark.sql.types import StructType
+def read_schema(schema: StructType, latest: bool, options: Options) -> StructType:
+    """Return the columns that tasks read to write a table with this schema. Raises ValueError if they cannot.
 
+    With onBadValue=null they have badValue, which tells a bad value from a tombstone.
+    """
+    from pyspark.sql.types import BinaryType, StringType, StructType
+
+    more = ["offset"]
     if latest:
         missing = [name for name in NEEDED if name not in schema.names]
         if missing:
@@ -162,4 +170,12 @@ def read_schema(schema: StructType, latest: bool) -> StructType:
             )
         if "isControl" in schema.names:
             raise ValueError("the column isControl has no place in a table of the latest records: leave it out")
-    return schema if "offset" in schema.names else StructType([*schema.fields, full_schema()["offset"]])
+        bad = options.formats.null_bad_values
+        key = schema["key"].dataType
+        if not (isinstance(key, BinaryType) or (isinstance(key, StringType) and not bad)):
+            raise ValueError(
+                "a table of the latest record of each key needs its keys: use keyFormat=bytes, keyFormat=string with "
+                "onBadValue=fail, or latest=False"
+            )
+        more += [BAD_VALUE] if bad else []
+    return StructType([*schema.fields, *(full_schema()[name] for name in more if name not in schema.names)])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from klog.arguments import text
 from klog.spark.bounds import DataLoss
 from klog.spark.plan import Bin
+from klog.spark.rows import BAD_VALUE
 from klog.spark.scan import check_pyspark, option_text, parallelism_of, read_in_tasks
 from klog.spark.survey import opened, plan_ranges
 from klog.spark.table_manifest import Manifest
@@ -77,7 +78,7 @@ def _frame(
     stored = _stored(spark, store, manifest, schema)
     if not planned:
         return stored
-    columns = read_schema(schema, manifest.latest)
+    columns = read_schema(schema, manifest.latest, call.options)
     tail = read_in_tasks(spark, source.reader(columns), planned, columns)
     if not manifest.latest:
         return stored.union(tail.select(schema.names))
@@ -101,7 +102,8 @@ def _latest(stored: DataFrame, tail: DataFrame, names: list[str], *, is_small: b
     from pyspark.sql import functions as f
 
     rows = tail.where("key IS NOT NULL")
-    newest = rows.groupBy(*_KEY).agg(f.max_by(f.struct(*names), "offset").alias("row"))
+    newest = rows.groupBy(*_KEY).agg(f.max_by(f.struct(*tail.columns), "offset").alias("row"))
     keys = newest.select(*_KEY)
+    lives = "value IS NOT NULL" if BAD_VALUE not in tail.columns else f"value IS NOT NULL OR {BAD_VALUE} IS NOT NULL"
     kept = stored.join(f.broadcast(keys) if is_small else keys, _KEY, "left_anti")
-    return kept.select(names).union(newest.select("row.*").where("value IS NOT NULL"))
+    return kept.select(names).union(newest.select("row.*").where(lives).select(names))

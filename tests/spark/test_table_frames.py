@@ -91,19 +91,17 @@ def test_all_columns_come_as_from_the_log(spark: SparkSession, data: Directory, 
         log = source.option("subscribe", "flights").load(str(data.path))
         whole = {str(row) for row in log.collect()}
         assert found.schema == log.schema
-        shown = [str(row) for row in found.collect()]
-        assert len(shown) == (
-            len({(row["partition"], row["key"]) for row in found.collect()}) if latest else len(whole)
-        )
-        assert set(shown) <= whole
-        with klog.open(data.path) as logs:
-            logs.log("flights", 1).append(flights(1, 5000, 3))
-        table = klog.spark.table(spark, data.path, "flights", target)
-        log = source.option("subscribe", "flights").load(str(data.path))
-        assert table.schema == log.schema and {str(row) for row in table.collect()} <= {
-            str(row) for row in log.collect()
-        }
-        assert table.where("partition = 1").agg({"offset": "max"}).first()[0] == 299 + 3 * (latest + 1)
+        shown = found.collect()
+        assert len(shown) == (len({(row["partition"], row["key"]) for row in shown}) if latest else len(whole))
+        assert {str(row) for row in shown} <= whole
+    with klog.open(data.path) as logs:
+        logs.log("flights", 1).append(flights(1, 5000, 3))
+    for latest in (False, True):
+        table = klog.spark.table(spark, data.path, "flights", tmp_path / f"{latest}")
+        assert table.schema == log.schema
+    whole = {str(row) for row in source.option("subscribe", "flights").load(str(data.path)).collect()}
+    assert {str(row) for row in table.collect()} <= whole
+    assert table.where("partition = 1").agg({"offset": "max"}).first()[0] == 302
     assert found.selectExpr("min(unix_millis(timestamp))").first()[0] >= START_MS
 
 
@@ -142,6 +140,7 @@ def test_a_task_that_is_tried_again_adds_its_rows_once(spark: SparkSession, tmp_
     assert len(manifest(tmp_path / "out").files) == len(os.listdir(tmp_path / "out" / "_klog" / "files"))
 
 
+@pytest.mark.deep
 def test_a_job_that_fails_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     data, target = tmp_path / "data", tmp_path / "out"
     append(data, 0, 100)
@@ -193,6 +192,33 @@ def test_a_value_may_have_any_type(spark: SparkSession, tmp_path: Path) -> None:
         wanted = [(f"k{n % 5}", START_MS * 1000 + n, n % 3, n) for n in range(25, 30) if n % 5 != 2]
         assert sorted(tuple(row) for row in found) == wanted and sum(count for _, count in merged) == 5
         buckets = [Bucket(0, file.bits, file.bucket, file) for file in files]
+
+
+def test_decoded_values_in_files_and_tail(spark: SparkSession, tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "out"
+    options = {"valueFormat": "json", "valueSchema": "a BIGINT, t TIMESTAMP", "keyFormat": "string"}
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact"})
+        logs.append("t", [(b"k%d" % (n % 5), b'{"a": %d, "t": "2013-02-08T05:00:00Z"}' % n) for n in range(20)])
+    klog.spark.materialize(spark, data, "t", target, **options)
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k1", None), (b"k2", b'{"a": 99, "t": null}')])
+    for _ in range(2):
+        found = (
+            klog.spark.table(spark, data, "t", target).selectExpr("key", "value.a", "unix_millis(value.t)").collect()
+        )
+        assert sorted(tuple(row) for row in found) == sorted(
+            [*((f"k{n % 5}", n, START_MS) for n in (15, 18, 19)), ("k2", 99, None)]
+        )
+        klog.spark.materialize(spark, data, "t", target, **options)
+    bad = {**options, "keyFormat": "bytes", "onBadValue": "null"}
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k3", b"not JSON")])
+    klog.spark.materialize(spark, data, "t", tmp_path / "bad", **bad)
+    with klog.open(data) as logs:
+        logs.append("t", [(b"k4", b"not JSON"), (b"k0", None)])
+    found = klog.spark.table(spark, data, "t", tmp_path / "bad").selectExpr("cast(key AS string)", "value.a").collect()
+    assert sorted((row[0], row[1]) for row in found) == [("k2", 99), ("k3", None), ("k4", None)]
 
 
 def test_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import AlreadyLocked, CorruptData, NewerFormat, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, BadValue, CorruptData, NewerFormat, UnknownTopicOrPartition
 from klog.spark.bounds import DataLoss
 from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes, write_piece
 from klog.spark.table_manifest import DataFile
@@ -290,7 +290,7 @@ def test_a_table_has_the_columns_and_the_codec_that_were_asked_for(data: Path, t
     file = pa.parquet.ParquetFile(path)
     assert file.schema_arrow.names == ["offset", "key", "partition", "headers", "codec"]
     column = file.metadata.row_group(0).column(0)
-    assert column.compression == "SNAPPY" and column.statistics.has_min_max
+    assert column.compression == "SNAPPY" and column.statistics.has_min_max and column.has_column_index
     append(data, 50, 50)
     materialize(data, tmp_path / "out", target_bytes=1 << 20, **given)
     assert sum(pa.parquet.read_metadata(path).num_rows for path in (tmp_path / "out").glob("*.parquet")) == 100
@@ -372,6 +372,68 @@ def test_a_table_stays_as_it_was_made(data: Path, tmp_path: Path) -> None:
         materialize(data, target, "u", **same)
     append(data, 20, 10)
     assert len(table(data, target)) == 30
+
+
+JSON = {"valueFormat": "json", "valueSchema": "a BIGINT, m MAP<STRING, BIGINT>, t TIMESTAMP"}
+
+
+def _json(data: Path, values: list[tuple[bytes, bytes | None]]) -> None:
+    with klog.open(data) as logs:
+        for each in values:
+            logs.log("t", 0).append([each])
+
+
+def test_decoded_values_are_kept_and_merged(data: Path, tmp_path: Path) -> None:
+    for latest in (False, True):
+        target = tmp_path / f"{latest}"
+        wanted = []
+        for number in range(3):
+            document = json.dumps({"a": number, "m": {"x": number}, "t": "2013-02-08T05:00:00Z"}).encode()
+            _json(data, [(b"k%d" % number, document), (b"gone", document), (b"gone", None)])
+            materialize(data, target, latest=latest, target_bytes=1 << 20, keyFormat="string", **JSON)
+            wanted.append((f"k{number}", number, [("x", number)]))
+        (path,) = target.glob("klog-0*.parquet")
+        found = pa.parquet.read_table(path).to_pylist()
+        shown = [(row["key"], row["value"]["a"], row["value"]["m"]) for row in found if row["key"] != "gone"]
+        assert shown[-3:] == wanted
+        assert [row["value"] is None for row in found if row["key"] == "gone"] == (
+            [] if latest else [False, True] * len(shown)
+        )
+        assert all(row["value"]["t"] is not None for row in found if row["value"])
+        assert len(table(data, target)) == len(found)
+
+
+def test_a_bad_value_is_no_tombstone(data: Path, tmp_path: Path) -> None:
+    given = {**JSON, "onBadValue": "null"}
+    _json(data, [(b"k", b'{"a": 1}'), (b"l", b'{"a": 2}'), (b"k", b"not JSON"), (b"l", None)])
+    for target, options in ((tmp_path / "out", given), (tmp_path / "why", {**given, "metadataColumns": "badValue"})):
+        materialize(data, target, latest=True, **options)
+        rows = [row for path in target.glob("*.parquet") for row in pa.parquet.read_table(path).to_pylist()]
+        assert [(row["key"], row["value"]) for row in rows] == [(b"k", None)]
+        assert (
+            ("JSON" in rows[0]["badValue"]) if "badValue" in options.get("metadataColumns", "") else len(rows[0]) == 7
+        )
+    with pytest.raises(BadValue, match="t-0"):
+        materialize(data, tmp_path / "fail", latest=True, **JSON)
+
+
+@pytest.mark.parametrize(
+    "given", [{"keyFormat": "json", "keySchema": "a INT"}, {"keyFormat": "string", "onBadValue": "null"}]
+)
+def test_keys_that_may_be_decoded_to_the_same_are_refused(data: Path, tmp_path: Path, given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="needs its keys: use keyFormat=bytes"):
+        materialize(data, tmp_path / "out", latest=True, **given)
+    materialize(data, tmp_path / "out", latest=False, **given)
+
+
+def test_a_schema_may_be_spelled_otherwise_but_not_changed(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    _json(data, [(b"k", b'{"a": 1}')])
+    materialize(data, target, valueFormat="json", valueSchema="a BIGINT")
+    _json(data, [(b"l", b'{"a": 2}')])
+    assert materialize(data, target, valueFormat="json", valueSchema="a bigint").rows == 1
+    with pytest.raises(ValueError, match="other columns or types .* name the schema of the table by valueSchema"):
+        materialize(data, target, valueFormat="json", valueSchema="a BIGINT, b INT")
 
 
 # ---- losses ------------------------------------------------------------------------------------------------------------
@@ -529,6 +591,8 @@ def test_a_listing_during_a_commit_has_each_row_once(data: Path, tmp_path: Path,
     def look() -> None:
         found = sorted(shown(target))
         looks.append(found)
+        if manifest(target).number == 1:
+            assert found == old
         assert len(set(found)) == len(found)
         if latest:
             keys = [(row[0], row[2]) for row in found]

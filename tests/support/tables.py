@@ -61,12 +61,10 @@ def materialize(
     """klog.spark.materialize without Spark."""
     from pyspark.sql.types import StructType
 
-    from klog.spark.rows import full_schema
-
     call = request(str(path), topic, str(target), options, "1")
     source = KlogSource(call.raw)
-    full = full_schema()
-    schema = StructType([full[part.split()[0]] for part in source.schema().split(", ")])
+    full = source.full_schema(call.options.columns)
+    schema = StructType([full[name] for name in call.options.columns])
     return add(
         TableStore(call.target, files),
         call,
@@ -88,7 +86,7 @@ def table(path: Path, target: Path, topic: str = "t", **options: str) -> list[Ro
     found = manifest(target)
     call = request(str(path), topic, str(target), options, "1", found)
     bins = tail_of(call, found)
-    reader = KlogSource(call.raw).reader(read_schema(StructType.fromJson(found.schema), found.latest))
+    reader = KlogSource(call.raw).reader(read_schema(StructType.fromJson(found.schema), found.latest, call.options))
     jobs = LocalJobs(reader)
     tail = [row for ranges in bins for each in ranges for batch in jobs.read(each) for row in _rows(batch)]
     if not found.latest:
