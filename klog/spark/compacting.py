@@ -212,9 +212,7 @@ class Compaction:
                 if plan is None and not first:
                     partition.done = True
                     continue
-                work = Work(
-                    self.where, partition.topic, partition.partition, log.config, plan, self.token, driver
-                )  # fmt: skip
+                work = Work(self.where, partition.topic, partition.partition, log.config, plan, self.token, driver)
                 items.append(Item(work, 0 if plan is None else plan.bytes, partition.name))
         return items
 
@@ -249,21 +247,18 @@ class Compaction:
         log = partition.log
         assert log is not None
         if outcome.split:
-            stats = log.compact()
-            partition.dropped += stats.records_before - stats.records_after
-            partition.rounds += stats.rounds
+            partition.rounds += log.compact().rounds
             partition.done = True
         else:
             assert outcome.built is not None
             adopt(log._core, plan, outcome.built, outcome.directory)
             shutil.rmtree(outcome.directory, ignore_errors=True)
-            stats_built = outcome.built.stats
-            partition.dropped += stats_built.records_dropped
+            partition.dropped += outcome.built.stats.records_dropped
             partition.rounds += 1
-            partition.done = stats_built.end <= plan.range.first_dirty  # the map has no space for a single key
+            partition.done = outcome.built.stats.end <= plan.range.first_dirty  # the map has no space for a single key
         unlink_now(log._core)  # the purpose is free space; a reader that has the files open keeps them
         partition.bytes_after = log.size
-        if log.log_start_offset > log.segments[0].base_offset:
+        if outcome.split or log.log_start_offset > log.segments[0].base_offset:
             partition.records_after = log.count()  # some of those dropped were below the log start
         else:
             partition.records_after = (partition.records_before or 0) - partition.dropped

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("klog.spark")
 T = TypeVar("T")
 _POLL_S = 0.2
+_LEAST_BYTES = 64 << 10
 
 
 class Item(NamedTuple):
@@ -158,7 +159,7 @@ class Job:
 
 def check_session(spark: SparkSession) -> None:
     """Raise TypeError for a session without a SparkContext: its tasks cannot be started from here."""
-    if not hasattr(spark, "sparkContext") or type(spark).__module__.startswith("pyspark.sql.connect"):
+    if type(spark).__module__.startswith("pyspark.sql.connect") or not hasattr(spark, "sparkContext"):
         raise TypeError(
             "this session has no SparkContext (Spark Connect): run the job in a program that starts its own session, "
             "such as klog.spark.session()"
@@ -224,11 +225,15 @@ def target_bytes(spark: SparkSession, total: int) -> int:
 
 
 def bins(sizes: Sequence[tuple[T, int]], target: int) -> list[tuple[list[T], int]]:
-    """Put neighbours together up to the target: [(members, bytes), ...]."""
+    """Put neighbours together up to the target: [(members, bytes), ...]. The work on a small file counts, too."""
     found: list[tuple[list[T], int]] = []
+    left = 0
     for member, size in sizes:
-        if found and found[-1][1] + size <= target:
-            found[-1] = found[-1][0] + [member], found[-1][1] + size
-        else:
-            found.append(([member], size))
+        if not found or max(size, _LEAST_BYTES) > left:
+            found.append(([], 0))
+            left = target
+        members, before = found[-1]
+        members.append(member)
+        found[-1] = members, before + size
+        left -= max(size, _LEAST_BYTES)
     return found

@@ -18,6 +18,8 @@ import klog
 from klog.clock import ManualClock
 from klog.spark.compacting import Compaction, Outcome, build_one
 from klog.spark.jobs import clear_staging
+from tests.cleaner import test_overflow as overflow
+from tests.cleaner.logs import NOW
 from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Way, three_segments
 from tests.support.killer import killed_at
 
@@ -179,3 +181,27 @@ def test_a_log_that_was_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> 
         rows = run(logs, tmp_path, cut).rows()
         assert all("Overtaken" in str(row[9]) for row in rows)
         assert [record.offset for record in logs.log(TOPIC, 0).read()] == list(range(48))
+
+
+def test_the_driver_compacts_a_log_whose_segments_must_be_split_first(tmp_path: Path) -> None:
+    roots = tmp_path / "by tasks", tmp_path / "by hand"
+    for root in roots:
+        with klog.open(root, create=True) as logs:
+            logs.create_topic(TOPIC, config=overflow.CONFIG)
+            shutil.rmtree(root / f"{TOPIC}-0", ignore_errors=True)
+        overflow.overflowed(root / f"{TOPIC}-0")
+        (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {4 * overflow.BEYOND}\n")
+    outcomes = []
+
+    def build(work: Any) -> Outcome:
+        outcomes.append(build_one(work))
+        return outcomes[-1]
+
+    with klog.open(roots[0], clock=ManualClock(NOW)) as logs:
+        (row,) = run(logs, roots[0], build).rows()
+        assert row[9] is None and row[7] and outcomes[0].split
+        found = [record.offset for record in logs.log(TOPIC).read(isolation="log_end")]
+    with klog.open(roots[1], clock=ManualClock(NOW)) as logs:
+        stats = logs.log(TOPIC).compact(roll=True)
+        assert (row[4:7]) == (stats.bytes_after, 90, stats.records_after)
+        assert found == [record.offset for record in logs.log(TOPIC).read(isolation="log_end")]
