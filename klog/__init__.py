@@ -32,7 +32,7 @@ with _Interruptible() as _starting, _NoCollections():
         import klog.cli as _cli  # noqa: F401 - its main() runs next
 
 if TYPE_CHECKING:
-    from klog import clock, codec, config, disk, errors, progress, record, spark
+    from klog import clock, codec, config, disk, errors, polars, progress, record, spark
     from klog.cleaner import CompactionStats, PurgeStats
     from klog.config import LogConfig, ManagerConfig
     from klog.errors import KlogError
@@ -79,6 +79,7 @@ __all__ = [
     "disk",
     "errors",
     "open",
+    "polars",
     "progress",
     "record",
     "spark",
@@ -113,7 +114,7 @@ _PLACES = {
     "open": "klog.manager",
     "verify": "klog.inspect",
 }
-_MODULES = ("clock", "codec", "config", "disk", "errors", "progress", "record", "spark")
+_MODULES = ("clock", "codec", "config", "disk", "errors", "polars", "progress", "record", "spark")
 
 
 def __getattr__(name: str) -> Any:

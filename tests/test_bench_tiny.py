@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -244,3 +245,11 @@ def test_a_contest_is_recorded_and_drawn(tmp_path: Path) -> None:
     drawn = (tmp_path / "decode-100b.svg").read_text()
     assert "kl_" in drawn
     assert ".pyx:" in drawn or "klog.record._" in drawn
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK")
+def test_the_libraries_that_read_tables_agree():
+    printed = run("-m", "bench.tables", "--rows", "3000", "--rounds", "1")
+    assert "3,000 records" in printed and len(re.findall(r"\| .* \| [\d,]+ ms \(", printed)) == 3
