@@ -68,8 +68,9 @@ def main(directory: str | Path, count: int | None = None) -> dict[str, int]:
     print(f"{changes:9,} changes")
     print(f"{compacted:9,} after compaction, tombstones included")
 
-    latest(log, "flight-status").write.parquet(table, compression="zstd")
-    states = klog.spark.session().read.parquet(table)
+    spark = klog.spark.session()
+    klog.spark.materialize(spark, log, "flight-status", table, columns="key,value,partition")
+    states = spark.read.parquet(table).select("key", "value")
     counts = states.selectExpr("CAST(value AS STRING) AS state").groupBy("state").count().orderBy("state")
     known = {row["state"]: row["count"] for row in counts.collect()}
     for state, number in known.items():

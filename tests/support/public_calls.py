@@ -14,6 +14,9 @@ from typing import Any
 
 import klog
 
+# Others are used inside klog, or need Spark or Polars: their own tests check their arguments.
+CHECKED = ("clock", "errors", "record")
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -44,10 +47,12 @@ class Call:
 
 
 def public_calls() -> Iterator[Call]:
-    """In the order of klog.__all__; of modules, the names in their __all__, or those they define."""
+    """In the order of klog.__all__; of the modules CHECKED, the names in their __all__, or those they define."""
     seen: set[object] = set()
     for name in klog.__all__:
         thing = getattr(klog, name)
+        if isinstance(thing, types.ModuleType) and name not in CHECKED:
+            continue
         for each in _members(thing) if isinstance(thing, types.ModuleType) else (thing,):
             if each not in seen and callable(each):
                 seen.add(each)
