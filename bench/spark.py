@@ -139,6 +139,7 @@ def _median(spent: list[Spent]) -> Spent:
 
 
 def reads(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterator[list[Row]]:
+    spark_ways.materialize(spark, data)
     for query in spark_ways.QUERIES:
         found = spark_ways.ways(spark, data, query)
         made = [Row(query.name, way.name, data.sizes.full) for way in found]

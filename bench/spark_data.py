@@ -55,6 +55,9 @@ class Data:
     def parquet(self, topic: str) -> str:
         return str(self.home / "parquet" / topic)
 
+    def table(self, topic: str) -> str:
+        return str(self.home / "tables" / topic)
+
     def rows(self, topic: str) -> int:
         return {FULL: self.sizes.full, SMALL: self.sizes.small, EMPTY: 0}[topic]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import klog
 import klog.spark
 from bench import spark_data
-from bench.spark_data import FULL, SMALL, TABLE, Data
+from bench.spark_data import EMPTY, FULL, SMALL, TABLE, Data
 from klog.spark.api import DataSource, DataSourceReader, InputPartition
 from klog.spark.source import KlogSource
 
@@ -125,6 +125,12 @@ def _again(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> I
             left -= first.num_rows
 
 
+def materialize(spark: SparkSession, data: Data) -> None:
+    """Make the tables that klog.spark.table reads, with Parquet's compression."""
+    for topic in (FULL, EMPTY):
+        klog.spark.materialize(spark, data.logs, topic, data.table(topic), compression="snappy")
+
+
 def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
     """The ways of a query, klog's first; each by the columns that the query needs."""
     spark.dataSource.register(_Prepared)
@@ -136,6 +142,9 @@ def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
 
     def scan(topic: str) -> DataFrame:
         return klog.spark.scan(spark, where, list(query.columns), subscribe=topic)
+
+    def table(topic: str) -> DataFrame:
+        return klog.spark.table(spark, where, topic, data.table(topic))
 
     def ready(topic: str) -> DataFrame:
         reader = KlogSource({"path": where, "subscribe": topic, "columns": columns}).reader(scan(topic).schema)
@@ -170,6 +179,7 @@ def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
         found.append(
             Way("Kafka connector", lambda _, topic: spark.read.format("kafka").options(subscribe=topic, **kafka).load())
         )
+    found.append(Way("klog.spark.table", lambda each, topic: table(topic).select(*each.columns)))
     found.append(Way("Parquet", lambda each, topic: spark.read.parquet(data.parquet(topic)).select(*each.columns)))
     return found
 

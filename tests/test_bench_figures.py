@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench import table, tables
+from bench import spark, table, tables
 from bench.compare import PAGE, RESULTS
 from bench.contest import Contest, Contestant, race
 from bench.figures import figures, lines
@@ -111,6 +111,11 @@ def test_the_table_is_replaced_between_its_markers():
 
 def test_the_document_shows_the_stored_figures():
     assert table.into(PAGE.read_text(), json.loads(RESULTS.read_text())) == PAGE.read_text()
+
+
+def test_the_page_has_the_stored_figures_of_spark():
+    page = spark.PAGE.read_text()
+    assert spark.into(page, json.loads(spark.RESULTS.read_text())) == page
 
 
 def test_the_page_of_tables_has_the_stored_figures():

@@ -250,6 +250,20 @@ def test_a_contest_is_recorded_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK")
+def test_spark_is_still_compared(tmp_path):
+    saved = tmp_path / "figures"
+    printed = run("-m", "bench.spark", str(tmp_path), "--tiny", "--without", "connector", "--save", str(saved))
+    figures = json.loads(saved.read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+    contestants = {row["contestant"] for row in figures["rows"]}
+    assert {'format("klog")', "klog.spark.scan", "view=batches", "klog.spark.table", "Parquet"} <= contestants
+    assert {row["test"] for row in figures["rows"]} >= {"count()", "write keys and values", "trigger of 1,000 rows"}
+    assert all(contestant in printed for contestant in contestants)
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK")
 def test_the_libraries_that_read_tables_agree():
     printed = run("-m", "bench.tables", "--rows", "3000", "--rounds", "1")
     assert "3,000 records" in printed and len(re.findall(r"\| .* \| [\d,]+ ms \(", printed)) == 3
