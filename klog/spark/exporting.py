@@ -61,8 +61,7 @@ def export(
             )
     where, wanted = jobs.log_directory(path), jobs.named_topics(topics)
     to = arguments.path("target", target).rstrip("/")
-    local = os.path.realpath(to.removeprefix("file://").removeprefix("file:"))
-    if f"{local}/".startswith(f"{os.path.realpath(where)}/"):
+    if _contains(where, to):
         raise ValueError(f"target={to!r} is inside the log directory, where Kafka allows only partitions: name another")
     with klog.open(where, read_only=True) as logs:
         there = list(logs.topics())
@@ -70,6 +69,9 @@ def export(
     chosen = wanted if wanted is not None else [topic for topic in there if topic not in INTERNAL]
     job = Job(spark, "export", where, progress)
     written = {topic: f"{to}/{topic}" for topic in chosen}
+    for directory in written.values():
+        if _contains(directory, where):
+            raise ValueError(f"target={to!r}: {directory} would be replaced, but holds the log directory; name another")
     for topic, directory in written.items():
         given: dict[str, Any] = {**options, "subscribe": topic, "includeHeaders": True}
         writer = shaped(scan(spark, where, **given), format).write.mode("overwrite").format(format)
@@ -77,6 +79,12 @@ def export(
             writer = writer.option("header", True).option("escape", '"')
         job.watch(partial(writer.save, directory), job.tasks(topic), topic)
     return written
+
+
+def _contains(directory: str, path: str) -> bool:
+    """Is a local path in this directory, or the directory itself?"""
+    outer, inner = (os.path.realpath(each.removeprefix("file://").removeprefix("file:")) for each in (directory, path))
+    return f"{inner}/".startswith(f"{outer.rstrip('/')}/")
 
 
 def shaped(rows: DataFrame, format: str) -> DataFrame:

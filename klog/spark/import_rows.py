@@ -87,7 +87,7 @@ class Converter:
                 ms = None if self.timestamp is None else self._time(cells[self.timestamp], cells)
                 yield to_key(cells[self.key]) if self.key is not None else None, _bytes(cells[self.value]), ms
         except RowError as error:
-            shown = {name: str(batch.column(at)[error.line - 1]) for at, name in enumerate(names)}
+            shown = {name: _shown(batch.column(at)[error.line - 1]) for at, name in enumerate(names)}
             raise self._invalid(error.reason, shown) from None
 
     def _named(self) -> list[str]:
@@ -164,6 +164,13 @@ class _Lines:
                 ) from None
             self.some = self.some or bool(self.last.strip())
             yield number, self.last
+
+
+def _shown(cell: pa.Scalar) -> str:
+    try:
+        return str(cell)
+    except (ValueError, OverflowError):  # a time outside the calendar
+        return f"a {cell.type}"
 
 
 def _bytes(value: object) -> bytes | None:

@@ -78,12 +78,12 @@ def import_(
 ) -> Imported:
     """Append all rows of a DataFrame, or of files, to a topic of a log.dir: one record for each, or none at all.
 
-    source: a DataFrame, or files and directories of Parquet, JSON lines, CSV or TSV, which every executor sees. format:
-    "parquet", "jsonl", "csv" or "tsv", if the names do not show it. key, value, timestamp: names of columns. A value is
-    its row as a JSON object, as `klog import` makes it, unless value names a column, whose text or bytes it is then.
-    Without timestamp, records get the time of the write, and those of a partition the order of the rows; with it, they
-    are sorted by it. partitions, config: of a new topic, by Kafka's names; it has retention.ms=-1 unless given. The log
-    directory is created if it does not exist.
+    source: a DataFrame, or files and directories (with all below them) of Parquet, JSON lines, CSV or TSV, which every
+    executor sees. format: "parquet", "jsonl", "csv" or "tsv", if the names do not show it. key, value, timestamp: names
+    of columns. A value is its row as a JSON object, as `klog import` makes it, unless value names a column, whose text
+    or bytes it is then. Without timestamp, records get the time of the write, and those of a partition the order of the
+    rows; with it, they are sorted by it. partitions, config: of a new topic, by Kafka's names; it has retention.ms=-1
+    unless given. The log directory is created if it does not exist.
 
         klog.spark.import_(spark, "/shared/flights/*.parquet", "/shared/kafka-logs", "flights", key="tailnum",
                            timestamp="time_hour", partitions=12, config={"compression.type": "zstd"}, job="2013")
@@ -115,7 +115,7 @@ def import_(
     has_key: Any = spark.sparkContext.accumulator(0)
     found_key = partial(has_key.add, 1) if kind == "lines" and key is not None else None
     converter = Converter(kind, frame.columns, key, value, timestamp, name, found_key)
-    records = frame.mapInArrow(converter.convert, converter.schema)
+    records = _numbered(frame).mapInArrow(converter.convert, converter.schema)
     if timestamp is not None:
         records = arranged(records, options, ["timestamp"])
     token = uuid.uuid4().hex
@@ -200,15 +200,19 @@ def _read(spark: SparkSession, source: DataFrame | Paths, given: str | None) -> 
     paths = [arguments.path("source", each) for each in ([source] if one else source)]  # type: ignore[union-attr,list-item]
     if not paths:
         raise ValueError("source=[]: name at least one file")
+    for each in paths:
+        if os.path.basename(each).startswith(("_", ".")) and os.path.isfile(each):
+            raise ValueError(f"{each}: Spark passes over files whose names begin with _ or .; rename it")
     kind = given or _format(paths)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if kind == "parquet":
-        return spark.read.parquet(*paths), "rows", name
+        return spark.read.option("mergeSchema", True).parquet(*paths), "rows", name
     if kind == "jsonl":
-        lines = spark.read.option("lineSep", "\n").text(paths)
+        lines = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n").text(paths)
         return lines.selectExpr("cast(value AS binary) AS line"), "lines", name
     cells = (
-        spark.read.option("header", True)
+        spark.read.option("recursiveFileLookup", True)
+        .option("header", True)
         .option("multiLine", True)
         .option("sep", "\t" if kind == "tsv" else ",")
         .option("escape", '"')
@@ -218,6 +222,11 @@ def _read(spark: SparkSession, source: DataFrame | Paths, given: str | None) -> 
         .csv(paths)
     )
     return cells, "cells", name
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    """The columns under names of their own: mapInArrow cannot take a name with a dot."""
+    return frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
 
 
 def _format(paths: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import uuid
@@ -96,7 +97,10 @@ class Job:
                 self._report(items[number].name)
 
         parts = context.parallelize([(number, items[number].value) for number in order], len(order))
-        self.watch(parts.map(work).count, look, what)
+        try:
+            self.watch(parts.map(work).count, look, what)
+        finally:
+            arrived.value = []  # PySpark keeps every accumulator until the program ends
         if len(results) != len(items):
             raise RuntimeError(f"{self._title}: Spark gave the results of {len(results)} of {len(items)} tasks")
         return [results[number] for number in range(len(items))]
@@ -206,7 +210,8 @@ def segments_of(path: str) -> list[tuple[int, int]]:
         for entry in entries:
             base, suffix = names.parse_name(entry.name) or (0, "")
             if suffix == names.LOG:
-                found.append((base, entry.stat(follow_symlinks=False).st_size))
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
+                    found.append((base, entry.stat(follow_symlinks=False).st_size))
     return sorted(found)
 
 

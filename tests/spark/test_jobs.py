@@ -245,6 +245,44 @@ def test_a_row_that_is_no_record_leaves_the_topic_as_it_was(spark: SparkSession,
     assert len(content(data)[0]) == 2 and leftovers(data) == []
 
 
+def test_no_file_or_column_of_a_source_is_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    data, source = tmp_path / "data", tmp_path / "source"
+
+    def values(topic: str) -> list[Any]:
+        with klog.open(data, read_only=True) as logs:
+            return sorted((json.loads(record.value) for record in logs.read(topic)), key=str)
+
+    (source / "part=1" / "sub").mkdir(parents=True)
+    (source / "part=1" / "a.csv").write_text("x.y,z\n1,2\n")
+    (source / "part=1" / "sub" / "b.csv").write_text("x.y,z\n3,4\n")
+    klog.spark.import_(spark, source, data, "cells", key="x.y", format="csv")
+    assert values("cells") == [{"x.y": 1, "z": 2}, {"x.y": 3, "z": 4}]
+
+    spark.createDataFrame([(1, "b")], "a INT, b STRING").write.parquet(f"{tmp_path}/p1.parquet", compression="none")
+    spark.createDataFrame([(2, "c")], "a INT, c STRING").write.parquet(f"{tmp_path}/p2.parquet", compression="none")
+    klog.spark.import_(spark, [f"{tmp_path}/p1.parquet", f"{tmp_path}/p2.parquet"], data, "rows", partitions=1)
+    assert values("rows") == [{"a": 1, "b": "b", "c": None}, {"a": 2, "b": None, "c": "c"}]
+
+    (source / "_hidden.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match=r"_hidden\.jsonl: Spark passes over files whose names begin with _"):
+        klog.spark.import_(spark, source / "_hidden.jsonl", data, "lines")
+
+
+def test_export_does_not_replace_the_log_directory(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "t" / "data"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t")
+        logs.create_topic("data")
+        logs.append("t", [(None, b"v")])
+    for topic, target in (("t", tmp_path), ("data", tmp_path / "t"), ("t", f"file://{tmp_path}")):
+        with pytest.raises(
+            ValueError, match="would be replaced, but holds the log directory|is inside the log directory"
+        ):
+            klog.spark.export(spark, data, topic, target)
+    with klog.open(data, read_only=True) as logs:
+        assert logs.log("t").log_end_offset == 1
+
+
 def test_export_writes_every_record(spark: SparkSession, tmp_path: Path) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2)
