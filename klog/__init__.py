@@ -32,7 +32,7 @@ with _Interruptible() as _starting, _NoCollections():
         import klog.cli as _cli  # noqa: F401 - its main() runs next
 
 if TYPE_CHECKING:
-    from klog import clock, codec, config, disk, errors, polars, progress, record, spark
+    from klog import clock, codec, config, disk, errors, polars, progress, record, spark  # noqa: F401  in _MODULES
     from klog.cleaner import CompactionStats, PurgeStats
     from klog.config import LogConfig, ManagerConfig
     from klog.errors import KlogError
@@ -79,10 +79,8 @@ __all__ = [
     "disk",
     "errors",
     "open",
-    "polars",
     "progress",
     "record",
-    "spark",
     "verify",
 ]
 
@@ -114,6 +112,7 @@ _PLACES = {
     "open": "klog.manager",
     "verify": "klog.inspect",
 }
+# `from klog import *` takes neither polars, which would hide the library of that name, nor spark.
 _MODULES = ("clock", "codec", "config", "disk", "errors", "polars", "progress", "record", "spark")
 
 
@@ -129,4 +128,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted({*__all__, *_MODULES, "__version__"})

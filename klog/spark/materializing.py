@@ -123,6 +123,8 @@ def add(
         made, rows = _done(work, partitions, jobs(columns), place)
         made = in_slots(made, () if before is None else before.files)
         files, kept = _replaced(() if before is None else before.files, made)
+        if before is not None and not made:
+            kept = before.kept
         manifest = Manifest(
             1 if before is None else before.number + 1,
             call.topic,

@@ -94,9 +94,11 @@ def path_options(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def option_text(value: object) -> str:
-    """Return the text that an option has in Spark."""
+    """Return the text that an option has in Spark: names with commas between them, JSON."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
     return json.dumps(value) if isinstance(value, dict | list | tuple) else str(value)
 
 

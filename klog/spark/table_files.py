@@ -24,13 +24,12 @@ from klog.disk import RealFiles
 from klog.manager.partitioner import targets
 from klog.spark.plan import Range
 from klog.spark.rows import BAD_VALUE
-from klog.spark.table_manifest import DataFile
+from klog.spark.table_manifest import BITS_MAX, DataFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 32 << 20
-BITS_MAX = 16
 _SPLIT_MAX = 4  # bits: 16 files, each with a row group in memory
 GATHER_BYTES = 64 << 20
 BUCKET = "__klog_bucket"

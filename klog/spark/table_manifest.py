@@ -29,6 +29,7 @@ from klog.errors import CorruptData
 from klog.log.directory import versioned
 
 VERSION = 1
+BITS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,13 @@ class DataFile:
 
     @property
     def shown(self) -> str:
-        """Its name in the target."""
-        return f"klog-{self.partition}-{self.slot:06d}.parquet"
+        """Its name in the target: another one than that of the file whose slot it takes."""
+        return f"{self.place}-{self.name[:12]}.parquet"
+
+    @property
+    def place(self) -> str:
+        """How the names in the target of all files of its slot begin."""
+        return f"klog-{self.partition}-{self.slot:06d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ def from_bytes(data: bytes, path: str) -> Manifest:
     """Parse manifest.json. Raises NewerFormat, and CorruptData if it is not valid."""
     try:
         document: Any = versioned.parse(data, path, VERSION)
-        return Manifest(
+        found = Manifest(
             int(document["number"]),
             document["topic"],
             document["topicId"],
@@ -132,9 +138,26 @@ def from_bytes(data: bytes, path: str) -> Manifest:
             tuple(DataFile(**file) for file in document["files"]),
             tuple(document["kept"]),
         )
+        _check(found)
     except versioned.MALFORMED as error:
         raise CorruptData(
             f"not a manifest of klog.spark.materialize ({type(error).__name__}: {error}); materialize the topic into "
             f"another directory",
             path=path,
         ) from None
+    return found
+
+
+def _check(found: Manifest) -> None:
+    """Raise ValueError for values that no call writes: what reads a manifest counts and shifts by them."""
+    whole: list[Any] = [number for each in found.partitions.values() for number in (each.start, each.end)]
+    whole += [epoch for each in found.partitions.values() if (epoch := each.leader_epoch) is not None]
+    for file in found.files:
+        whole += [file.partition, file.slot, file.start, file.end, file.rows, file.size, file.bucket]
+    bits: list[Any] = [*(each.bits for each in found.partitions.values()), *(file.bits for file in found.files)]
+    in_range = all(type(number) is int and 0 <= number < 1 << 63 for number in (*whole, *bits))
+    if not in_range or max(bits, default=0) > BITS_MAX:
+        raise ValueError("a number is out of range")
+    names: list[Any] = [*(file.name for file in found.files), *found.kept, found.topic]
+    if not all(type(name) is str and name and "/" not in name for name in names) or not isinstance(found.schema, dict):
+        raise ValueError("a name or the schema is none")

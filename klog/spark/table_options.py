@@ -18,7 +18,7 @@ from klog.arguments import text
 from klog.spark import stream_options
 from klog.spark.options import Options, parse
 from klog.spark.rows import BAD_VALUE, full_schema
-from klog.spark.survey import absolute_directory
+from klog.spark.survey import absolute_directory, is_partition_directory
 from klog.spark.table_manifest import Manifest
 
 if TYPE_CHECKING:
@@ -89,11 +89,15 @@ def request(
     Raises ValueError, with the option's name and the next step.
     """
     given = {**({} if before is None else before.options), **_lower(given)}
-    paths = [absolute_directory(os.fspath(each)) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
+    paths = _directories(path)
     directory = directory_of(target)
     for each in paths:
-        if os.path.commonpath([os.path.realpath(each), os.path.realpath(directory)]) == os.path.realpath(each):
-            raise ValueError(f"target {directory!r} is in the log directory {each}, where a broker accepts topics only")
+        outer = os.path.realpath(os.path.dirname(each) if is_partition_directory(each) else each)
+        if os.path.commonpath([outer, os.path.realpath(directory)]) == outer:
+            raise ValueError(
+                f"target {directory!r} is in the log directory {outer}, where a broker accepts topics only; "
+                f"name another"
+            )
     if "schemas" in given:
         given["schemas"] = os.path.abspath(given["schemas"])
     raw = {
@@ -106,6 +110,14 @@ def request(
     if options.subscription.topics != (topic,):
         raise ValueError(f"topic={topic!r}: the name of one topic expected")
     return Request(topic, directory, given, raw, options)
+
+
+def _directories(path: Any) -> list[str]:
+    """Return the directories of the argument path. Raises TypeError and ValueError with its name."""
+    given = [path] if isinstance(path, str | bytes | os.PathLike) or not isinstance(path, Iterable) else list(path)
+    if not given:
+        raise ValueError("path=[]: name at least one log directory")
+    return [absolute_directory(path_argument("path", each)) for each in given]
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:

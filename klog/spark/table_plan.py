@@ -22,8 +22,8 @@ from klog.spark.options import Options
 from klog.spark.plan import Bin, Range
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.survey import plan_ranges, see, select
-from klog.spark.table_files import BITS_MAX, Bucket, Piece
-from klog.spark.table_manifest import Extract, Manifest
+from klog.spark.table_files import Bucket, Piece
+from klog.spark.table_manifest import BITS_MAX, Extract, Manifest
 
 if TYPE_CHECKING:
     from klog import Log
@@ -46,7 +46,7 @@ class Look:
     leader_epochs: Mapping[int, int | None]
 
     def extracts(self, before: Manifest | None, bits: Mapping[int, int]) -> dict[int, Extract]:
-        """What the table has of each partition when `wanted` is added. bits: of partitions that it had not."""
+        """What the table has of each partition when `wanted` is added. bits: of partitions without files."""
         found = dict(before.partitions) if before is not None else {}
         for (_, partition), (start, end) in self.wanted.items():
             known = found.get(partition)
@@ -54,7 +54,7 @@ class Look:
                 start if known is None else known.start,
                 end,
                 self.leader_epochs[partition],
-                bits.get(partition, 0) if known is None else known.bits,
+                bits.get(partition, 0 if known is None else known.bits),
             )
         return found
 
@@ -186,11 +186,12 @@ def _buckets(
     sizes = {whole.partition: whole.size for whole in _wholes(logs, found, options)}
     buckets, new_bits = [], {}
     for _, partition in found.wanted:
-        if before is None or partition not in before.partitions:
-            bits = new_bits[partition] = min((sizes.get(partition, 0) // target_bytes).bit_length(), BITS_MAX)
-            files = []
-        else:
-            bits, files = before.partitions[partition].bits, before.of(partition)
+        files = [] if before is None else before.of(partition)
+        known = None if before is None else before.partitions.get(partition)
+        bits = 0 if known is None else known.bits
+        if not files:
+            bits = max(bits, min((sizes.get(partition, 0) // target_bytes).bit_length(), BITS_MAX))
+            new_bits[partition] = bits
         buckets += [Bucket(partition, file.bits, file.bucket, file) for file in files]
         used = {file.bucket & ((1 << bits) - 1) for file in files}
         buckets += [Bucket(partition, bits, number) for number in range(1 << bits) if number not in used]

@@ -1,6 +1,6 @@
 """The directory of a materialized table: its lock, its commit, and what readers see there.
 
-    <target>/klog-<partition>-<slot>.parquet     the table for any reader of Parquet: hard links of the files below
+    <target>/klog-<partition>-<slot>-<name>.parquet  the table for any reader of Parquet: hard links of the files below
     <target>/_klog/.lock                         held by the materialize that runs
     <target>/_klog/manifest.json                 the table (table_manifest.py)
     <target>/_klog/files/<name>                  the files by names that are used once; tasks write here
@@ -80,6 +80,12 @@ class TableStore:
     def commit(self, manifest: Manifest) -> None:
         """Make this the table (A1, A2). Raises OSError; after the commit its note says that it is done."""
         self._files.fsync_dir(self.directory)
+        for file in manifest.files:
+            if not os.path.isfile(self.path(file.name)):
+                raise FileNotFoundError(
+                    f"{self.path(file.name)}: a task wrote it, but the driver does not see it; nothing was added. All "
+                    f"machines of a cluster must see the target"
+                )
         self._files.replace(self._manifest, to_bytes(manifest))
         try:
             self._show(manifest)
@@ -105,13 +111,19 @@ class TableStore:
     def _show(self, manifest: Manifest) -> None:
         """Make the target show a manifest (A2, A3)."""
         changed = False
+        shown = {name.rpartition("-")[0]: name for name in os.listdir(self.target)}
         for file in sorted(manifest.files, key=lambda file: (file.partition, file.slot)):
-            changed |= self._link(self.path(file.name), os.path.join(self.target, file.shown))
+            changed |= self._link(self.path(file.name), shown.get(file.place, file.shown), file.shown)
         if changed:
             self._files.fsync_dir(self.target)
 
-    def _link(self, source: str, shown: str) -> bool:
-        """Make `shown` a name of the file `source`, in one step. False if it is."""
+    def _link(self, source: str, before: str, shown: str) -> bool:
+        """Make `shown` a name of the file `source`, in place of the file that is shown as `before`. False if it is.
+
+        First that file is renamed: a query that has listed it fails, since a name that it knows with another size and
+        content would have it leave out rows.
+        """
+        before, shown = os.path.join(self.target, before), os.path.join(self.target, shown)
         try:
             there = os.stat(source)
         except FileNotFoundError:
@@ -127,6 +139,8 @@ class TableStore:
         except OSError as error:
             error.add_note(f"{self.target}: a materialized table needs a file system with hard links")
             raise
+        if before != shown:
+            self._files.rename(before, shown)
         self._files.rename(link, shown)
         return True
 

@@ -41,8 +41,8 @@ def table(spark: SparkSession, path: Paths, topic: str, target: str | os.PathLik
         flights = klog.spark.table(spark, "data", "flights", "tables/flights")
         flights.where("partition = 1").agg({"offset": "max"}).show()
 
-    The rows are fixed by this call. The Parquet files stay until two more calls of materialize have added records: use
-    the DataFrame before, or make it again.
+    The offsets are fixed by this call; with latest=True it reads the newer records, too. The Parquet files stay until
+    two more calls of materialize have added records: use the DataFrame before, or make it again.
 
     Raises FileNotFoundError before the first materialize; DataLoss (a KlogError) if records that are not in the table
     yet are gone from the log; ValueError for a wrong option; UnknownTopicOrPartition.
@@ -102,7 +102,8 @@ def _latest(stored: DataFrame, tail: DataFrame, names: list[str], *, is_small: b
     from pyspark.sql import functions as f
 
     rows = tail.where("key IS NOT NULL")
-    newest = rows.groupBy(*_KEY).agg(f.max_by(f.struct(*tail.columns), "offset").alias("row"))
+    # Read once, now: after a compaction the second branch would not have the keys that the first one has removed.
+    newest = rows.groupBy(*_KEY).agg(f.max_by(f.struct(*tail.columns), "offset").alias("row")).localCheckpoint()
     keys = newest.select(*_KEY)
     lives = "value IS NOT NULL" if BAD_VALUE not in tail.columns else f"value IS NOT NULL OR {BAD_VALUE} IS NOT NULL"
     kept = stored.join(f.broadcast(keys) if is_small else keys, _KEY, "left_anti")

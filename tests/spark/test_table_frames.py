@@ -320,3 +320,41 @@ def test_a_driver_that_is_killed_in_a_loop_loses_nothing(spark: SparkSession, tm
     assert rows(read(spark, target)) == wanted
     found = manifest(target)
     assert set(os.listdir(target / "_klog" / "files")) == {*(file.name for file in found.files), *found.kept}
+
+
+def test_a_frame_whose_file_was_replaced_fails_and_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark has listed the file before: under the same name it would read the new one by the old one's length."""
+    data, target = tmp_path / "data", tmp_path / "out"
+
+    def add(first: int, count: int) -> None:
+        with klog.open(data) as logs:
+            logs.log("t").append([(b"%d" % number, os.urandom(50)) for number in range(first, first + count)])
+
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t")
+    add(0, 100)
+    klog.spark.materialize(spark, data, "t", target, compression="zstd", columns=["key", "offset"])
+    before = spark.read.parquet(str(target))
+    assert before.count() == 100
+    add(100, 1000)
+    klog.spark.materialize(spark, data, "t", target, compression="zstd", columns=["key", "offset"])
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        before.agg({"offset": "max"}).collect()
+    assert spark.read.parquet(str(target)).count() == 1100
+
+
+def test_a_table_of_latest_records_is_that_of_its_call(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever is appended and compacted before it is read."""
+    data, target = tmp_path / "data", tmp_path / "out"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact"})
+        logs.log("t").append([(b"K", b"1")])
+    klog.spark.materialize(spark, data, "t", target)
+    with klog.open(data) as logs:
+        logs.log("t").append([(b"K", b"2")])
+    found = klog.spark.table(spark, data, "t", target)
+    for newest in (b"3", b"4"):
+        with klog.open(data) as logs:
+            logs.log("t").append([(b"K", newest)])
+            logs.log("t").compact(roll=True)
+        assert [bytes(row.value) for row in found.collect()] == [b"2"]

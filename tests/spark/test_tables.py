@@ -348,8 +348,12 @@ def test_what_cannot_be_read_is_an_error_before_anything_is_written(data: Path, 
     for target, text in (("s3://bucket/x", "local"), ("~/x", "local"), (__file__, "not a directory")):
         with pytest.raises(ValueError, match=text):
             tables.request(str(data), "t", target, {}, "1")
-    with pytest.raises(ValueError, match="is in the log directory"):
-        tables.request([tmp_path, str(data)], "t", data / "x", {}, "1")
+    for path in ([tmp_path, str(data)], data / "t-0"):
+        with pytest.raises(ValueError, match="is in the log directory"):
+            tables.request(path, "t", data / "x", {}, "1")
+    for path, kind in ((None, TypeError), (5, TypeError), (b"data", TypeError), ("", ValueError), ([], ValueError)):
+        with pytest.raises(kind, match="path"):
+            tables.request(path, "t", tmp_path / "out", {}, "1")  # type: ignore[arg-type]
     assert tables.request(str(data), "t", f"file://{tmp_path}/x", {}, "1").target == f"{tmp_path}/x"
 
 
@@ -509,6 +513,37 @@ def test_replaced_files_stay_until_the_next_commit(data: Path, tmp_path: Path) -
         materialize(data, target)
         assert files_of(target) == seen[-1].union(*seen[-2:-1])
     assert len(set.union(*seen)) == 4
+
+
+class _Unseen(LocalJobs):
+    """The driver does not see what the tasks have written."""
+
+    def write(self, tasks: Sequence[Sequence[Piece]], place: Place) -> list[DataFile]:
+        written = super().write(tasks, place)
+        os.unlink(Path(place.directory, written[-1].name))
+        return written
+
+
+def test_a_file_that_the_driver_does_not_see_is_not_committed(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    append(data, 0, 30)
+    materialize(data, target)
+    append(data, 30, 30)
+    with pytest.raises(FileNotFoundError, match="All machines of a cluster must see the target"):
+        materialize(data, target, jobs=_Unseen)
+    assert manifest(target).number == 1
+    materialize(data, target)
+    assert sorted(shown(target)) == sorted(in_log(data))
+
+
+@pytest.mark.parametrize("change", ['"bits": 63', '"bits": 1099511627776', '"bits": "1"', '"bits": -1'])
+def test_a_manifest_with_impossible_numbers_is_corrupt(data: Path, tmp_path: Path, change: str) -> None:
+    append(data, 0, 30)
+    materialize(data, tmp_path / "out", latest=True)
+    path = tmp_path / "out" / "_klog" / "manifest.json"
+    path.write_text(path.read_text().replace('"bits": 0', change))
+    with pytest.raises(CorruptData, match="not a manifest"):
+        materialize(data, tmp_path / "out")
 
 
 def test_a_second_call_at_the_same_time_fails_by_name(data: Path, tmp_path: Path) -> None:
