@@ -197,3 +197,24 @@ def test_a_query_killed_in_a_loop_loses_nothing_and_writes_nothing_twice(spark: 
     assert found == Counter(range(300))
     klog.open(tmp_path / "data").close()
     assert leftovers(tmp_path / "data") == []
+
+
+def test_each_batch_of_a_complete_stream_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    counts = (
+        spark.readStream.schema("id INT")
+        .json(str(tmp_path / "in"))
+        .selectExpr("cast(id % 2 AS string) AS key")
+        .groupBy("key")
+        .count()
+        .selectExpr("key", "cast(count AS string) AS value")
+    )
+    sink = counts.writeStream.format("klog").option("topic", "t").outputMode("complete").trigger(availableNow=True)
+    for round in (1, 2):
+        spark.range(10).coalesce(1).write.mode("append").json(str(tmp_path / "in"))
+        query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "data"))
+        query.awaitTermination()
+        with klog.open(tmp_path / "data", read_only=True) as logs:
+            found = {record.key: record.value for record in logs.read("t")}
+            assert found == {b"0": b"%d" % (5 * round), b"1": b"%d" % (5 * round)}
+            assert logs.log("t").log_start_offset == 2 * (round - 1)
