@@ -41,7 +41,7 @@ from bench import (
     thread_contests,
 )
 from bench.contest import ROUNDS, Factory, Result, Unavailable, race
-from bench.figures import figures
+from bench.figures import figures, save
 
 FACTORIES: dict[str, Factory] = {
     **codec_contests.FACTORIES,
@@ -101,9 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(line, flush=True)
     made = figures(results, rounds, skipped)
     print(f"\n{table.summary(made)}")
-    if asked.save:
-        asked.save.parent.mkdir(parents=True, exist_ok=True)
-        asked.save.write_text(json.dumps(made, indent=1) + "\n")
+    save(made, asked.save)
     return 0
 
 

@@ -8,6 +8,7 @@ Everything that is printed or drawn is made from these, so a table can be made a
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -19,6 +20,13 @@ from typing import Any
 from bench.contest import Result
 
 Figures = dict[str, Any]
+
+
+def save(run: Figures, path: Path | None) -> None:
+    """Store the figures of a run as JSON, if a file is asked for."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

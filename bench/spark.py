@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import spark_data, spark_ways, table
 from bench.contest import Unavailable
-from bench.figures import machine
+from bench.figures import machine, save
 from bench.spark_data import EMPTY, FULL, Data, Sizes
 from klog.spark import session
 from tools import kafka_jars, snappy_java
@@ -210,24 +210,17 @@ def lines(run: dict[str, Any]) -> list[list[str]]:
 
 
 def text(cells: list[str] | tuple[str, ...]) -> str:
-    aligned = [
-        f"{cell:<{width}}" if place < 2 else f"{cell:>{width}}"
-        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
-    ]
-    return " ".join(aligned).rstrip()
+    return table.aligned(cells, _WIDTHS, right=range(2, len(_WIDTHS)))
 
 
 def markdown(run: dict[str, Any]) -> str:
-    at = run["machine"]
-    where = f"{at['cpu']}, {at['cores']} cores, Linux {at['kernel']}, Python {at['python']}, PySpark {run['pyspark']}"
     out = [
-        f"At commit {at['commit']} on {where}: {run['full']:,} rows, medians of {run['rounds']} rounds, without "
-        f"what each takes on an empty topic (fixed). µs/row are processor time, by process. The load average was "
-        f"{run['load_average']:.1f}; the run itself makes about 2.",
+        f"{table.made_on(run['machine'])}, PySpark {run['pyspark']}: {run['full']:,} rows, medians of "
+        f"{run['rounds']} rounds, without what each takes on an empty topic (fixed). µs/row are processor time, by "
+        f"process. The load average was {run['load_average']:.1f}; the run itself makes about 2.",
         "",
+        *table.rows(_HEAD, lines(run), left=2),
     ]
-    out += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---"] * 2 + ["---:"] * (len(_HEAD) - 2))]
-    out += [f"| {' | '.join(cells)} |" for cells in lines(run)]
     if run["needs"]:
         out += ["", f"Without the connector, which needs {run['needs']}."]
     return "\n".join(out)
@@ -291,7 +284,7 @@ def run(home: Path, sizes: Sizes, rounds: int, asked: argparse.Namespace, *, con
                 made["rows"] += [row.figures() for row in group]
                 loads.append(os.getloadavg()[1])
                 made["load_average"] = statistics.mean(loads)
-                _save(made, asked.save)
+                save(made, asked.save)
                 for cells in lines(made)[-len(group) :]:
                     print(text(cells), flush=True)
 
@@ -319,12 +312,6 @@ def _session(home: Path, *, connector: bool) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-def _save(made: dict[str, Any], path: Path | None) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":

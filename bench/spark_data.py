@@ -6,7 +6,6 @@ topics a broker has created; the broker then serves those files, so that both re
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import shutil
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import klog
 from bench.contest import Unavailable
 from klog import record
 from tests.interop.broker import Broker
+from tests.interop.clients import create_topics, run
 from tools import kafka_jars
 
 PARTITIONS = 2
@@ -91,17 +91,7 @@ def made(home: Path, sizes: Sizes, *, connector: bool) -> Iterator[Data]:
 
 def create(broker: Broker, *topics: str) -> None:
     """Create topics at the broker."""
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-    async def work() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
-        await admin.start()
-        try:
-            await admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics])
-        finally:
-            await admin.close()
-
-    asyncio.run(work())
+    run(create_topics(broker, {topic: {} for topic in topics}, PARTITIONS))
 
 
 def _fill(data: Data) -> None:

@@ -5,7 +5,8 @@ Only `python -m bench.compare --docs` writes the text between its markers; betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any
 
 from bench.figures import Figures, Line, lines
 
@@ -41,10 +42,7 @@ def summary(run: Figures) -> str:
 def markdown(run: Figures) -> str:
     """Machine, table, and every goal that was missed."""
     machine = run["machine"]
-    where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
-    out = [f"At commit {machine['commit']} on {where}: {summary(run)}.", ""]
-    out += [_row(_HEAD), _row(["---"] * len(_HEAD))]
-    out += [_row(_cells(line)) for line in lines(run)]
+    out = [f"{made_on(machine)}: {summary(run)}.", "", *rows(_HEAD, map(_cells, lines(run)))]
     out += ["", "Goals missed in this run:", ""]
     out += [
         f"- {line.contest}, {line.contestant}: {_ratio(line)} times {line.peer}, where {line.goal:g} is the goal"
@@ -70,6 +68,27 @@ def between(page: str, marker: str, written: str) -> str:
     return f"{before}{begin}\n{written}\n{end}{after}"
 
 
+def made_on(machine: dict[str, Any]) -> str:
+    """The commit and the machine of a run, as the beginning of a sentence."""
+    where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
+    return f"At commit {machine['commit']} on {where}"
+
+
+def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | None = None) -> list[str]:
+    """A table in Markdown. left: columns from here on are aligned to the right; None: none are."""
+    rules = ["---" if left is None or place < left else "---:" for place in range(len(head))]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rules, *body)]
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int], right: Container[int]) -> str:
+    """A line for a terminal; the columns of `right` end where their width does."""
+    padded = [
+        f"{cell:>{width}}" if place in right else f"{cell:<{width}}"
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return " ".join(padded).rstrip()
+
+
 def _cells(line: Line) -> tuple[str, ...]:
     return (
         line.contest,
@@ -89,12 +108,4 @@ def _ratio(line: Line) -> str:
 
 
 def _text(cells: tuple[str, ...]) -> str:
-    padded = [
-        f"{cell:>{width}}" if place in (2, 4, 6) else f"{cell:<{width}}"
-        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
-    ]
-    return " ".join(padded).rstrip()
-
-
-def _row(cells: tuple[str, ...] | list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return aligned(cells, _WIDTHS, right=(2, 4, 6))

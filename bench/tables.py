@@ -20,7 +20,7 @@ import klog
 import klog.polars
 from bench import table
 from bench.contest import ROUNDS, Contest, Contestant, race
-from bench.figures import Figures, figures
+from bench.figures import Figures, figures, save
 from klog.spark import session
 
 if TYPE_CHECKING:
@@ -114,20 +114,21 @@ def contests(path: Path, rows: int, logs: klog.LogManager, spark: Any) -> Iterat
 def markdown(run: Figures) -> str:
     machine = run["machine"]
     names = [each["name"] for each in run["results"][0]["contestants"]]
-    out = [
+    head = (
         f"{run['results'][0]['records']:,} records of 100 bytes in four partitions, in the page cache; medians of "
-        f"{run['rounds']} rounds on {machine['cpu']}, {machine['cores']} cores; in brackets, times as fast as Spark:",
-        "",
-        f"| | {' | '.join(names)} |",
-        "| --- " * (len(names) + 1) + "|",
-    ]
-    for result in run["results"]:
-        cells = [
-            f"{each['median'] * 1000:,.0f} ms" + (f" ({each['ratio']:.1f})" if each["name"] != names[-1] else "")
-            for each in result["contestants"]
+        f"{run['rounds']} rounds on {machine['cpu']}, {machine['cores']} cores; in brackets, times as fast as Spark:"
+    )
+    body = [
+        [
+            result["contest"],
+            *(
+                f"{each['median'] * 1000:,.0f} ms" + (f" ({each['ratio']:.1f})" if each["name"] != names[-1] else "")
+                for each in result["contestants"]
+            ),
         ]
-        out.append(f"| {result['contest']} | {' | '.join(cells)} |")
-    return "\n".join(out)
+        for result in run["results"]
+    ]
+    return "\n".join([head, "", *table.rows(["", *names], body)])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -142,7 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(markdown(made))
         if not asked.save:
             return
-        RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+        save(made, RESULTS)
     PAGE.write_text(table.between(PAGE.read_text(), BEGIN, markdown(json.loads(RESULTS.read_text()))))
 
 

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import table
-from bench.figures import machine
+from bench.figures import machine, save
 from bench.tail_stores import VALUE_BYTES, Floor, Klog, Lmdb, Rocks, Sqlite, Store, lay, remove
 from klog.cli.output import progress_bar
 from klog.progress import Event, Progress
@@ -279,24 +279,17 @@ def text(row: dict[str, Any]) -> str:
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:
-    aligned = [
-        f"{cell:<{width}}" if place < 2 else f"{cell:>{width}}"
-        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
-    ]
-    return " ".join(aligned).rstrip()
+    return table.aligned(cells, _WIDTHS, right=range(2, len(_WIDTHS)))
 
 
 def markdown(run: dict[str, Any]) -> str:
-    at = run["machine"]
-    where = f"{at['cpu']}, {at['cores']} cores, Linux {at['kernel']}, Python {at['python']}"
     out = [
-        f"At commit {at['commit']} on {where}: {run['rate']:g} records of {VALUE_BYTES:,} bytes a second, if the row "
+        f"{table.made_on(run['machine'])}: {run['rate']:g} records of {VALUE_BYTES:,} bytes a second, if the row "
         f"names no other rate, for {run['seconds']:g} seconds a row, in {run['rounds']} rounds. The load "
         f"average of the machine was {run['load_average']:.1f}; the run itself makes less than 1.",
         "",
+        *table.rows(_HEAD, map(_cells, run["rows"]), left=2),
     ]
-    out += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---"] * 2 + ["---:"] * (len(_HEAD) - 2))]
-    out += [f"| {' | '.join(_cells(row))} |" for row in run["rows"]]
     out += ["", f"{NO_CLEANER}."]
     if run["skipped"]:
         out += ["", "Not run:", "", *(f"- {name} needs: {needs}" for name, needs in run["skipped"].items())]
@@ -336,17 +329,11 @@ def main(arguments: list[str] | None = None) -> int:
             loads.append(os.getloadavg()[1])
             made["load_average"] = statistics.mean(loads)
             print(text(made["rows"][-1]), flush=True)
-            _save(made, asked.save)  # a later row may fail
+            save(made, asked.save)  # a later row may fail
     for name, needs in tails.skipped.items():
         print(f"{name:<30} needs: {needs}")
-    _save({**made, "skipped": tails.skipped}, asked.save)
+    save({**made, "skipped": tails.skipped}, asked.save)
     return 0
-
-
-def _save(made: dict[str, Any], path: Path | None) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":
