@@ -16,6 +16,8 @@ from klog import arguments
 from klog.progress import Progress
 from klog.spark import jobs
 from klog.spark.jobs import Job
+from klog.spark.options import WHICH_PARTITIONS
+from klog.spark.places import local
 from klog.spark.scan import scan
 from klog.spark.survey import INTERNAL
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "csv")
-_OURS = ("path", "paths", "columns", "subscribe", "subscribepattern", "assign", "view", "includeheaders")
+_OURS = {name.lower() for name in (*WHICH_PARTITIONS, "columns", "view", "includeHeaders")}
 
 
 def export(
@@ -82,8 +84,11 @@ def export(
 
 
 def _contains(directory: str, path: str) -> bool:
-    """Is a local path in this directory, or the directory itself?"""
-    outer, inner = (os.path.realpath(each.removeprefix("file://").removeprefix("file:")) for each in (directory, path))
+    """Is a path in this directory, or the directory itself? Both may be of other file systems, which hold no log."""
+    there = local(directory), local(path)
+    if None in there:
+        return False
+    outer, inner = (os.path.realpath(str(each)) for each in there)
     return f"{inner}/".startswith(f"{outer.rstrip('/')}/")
 
 

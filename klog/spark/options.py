@@ -39,12 +39,8 @@ from klog.spark.plan import BINS_MAX
 if TYPE_CHECKING:
     from klog.decode import Decoder
 
-SERVED = (
-    "path",
-    "paths",
-    "subscribe",
-    "subscribePattern",
-    "assign",
+WHICH_PARTITIONS = ("path", "paths", "subscribe", "subscribePattern", "assign")
+WHICH_OFFSETS = (
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
@@ -52,6 +48,10 @@ SERVED = (
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
+)
+SERVED = (
+    *WHICH_PARTITIONS,
+    *WHICH_OFFSETS,
     "includeHeaders",
     "view",
     "metadataColumns",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from klog import LogConfig
 from klog.codec import parse_compression
 from klog.spark import values
+from klog.spark.places import local
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,7 +28,6 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # What Spark itself hands to a sink, or users of the Kafka connector leave in.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode", "includeheaders"})
 _PARTITIONS_MAX = 10_000
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,10 @@ def _codec(config: Mapping[str, str], producers: str | None) -> str | None:
 
 def absolute_path(path: str) -> str:
     """The directory of an option's value, which need not exist. Raises ValueError for other file systems."""
-    if path.startswith("file:"):
-        path = path.removeprefix("file:")
-        path = "/" + path.lstrip("/")
-    elif _SCHEME.match(path) or path.startswith("~"):
+    found = local(path)
+    if found is None or path.startswith("~"):
         raise ValueError(f"path {path!r}: klog writes to local directories; give one, with / in place of a scheme or ~")
-    whole = os.path.abspath(path)
+    whole = os.path.abspath(found)
     if os.path.exists(whole) and not os.path.isdir(whole):
         raise ValueError(f"path {path!r} is not a directory (looked for {whole}); give a Kafka log directory")
     return whole

@@ -34,6 +34,7 @@ from klog.log.options import Hold
 from klog.log.staged.pending import SETTLED_NS, PendingCommits
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.options import Options, Subscription
+from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
 from klog.spark.pushdown import Pushed
 
@@ -109,14 +110,10 @@ def absolute_directory(path: str) -> str:
 
     Relative paths are completed here, on the driver's host: tasks have another working directory.
     """
-    scheme, separator, rest = path.partition("://")
-    if not separator and path.startswith("file:/"):
-        scheme, separator, rest = "file", ":", path.removeprefix("file:")
-    if separator:
-        if scheme.lower() != "file":
-            raise ValueError(f"path {path!r}: this version of klog reads local directories, not {scheme}://")
-        path = rest
-    whole = os.path.abspath(path)
+    found = local(path)
+    if found is None:
+        raise ValueError(f"path {path!r}: this version of klog reads local directories, not {scheme_of(path)}://")
+    whole = os.path.abspath(found)
     if not os.path.isdir(whole):
         seen = "is not a directory" if os.path.exists(whole) else "does not exist"
         raise ValueError(f"path {path!r} {seen} on the driver's host (looked for {whole}); give a Kafka log directory")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from klog.arguments import path as path_argument
 from klog.arguments import text
 from klog.spark import stream_options
-from klog.spark.options import Options, parse
+from klog.spark.options import WHICH_OFFSETS, WHICH_PARTITIONS, Options, parse
+from klog.spark.places import local
 from klog.spark.rows import BAD_VALUE, full_schema
 from klog.spark.survey import absolute_directory, is_partition_directory
 from klog.spark.table_manifest import Manifest
@@ -31,18 +31,8 @@ NEEDED = ("key", "value", "partition")
 
 # materialize and table decide about these themselves.
 _REFUSED = (
-    "path",
-    "paths",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
+    *WHICH_PARTITIONS,
+    *WHICH_OFFSETS,
     "view",
     "pushdown",
     "minPartitions",
@@ -51,7 +41,6 @@ _REFUSED = (
     *stream_options.STREAM_ONLY,
 )
 _BY_LOWER = {name.lower(): name for name in _REFUSED}
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/")
 _ISOLATION = "kafka.isolation.level"
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -72,10 +61,10 @@ class Request:
 def directory_of(target: Any) -> str:
     """Return the local directory of a table, which need not exist. Raises ValueError for other file systems."""
     given = path_argument("target", target)
-    scheme = _SCHEME.match(given)
-    if given.startswith("~") or (scheme and scheme[1].lower() != "file"):
+    found = local(given)
+    if found is None or given.startswith("~"):
         raise ValueError(f"target {given!r}: tables are in local directories; give the path of one")
-    whole = os.path.abspath("/" + given[scheme.end() :].lstrip("/") if scheme else given)
+    whole = os.path.abspath(found)
     if os.path.exists(whole) and not os.path.isdir(whole):
         raise ValueError(f"target {given!r} is not a directory (looked for {whole}); give another name")
     return whole

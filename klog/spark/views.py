@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klog.spark import rows
 from klog.spark.format_options import FORMATS
+from klog.spark.options import WHICH_OFFSETS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -117,13 +118,7 @@ _OF_RECORDS = (
     "metrics",
 )
 _OF_RANGES = (
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
+    *WHICH_OFFSETS,
     "upTo",
     "minPartitions",
     "targetSplitBytes",
