@@ -377,6 +377,7 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
     cdef int64_t at = 0, next_offset = -1, left, before = 0, unmoved = -1
     cdef int32_t span = 0
     cdef int status
+    cdef bint overlaps = False
     while at < chunk.size:
         left = chunk.size - at
         status = kl_batch_header(chunk.data + at, <size_t>left, &b)
@@ -396,7 +397,9 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
                 return 0, b.base_offset, b.size
             break
         if b.base_offset < next_offset:
-            if b.base_offset != unmoved and not (before == 0 and next_offset > limit):
+            if b.base_offset != unmoved and not (before == 0 and next_offset > limit
+                                                 and b.base_offset - span >= base_offset):
+                overlaps = True
                 break
             _mend(chunk, path, position, before, b.base_offset - span)
             next_offset = b.base_offset
@@ -408,7 +411,8 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
         before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
-    if next_offset > limit and not (before and next_offset == unmoved):  # else the next segment's name is wrong
+    # If only the segment's end contradicts a batch in its place, the next segment's name is wrong.
+    if next_offset > limit and (overlaps or not (before and next_offset == unmoved)):
         if unmoved == limit and (before or position == 0):
             _mend(chunk, path, position, before, limit - span)
             next_offset = limit

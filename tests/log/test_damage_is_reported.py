@@ -12,8 +12,10 @@ from klog import Log
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, CorruptCheckpoint, CorruptLog
+from klog.log.read.reader import LogReader
 from klog.record import encode
 from klog.segment import nul_page_within, scan_checked
+from tests.support.reseal import reseal
 
 T = 1_700_000_000_000
 
@@ -191,6 +193,27 @@ def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -
     with Log.open(path, read_only=True) as log, pytest.raises(CorruptBatch) as caught:
         list(log.read())
     assert (caught.value.kind, caught.value.position, caught.value.offset) == ("offset_order", positions[1], 1)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_batch_that_claims_offsets_of_the_next_ones_and_of_the_next_segment(tmp_path: Path, first: int) -> None:
+    """Its checksum is right, as a faulty writer would store it. Later records are not passed over in silence."""
+    path = tmp_path / "t-0"
+    positions = write(path, b"0", b"1", b"2", b"3")
+    with Log.open(path) as log:
+        log.roll()
+        log.append([(b"k", b"4")])
+    data = bytearray(log_file(path).read_bytes())
+    at = positions[1]
+    data[at + 23 : at + 27] = (2050).to_bytes(4)
+    log_file(path).write_bytes(reseal(bytes(data)))
+    with Log.open(path) as log:
+        for of in (iter, LogReader.pairs, LogReader.batches, LogReader.columns):
+            with pytest.raises(CorruptBatch) as caught:
+                list(of(log.read(first)))
+            assert (caught.value.kind, caught.value.position) == ("offset_order", at)
+            assert caught.value.next_offset == 2
+        assert [record.value for record in log.read(2)] == [b"2", b"3", b"4"]
 
 
 def test_a_last_batch_with_a_far_end_in_a_recovered_segment(tmp_path: Path) -> None:
