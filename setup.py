@@ -5,6 +5,7 @@ KLOG_BUILD picks a flavour, each with its own build directory (see Makefile):
   debug    -O1, bounds checks on
   asan     address and undefined sanitizers
   profile  as release, with frame pointers for profilers, and line numbers of .pyx files instead of generated C
+  coverage -O0, counting the executed lines of C for gcov
 """
 
 import os
@@ -21,12 +22,13 @@ FLAGS = {
     "release": ["-O3", "-g1", "-fno-semantic-interposition"],
     "debug": ["-O1", "-g"],
     "profile": ["-O3", "-g", "-fno-semantic-interposition", "-fno-omit-frame-pointer"],
+    "coverage": ["-O0", "-g", "--coverage"],
     "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
 }[FLAVOUR]
 # The instructions are those of any x86-64. With its default tuning for all processors, gcc clears an object of 128
 # bytes by `rep stos`, whose start takes longer than the rest of making a Record.
 TUNE = ["-mtune=skylake-avx512"] if platform.machine() == "x86_64" else []
-LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
+LINK = [flag for flag in FLAGS if flag.startswith(("-fsanitize", "--coverage"))]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
 BUILD = Path("build") / FLAVOUR
 

@@ -1,9 +1,12 @@
-"""Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N] [NAME ...]
+"""Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N | --inputs N | --keep] [NAME ...]
 
-    tests/fuzz/<name>_fuzz.c    over csrc, by libFuzzer with address and undefined sanitizers (clang)
-    tests/fuzz/face.py          over the Python API, by atheris: the codecs' framing and the text files are Python
-    tests/fuzz/kept/<name>/     inputs that once failed, and other useful ones; each run begins with them
-    build/fuzz/                 programs, seeds made from tests/golden, new inputs of runs, and findings
+    tests/fuzz/<name>_fuzz.c       over csrc, by libFuzzer with address and undefined sanitizers (clang)
+    tests/fuzz/face.py             over the Python API, by atheris: the codecs' framing and the text files are Python
+    tests/fuzz/kept/<name>/        inputs that once failed, and other useful ones; each run begins with them
+    tests/fuzz/corpus/<name>.zip   the smallest inputs of earlier runs that together reach all that those reached
+    build/fuzz/                    programs, seeds made from tests/golden, new inputs of runs, and findings
+
+--inputs runs each target in processes of its own, one per core, until it has had its share. --keep writes the corpus.
 
 A finding stops the run with its input in build/fuzz/found/: copy it to kept/<name>/, where replay.c and the suite then
 read it, with any compiler.
@@ -14,19 +17,28 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from klog.cli.output import progress_bar
+from klog.progress import Event
 from tests.fuzz.seeds import make_seeds
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 C_TARGETS = sorted(path.name.removesuffix("_fuzz.c") for path in HERE.glob("*_fuzz.c"))
-FACE_TARGETS = ["append", "checkpoint", "compact", "decode", "decompress", "segment", "snapshot"]
-_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
+FACE_TARGETS = ["append", "checkpoint", "compact", "decode", "decompress", "directory", "segment", "snapshot"]
+_BYTES_MAX = {"varint": 512}
+"""The longest input where a shorter one than of 4 KiB reaches all."""
+_TURN = 1_000_000
+_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 
 
 class Unavailable(Exception):
@@ -76,42 +88,123 @@ def seeds(name: str) -> Path:
     return folder
 
 
-def run(name: str, seconds: int) -> subprocess.CompletedProcess[str]:
-    """Fuzz for this long; returns libFuzzer's exit status."""
-    corpus, found = WORK / "corpus" / name, WORK / "found"
-    corpus.mkdir(parents=True, exist_ok=True)
+def corpus(name: str) -> Path:
+    """A directory with the corpus of the repository, and with what runs here have added."""
+    folder, packed = WORK / "corpus" / name, HERE / "corpus" / f"{name}.zip"
+    folder.mkdir(parents=True, exist_ok=True)
+    if packed.exists():
+        with zipfile.ZipFile(packed) as archive:
+            archive.extractall(folder)
+    return folder
+
+
+def inputs(name: str) -> list[Path]:
+    """Every input of the repository for one target."""
+    return [*sorted(seeds(name).iterdir()), *kept(name), *sorted(corpus(name).iterdir())]
+
+
+def fuzz(name: str, *limits: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a target, with libFuzzer's options for when to stop; returns its exit status."""
+    found = WORK / "found"
     found.mkdir(parents=True, exist_ok=True)
     options = [
-        f"-max_total_time={seconds}",
+        *limits,
         f"-dict={HERE / 'klog.dict'}",
         f"-artifact_prefix={found}/{name}-",
-        "-max_len=4096",
+        f"-max_len={_BYTES_MAX.get(name, 4096)}",
         "-timeout=60",
         "-malloc_limit_mb=1024",
         "-rss_limit_mb=4096",  # also counts the sanitizer's own memory, which differs from machine to machine
         "-print_final_stats=1",
     ]
-    command: list[str]
-    if name in C_TARGETS:
-        command = [str(build_fuzzer(name))]
-    else:
-        if importlib.util.find_spec("atheris") is None:
-            raise Unavailable("atheris (extra [fuzz])")
-        command = [sys.executable, "-m", "tests.fuzz.face", name]
-    folders = [corpus, seeds(name)]
+    folders = [corpus(name), seeds(name)]
     if kept(name):
         folders.append(HERE / "kept" / name)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Without the places of every allocation: a finding is run again, and then has them.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16",
+    }
     return subprocess.run(
-        [*command, *options, *map(str, folders)],
+        [*_command(name), *options, *map(str, folders)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=seconds + 300,
+        timeout=timeout,
         check=False,
     )
+
+
+def run(name: str, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Fuzz for this long."""
+    return fuzz(name, f"-max_total_time={seconds}", timeout=seconds + 300)
+
+
+def _command(name: str) -> list[str]:
+    if name in C_TARGETS:
+        return [str(build_fuzzer(name))]
+    if importlib.util.find_spec("atheris") is None:
+        raise Unavailable("atheris (extra [fuzz])")
+    return [sys.executable, "-m", "tests.fuzz.face", name]
+
+
+def keep(name: str) -> int:
+    """Store the inputs that are needed to reach all that this target's inputs reach, beyond those of its seeds; returns
+    their number."""
+    smallest = WORK / "smallest" / name
+    shutil.rmtree(smallest, ignore_errors=True)
+    shutil.copytree(seeds(name), smallest)
+    of_seeds = {path.name for path in smallest.iterdir()}
+    command = [*_command(name), "-merge=1", "-set_cover_merge=1", str(smallest), str(corpus(name))]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    chosen = sorted(path for path in smallest.iterdir() if path.name not in of_seeds)
+    (HERE / "corpus").mkdir(exist_ok=True)
+    with zipfile.ZipFile(HERE / "corpus" / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in chosen:
+            archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return len(chosen)
+
+
+def figures(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """libFuzzer's final statistics by name, and the edges that its inputs reached, as "cover"."""
+    found = {key: int(value) for key, value in re.findall(r"^stat::(\w+):\s+(\d+)", done.stderr, re.MULTILINE)}
+    cover = re.findall(r"\bcov: (\d+)", done.stderr)
+    return {**found, "cover": int(cover[-1])} if cover else found
+
+
+def long(names: list[str], total: int) -> bool:
+    """Give each target its share of `total` inputs, in turns of one million, one process per core. Prints a table;
+    returns whether something was found."""
+    given, cover, spent = dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
+    share, found = -(-total // len(names)), False
+    for name in names:
+        build_fuzzer(name)
+
+    def turn(name: str) -> subprocess.CompletedProcess[str]:
+        began = time.monotonic()
+        done = fuzz(name, f"-runs={min(_TURN, share)}", f"-seed={time.time_ns() % (1 << 31)}")
+        spent[name] += time.monotonic() - began
+        return done
+
+    with progress_bar(True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in range(-(-share // _TURN)):
+            for name, done in zip(names, pool.map(turn, names), strict=True):
+                seen = figures(done)
+                given[name] += seen.get("number_of_executed_units", 0)
+                cover[name] = max(cover[name], seen.get("cover", 0))
+                if done.returncode != 0:
+                    found = True
+                    print(f"{name}: FOUND SOMETHING\n{(done.stdout + done.stderr)[-6000:]}", flush=True)
+            if progress is not None:
+                progress(Event("fuzzing", sum(given.values()), total, "inputs"))
+    print(f"| {'target':<8} | {'inputs':>13} | {'inputs/s of a core':>18} | {'edges':>5} |\n|---|---:|---:|---:|")
+    for name in names:
+        rate = given[name] / max(spent[name], 1e-9)
+        print(f"| {name:<8} | {given[name]:>13,} | {rate:>18,.0f} | {cover[name]:>5,} |")
+    return found
 
 
 def main() -> int:
@@ -119,17 +212,27 @@ def main() -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(C_TARGETS + FACE_TARGETS)}; default all"
     )
-    parser.add_argument("--seconds", type=int, default=300, help="for each target")
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("--seconds", type=int, default=300, help="for each target")
+    much.add_argument("--inputs", type=int, metavar="N", help="for all C targets together, instead of a time")
+    much.add_argument("--keep", action="store_true", help="write tests/fuzz/corpus from the inputs of earlier runs")
     asked = parser.parse_args()
     failed = False
+    if asked.inputs:
+        return long([name for name in asked.names or C_TARGETS if name in C_TARGETS], asked.inputs)
+    if asked.keep:
+        for name in asked.names or C_TARGETS:
+            print(f"{name}: {keep(name)} inputs kept", flush=True)
+        return False
     for name in asked.names or C_TARGETS + FACE_TARGETS:
         try:
             done = run(name, asked.seconds)
         except Unavailable as missing:
             print(f"{name}: skipped, needs: {missing}", flush=True)
             continue
-        figures = [line for line in done.stderr.splitlines() if line.startswith("stat::")][:2]
-        print(f"{name}: {'ok' if done.returncode == 0 else 'FOUND SOMETHING'} {' '.join(figures)}", flush=True)
+        seen = figures(done)
+        counts = f"{seen.get('number_of_executed_units', 0):,} inputs, {seen.get('cover', 0):,} edges"
+        print(f"{name}: {'ok' if done.returncode == 0 else 'FOUND SOMETHING'}, {counts}", flush=True)
         if done.returncode != 0:
             failed = True
             print((done.stdout + done.stderr)[-6000:], flush=True)

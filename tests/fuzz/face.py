@@ -33,6 +33,7 @@ from klog.log.state.snapshots import format_snapshot, parse_snapshot
 from klog.record import columns, decode, iter_records, validate, validate_append
 from klog.segment import AbortedTransaction, IndexPair
 from klog.segment._scan import scan_checked, scan_headers
+from tests.fuzz.hostile_directory import directory_target
 from tests.support.reseal import reseal
 
 _BYTES_MAX = 1 << 22
@@ -166,6 +167,7 @@ def checkpoint_target(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint_target,
+    "directory": directory_target,
     "compact": compact_target,
     "decode": decode_target,
     "decompress": decompress_target,

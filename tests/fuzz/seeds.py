@@ -78,6 +78,11 @@ def _varint(data: bytes) -> bytes:
     return data[61:189]
 
 
+def _lz4(data: bytes) -> bytes:
+    """The payload of a batch in lz4 as it is; of another one as bytes to be packed."""
+    return bytes((0 if data[22] & 7 == 3 else 1, 0)) + data[61:]
+
+
 def _decompress(data: bytes) -> bytes:
     return bytes((struct.unpack_from(">h", data, 21)[0] & 7,)) + data[61:]
 
@@ -97,9 +102,22 @@ def _files(*patterns: str) -> Iterator[bytes]:
             yield path.read_bytes()[:_BYTES_MAX]
 
 
+def _damage() -> Iterator[bytes]:
+    """No edit, and one of each file, by each of the rules that a stop and a policy make."""
+    for rules in range(4):
+        yield bytes((rules,))
+        for file in range(18):
+            kind = (file + rules) % 5
+            given = b"\xff\0\x7f\x80" if kind in (0, 2) else b""
+            yield struct.pack(">BBBHB", rules, file, kind, 61 * file + 16 * kind, len(given)) + given
+
+
 def _of(name: str) -> Iterator[bytes]:
     shape = {
         "columns": lambda batch: bytes((0, 0, 0, 0, len(batch) & 1, 0)) + batch,
+        "headers": lambda batch: bytes(4) + batch,
+        "rows": lambda batch: bytes((len(batch) & 1, 40)) + batch,
+        "lz4": _lz4,
         "varint": _varint,
         "decompress": _decompress,
         "decode": lambda batch: b"\0" + batch,
@@ -110,6 +128,8 @@ def _of(name: str) -> Iterator[bytes]:
         yield from (bytes(24) + data for data in _files("*/logdir/*/*.index", "*/logdir/*/*.timeindex"))
     elif name == "snapshot":
         yield from _files("*/logdir/*/*.snapshot")
+    elif name == "directory":
+        yield from _damage()
     elif name == "legacy":
         yield from _legacy()
     elif name == "clean":
@@ -127,10 +147,10 @@ def _of(name: str) -> Iterator[bytes]:
 
 
 def make_seeds(folder: Path, name: str) -> None:
-    """One file each, named by its content; of several with the same size and first byte only the first."""
+    """One file each, named by its content; of several with the same size and beginning only the first."""
     folder.mkdir(parents=True, exist_ok=True)
     met: set[tuple[int, bytes]] = set()
     for seed in _of(name):
-        if (len(seed), seed[:1]) not in met and len(met) < _COUNT_MAX:
-            met.add((len(seed), seed[:1]))
+        if (len(seed), seed[:3]) not in met and len(met) < _COUNT_MAX:
+            met.add((len(seed), seed[:3]))
             (folder / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz import build
 from tests.fuzz.face import TARGETS
 
-SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "60"))
+SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "45"))
 
 
 @pytest.mark.parametrize("name", build.C_TARGETS)
@@ -19,7 +19,7 @@ def test_c_targets_accept_golden_bytes_and_kept_inputs(name: str) -> None:
         program = build.build_replay(name)
     except build.Unavailable as missing:
         pytest.skip(f"needs: {missing}")
-    inputs = [*sorted(build.seeds(name).iterdir()), *build.kept(name)]
+    inputs = build.inputs(name)
     assert inputs
     done = subprocess.run([program, *map(str, inputs)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
@@ -28,7 +28,7 @@ def test_c_targets_accept_golden_bytes_and_kept_inputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", build.FACE_TARGETS)
 def test_python_targets_accept_golden_bytes_and_kept_inputs(name: str) -> None:
-    inputs = [*sorted(build.seeds(name).iterdir()), *build.kept(name)]
+    inputs = build.inputs(name)
     assert inputs
     for path in inputs:
         data = path.read_bytes()
@@ -44,4 +44,12 @@ def test_fuzzing_finds_nothing(name: str) -> None:
         done = build.run(name, SECONDS)
     except build.Unavailable as missing:
         pytest.skip(f"needs: {missing}")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_the_inputs_reach_the_code_that_takes_bytes_apart() -> None:
+    done = subprocess.run([build.ROOT / "tools" / "fuzz_coverage.sh"], capture_output=True, text=True, check=False)
+    print(done.stdout)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]

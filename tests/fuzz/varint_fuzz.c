@@ -78,7 +78,7 @@ static void checksums(const uint8_t *at, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *copy = fuzz_exact(data, size);
-    size_t from = size > 64 ? size - 64 : 0; /* each start near the end: a read past it is detected */
+    size_t from = size > KL_VARLONG_MAX + 2 ? size - KL_VARLONG_MAX - 2 : 0; /* near the end: a read past it is detected */
     for (size_t at = from; at <= size; at++)
         varints(copy + at, size - at);
     utf8(copy, size);
