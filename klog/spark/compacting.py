@@ -27,7 +27,6 @@ import klog
 from klog import Log, LogConfig, LogManager, arguments
 from klog.cleaner import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.clock import Clock, SystemClock
-from klog.disk import RealFiles
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation
 from klog.log.retain.removal import unlink_now
 from klog.log.staged import layout, writers
@@ -269,7 +268,7 @@ class Compaction:
         try:
             yield
         except (KlogError, OSError) as error:
-            partition.error, partition.done = _text(error), True
+            partition.error, partition.done = jobs.error_text(error), True
 
     def rows(self) -> list[tuple[object, ...]]:
         """The report."""
@@ -283,26 +282,19 @@ def build_one(work: Work, clock: Clock | None = None) -> Outcome:
     """Build the cleaned segments of one partition; C1."""
     started = SystemClock().monotonic()
     topic, partition = work.topic, work.partition
-    files = RealFiles()
     try:
         path = layout.partition_path(work.log_dir, topic, partition)
         with contextlib.closing(Log.open(path, config=work.config, read_only=True, clock=clock)) as log:
             records = log.count()
             built, directory = None, ""
             if work.plan is not None:
-                staging = writers.make_staging(work.log_dir, topic, partition, work.token, work.driver, files)
-                directory = os.path.join(staging, uuid.uuid4().hex)
-                os.mkdir(directory, 0o750)
+                directory = jobs.attempt_directory(work.log_dir, topic, partition, work.token, work.driver)
                 built = build(log._core, work.plan, directory)
         return Outcome(topic, partition, directory, built, records, SystemClock().monotonic() - started)
     except SplitNeeded:
         return Outcome(topic, partition, split=True, records=records)
     except (KlogError, OSError) as error:
-        return Outcome(topic, partition, error=_text(error))
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+        return Outcome(topic, partition, error=jobs.error_text(error))
 
 
 # ---- dry run ---------------------------------------------------------------------------------------------------------
@@ -328,7 +320,7 @@ def _forecast_one(work: tuple[str, int, str, LogConfig]) -> _Partition:
         with contextlib.closing(Log.open(path, config=config, read_only=True)) as log:
             stats = log.compact(roll=True, dry_run=True, top=0)
     except (KlogError, OSError) as error:
-        result.error = _text(error)
+        result.error = jobs.error_text(error)
         return result
     result.bytes_before, result.bytes_after = stats.bytes_before, stats.bytes_after
     result.records_before, result.records_after = stats.records_before, stats.records_after

@@ -215,6 +215,19 @@ def segments_of(path: str) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def attempt_directory(log_dir: str, topic: str, partition: int, token: str, driver: writers.Driver | None) -> str:
+    """Make a directory among the staged files of a partition, for one attempt of a task (J1); returns its path."""
+    staging = writers.make_staging(log_dir, topic, partition, token, driver, RealFiles())
+    path = os.path.join(staging, uuid.uuid4().hex)
+    os.mkdir(path, 0o750)
+    return path
+
+
+def error_text(error: BaseException) -> str:
+    """An error as reports show it."""
+    return f"{type(error).__name__}: {error}"
+
+
 def clear_staging(path: str, token: str) -> None:
     """Remove what the tasks of a job have staged, under the lock. A task that still runs may stage again, and an error
     may leave some: the next open for writing removes that."""

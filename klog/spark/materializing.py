@@ -122,9 +122,7 @@ def add(
         place = Place(store.directory, tuple(schema.names), compression, target_bytes)
         made, rows = _done(work, partitions, jobs(columns), place)
         made = in_slots(made, () if before is None else before.files)
-        files, kept = _replaced(() if before is None else before.files, made)
-        if before is not None and not made:
-            kept = before.kept
+        files, kept = _replaced(before, made)
         manifest = Manifest(
             1 if before is None else before.number + 1,
             call.topic,
@@ -156,10 +154,13 @@ def _done(work: Work, partitions: Mapping[int, Extract], jobs: Jobs, place: Plac
     )
 
 
-def _replaced(before: tuple[DataFile, ...], made: list[DataFile]) -> tuple[tuple[DataFile, ...], tuple[str, ...]]:
-    """Return the files of the table, and the names of those that new ones replace."""
+def _replaced(before: Manifest | None, made: list[DataFile]) -> tuple[tuple[DataFile, ...], tuple[str, ...]]:
+    """Return the files of the table, and the names of those that the newest files have replaced."""
+    if before is not None and not made:
+        return before.files, before.kept
+    there = () if before is None else before.files
     taken = {(file.partition, file.slot) for file in made}
-    kept = [file.name for file in before if (file.partition, file.slot) in taken]
-    left = [file for file in before if (file.partition, file.slot) not in taken]
+    kept = [file.name for file in there if (file.partition, file.slot) in taken]
+    left = [file for file in there if (file.partition, file.slot) not in taken]
     files = sorted([*left, *made], key=lambda file: (file.partition, file.slot))
     return tuple(files), tuple(kept)

@@ -114,6 +114,15 @@ def locked(where: str) -> Iterator[str]:
 
 
 @dataclass
+class PartitionDone:
+    """What tasks have built for a partition, and how many files of it are in place."""
+
+    rebuilt: Rebuilt = field(default_factory=Rebuilt)
+    replaced: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
 class Reindexing:
     """The driver's side. The caller holds the lock. One thread."""
 
@@ -123,17 +132,14 @@ class Reindexing:
     sizes: list[tuple[SegmentOf, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._done: dict[tuple[str, int], Rebuilt] = {}
-        self._replaced: dict[tuple[str, int], int] = {}
-        self._seconds: dict[tuple[str, int], float] = {}
+        self._done: dict[tuple[str, int], PartitionDone] = {}
         with klog.open(self.where, read_only=True) as logs:
             there = logs.topics()
             jobs.check_known(self.wanted or (), there, self.where)
             self._configs = {name: logs.topic_config(name) for name in there}
         for topic in self.wanted if self.wanted is not None else there:
             for number in there[topic]:
-                self._done[topic, number] = Rebuilt()
-                self._replaced[topic, number], self._seconds[topic, number] = 0, 0.0
+                self._done[topic, number] = PartitionDone()
                 self.sizes += self._closed(topic, number)
 
     def _closed(self, topic: str, number: int) -> list[tuple[SegmentOf, int]]:
@@ -154,22 +160,23 @@ class Reindexing:
         """Put what a task has built in place."""
         for outcome in outcomes:
             key = outcome.topic, outcome.partition
-            total, new = self._done[key], outcome.rebuilt
-            self._seconds[key] += outcome.seconds
+            done, new = self._done[key], outcome.rebuilt
+            total = done.rebuilt
+            done.seconds += outcome.seconds
             total.segments += new.segments
             total.bytes += new.bytes
             total.error = total.error or new.error
             try:
                 put_in_place(layout.partition_path(self.where, *key), new, outcome.directory, RealFiles())
-                self._replaced[key] += len(new.files)
+                done.replaced += len(new.files)
             except OSError as error:
-                total.error = total.error or f"{type(error).__name__}: {error}"
+                total.error = total.error or jobs.error_text(error)
 
     def rows(self) -> list[tuple[object, ...]]:
         """The report."""
         return [
-            (topic, number, layout.partition_path(self.where, topic, number), done.segments, done.bytes,
-             self._replaced[topic, number], self._seconds[topic, number], done.error)
+            (topic, number, layout.partition_path(self.where, topic, number), done.rebuilt.segments, done.rebuilt.bytes,
+             done.replaced, done.seconds, done.rebuilt.error)
             for (topic, number), done in sorted(self._done.items())
         ]  # fmt: skip
 
@@ -187,10 +194,8 @@ def _rebuild(work: Work, topic: str, number: int, bases: set[int]) -> Outcome:
     directory, path = "", layout.partition_path(work.log_dir, topic, number)
     try:
         with contextlib.closing(Log.open(path, config=work.configs[topic], read_only=True)) as log:
-            staging = writers.make_staging(work.log_dir, topic, number, work.token, work.driver, RealFiles())
-            directory = os.path.join(staging, uuid.uuid4().hex)
-            os.mkdir(directory, 0o750)
+            directory = jobs.attempt_directory(work.log_dir, topic, number, work.token, work.driver)
             rebuilt = rebuild_indexes(log._core, bases, directory)
     except (KlogError, OSError) as error:
-        rebuilt = Rebuilt(error=f"{type(error).__name__}: {error}")
+        rebuilt = Rebuilt(error=jobs.error_text(error))
     return Outcome(topic, number, rebuilt, directory, SystemClock().monotonic() - started)
