@@ -50,6 +50,8 @@ class EpochCheck:
         epoch, offset = batch.leader_epoch, batch.base_offset
         if self._first is None:
             self._first = offset
+        if epoch < -1:
+            self._bad(path, position, offset, f"leader epoch {epoch}; none is below -1")
         if epoch < 0:  # converted from magic 0 or 1
             return
         if epoch < self._last:

@@ -7,9 +7,8 @@ Takes a log.dir or one partition directory. The invariants, by name: partition_c
   R2  a checkpoint names only partitions that are there
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
-verify cannot see damage that no redundancy covers. Every byte of .log, .index, .timeindex, .txnindex and .snapshot is
-covered, except:
-.snapshot is guarded by another:
+verify cannot see damage that no redundancy covers. Every byte of .log, .index, .timeindex, .txnindex, .snapshot and
+klog's own JSON files is covered, except:
 
     - a number in a checkpoint that stays plausible (but after a clean stop the recovery point must be the log end)
     - ids that keep their form: topic_id (unless klog-topics.json holds it), cluster, node and directory; comments;
@@ -29,13 +28,16 @@ import dataclasses
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from klog import arguments
-from klog.errors import CorruptData
+from klog.config import LogConfig
+from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
     ROOT_CHECKPOINTS,
+    FileName,
     ReadOnlyFile,
     classify,
     is_partition_directory,
@@ -44,14 +46,18 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
-from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
+from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties
 from klog.log.core import LogCore
-from klog.log.staged.layout import commit_path, commits_in, holds_only_staging
+from klog.log.directory.checkpoint import encode_uuid
+from klog.log.staged import layout, manifest, streams, writers
+from klog.manager import positions, topics
 from klog.progress import Event, Progress
 from klog.report import Report
 
 EVENT_BYTES = 8 << 20
 Positions = dict[tuple[str, int], int]
+TopicFacts = tuple[dict[str, str], set[str]]
+"""{topic: id}, and the compacted topics."""
 
 
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
@@ -103,7 +109,7 @@ def verify_root(where: str) -> RootCheck:
         elif partition_name(name) is None:
             if name != "remote-log-index-cache":
                 report.add("leftover", whole, "not a partition's directory; Kafka refuses to start with it")
-        elif holds_only_staging(whole):
+        elif layout.holds_only_staging(whole):
             report.note(whole, "staged files of a job that has not committed them; no partition yet")
         else:
             found.append(whole)
@@ -204,15 +210,14 @@ class _Root:
             self._parse(".kafka_cleanshutdown", parse_clean_shutdown)
         if "bootstrap.checkpoint" in names:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
-        topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
-        self._topic_ids, self._compacted = _topic_facts(topics)
+        facts: TopicFacts | None = self._parse("klog-topics.json", _topics) if "klog-topics.json" in names else None
+        self._topic_ids, self._compacted = facts or ({}, set())
         for name in sorted(names):
-            if classify(name).kind in ("positions", "staged") and not classify(name).leftover:
-                self._parse(name, parse_json)
+            if classify(name) == FileName("positions"):
+                self._parse(name, positions.decode)
+        self._staged(names)
         if "klog-audit.jsonl" in names:
             self._parse("klog-audit.jsonl", parse_audit)
-        for token in commits_in(names):
-            self._report.note(commit_path(path, token), "a commit in progress; the next start finishes it")
         self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:
@@ -221,9 +226,21 @@ class _Root:
             return parser(read_small(path), path)
         except CorruptData as error:
             self._report.add("checkpoint", path, error.reason, position=error.position)
+        except (NewerFormat, InvalidConfig) as error:
+            self._report.add("checkpoint", path, str(error))
         except OSError as error:
             self._report.add("checkpoint", path, f"cannot be read: {error.strerror}")
         return None
+
+    def _staged(self, names: set[str]) -> None:
+        for token in layout.commits_in(names):
+            path = layout.commit_path(self._path, token)
+            self._report.note(path, "a commit in progress; the next start finishes it")
+            self._parse(os.path.basename(path), manifest.decode)
+        for token in layout.writers_in(names):
+            self._parse(os.path.basename(layout.writer_path("", token)), partial(writers.decode, token=token))
+        for query in layout.streams_in(names):
+            self._parse(os.path.basename(layout.stream_path("", query)), partial(streams.decode, query=query))
 
     def _bootstrap(self, path: str) -> None:
         with ReadOnlyFile(path, scan=True) as file:
@@ -263,20 +280,11 @@ def _positions(data: bytes, path: str) -> Positions:
     return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(data, path)}
 
 
-def _topic_facts(topics: Any) -> tuple[dict[str, str], set[str]]:
-    """Return {topic: id} and the compacted topics, from klog-topics.json; empty if it states nothing."""
-    ids: dict[str, str] = {}
-    compacted = set()
-    listed = topics.get("topics") if isinstance(topics, dict) else None
-    for name, entry in listed.items() if isinstance(listed, dict) else ():
-        if not isinstance(entry, dict):
-            continue
-        topic_id, config = entry.get("topic_id") or entry.get("id"), entry.get("config")
-        if isinstance(topic_id, str):
-            ids[name] = topic_id
-        if isinstance(config, dict) and "compact" in str(config.get("cleanup.policy")):
-            compacted.add(name)
-    return ids, compacted
+def _topics(data: bytes, path: str) -> TopicFacts:
+    """Return the facts of klog-topics.json. Raises what opening its topics would."""
+    entries = topics.decode(data, path).entries
+    compacted = {name for name, entry in entries.items() if "compact" in LogConfig(entry.config).cleanup_policy}
+    return {name: encode_uuid(entry.topic_id) for name, entry in entries.items()}, compacted
 
 
 _MOVED = {

@@ -18,7 +18,6 @@ Kafka: LogManager.replaceCurrentWithFutureLog, ReplicaAlterLogDirsThread (which 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -297,7 +296,7 @@ def _copy_file(files: Files, source: str, target: str) -> int:
 
 def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) -> None:
     document = {"version": VERSION, "topic": key[0], "partition": key[1], "from": source, "ready": ready}
-    files.replace(os.path.join(path, NOTE), (json.dumps(document) + "\n").encode())
+    files.replace(os.path.join(path, NOTE), versioned.encode(document))
 
 
 def _read_note(path: str) -> tuple[Partition, str, bool] | None:

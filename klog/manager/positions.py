@@ -16,7 +16,6 @@ process writes, and with a read-only manager.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -71,13 +70,7 @@ class PositionFile:
             data = read_whole(self.path)
         except FileNotFoundError:
             return {}
-        try:
-            document = versioned.parse(data, self.path, VERSION)
-            return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
-        except versioned.MALFORMED as error:
-            raise CorruptCheckpoint(
-                f"not the positions of a reader ({error}); move the file away to start again", path=self.path
-            ) from None
+        return decode(data, self.path)
 
     def commit(self, topic: str, entry: TopicPositions) -> None:
         """Commit the positions of one topic (N1, N2)."""
@@ -94,7 +87,18 @@ class PositionFile:
                     for name, (topic_id, positions) in sorted(topics.items())
                 },
             }
-            self._files.replace(self.path, (json.dumps(document, indent=1) + "\n").encode())
+            self._files.replace(self.path, versioned.encode(document, indent=1))
+
+
+def decode(data: bytes, path: str) -> dict[str, TopicPositions]:
+    """Return the content of a reader's file, by topic. Raises CorruptCheckpoint, NewerFormat."""
+    try:
+        document = versioned.parse(data, path, VERSION)
+        return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
+    except versioned.MALFORMED as error:
+        raise CorruptCheckpoint(
+            f"not the positions of a reader ({error}); move the file away to start again", path=path
+        ) from None
 
 
 def _parsed(entry: Mapping[str, object]) -> TopicPositions:

@@ -14,7 +14,6 @@ configuration is unknown: nothing is deleted because of it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import uuid
@@ -62,7 +61,7 @@ class TopicEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class TopicCopy:
     """The content of one directory's file."""
 
     generation: int
@@ -89,7 +88,7 @@ class TopicFile:
 
     def load(self) -> None:
         """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
-        copies: dict[str, _Copy] = {}
+        copies: dict[str, TopicCopy] = {}
         broken: CorruptCheckpoint | None = None
         for path in self._paths:
             try:
@@ -159,7 +158,7 @@ class TopicFile:
         }
         if deleted:
             document["deleted"] = sorted(map(encode_uuid, deleted))
-        return (json.dumps(document, indent=1) + "\n").encode()
+        return versioned.encode(document, indent=1)
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:
@@ -167,12 +166,16 @@ def _plain(entry: TopicEntry) -> dict[str, Any]:
     return {**plain, "state": entry.state} if entry.state else plain
 
 
-def _read(path: str) -> _Copy | None:
+def _read(path: str) -> TopicCopy | None:
     """Return the copy at path; None if there is none."""
     try:
-        data = read_whole(path)
+        return decode(read_whole(path), path)
     except FileNotFoundError:
         return None
+
+
+def decode(data: bytes, path: str) -> TopicCopy:
+    """Return the content of a file. Raises CorruptCheckpoint, NewerFormat."""
     try:
         document = versioned.parse(data, path, VERSION)
         generation = document.get("generation", 0)
@@ -185,7 +188,7 @@ def _read(path: str) -> _Copy | None:
             f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",
             path=path,
         ) from None
-    return _Copy(generation, entries, deleted)
+    return TopicCopy(generation, entries, deleted)
 
 
 def _entry(entry: dict[str, Any]) -> TopicEntry:

@@ -22,7 +22,6 @@ Used by one process, the one that plans the query's batches.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +86,7 @@ class StreamMemory:
             "next": _document(self._next),
         }
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        RealFiles().replace(self._path, json.dumps(document).encode())
+        RealFiles().replace(self._path, versioned.encode(document))
 
     def _load(self, path: str) -> None:
         with open(path, "rb") as file:

@@ -20,7 +20,6 @@ T5  The options that shape rows, and so the schema, stay the same for the life o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -117,7 +116,7 @@ def to_bytes(manifest: Manifest) -> bytes:
         "files": [asdict(file) for file in sorted(manifest.files, key=lambda file: (file.partition, file.slot))],
         "kept": list(manifest.kept),
     }
-    return json.dumps(document).encode()
+    return versioned.encode(document)
 
 
 def from_bytes(data: bytes, path: str) -> Manifest:

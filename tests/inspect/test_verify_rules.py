@@ -157,8 +157,8 @@ def test_gaps_of_an_interrupted_first_cleaning(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.log("t")  # unlinks the pending files
     assert verify(tmp_path).problems == []
-    path = tmp_path / "klog-topics.json"
-    path.write_text(path.read_text().replace("compact", "delete"))
+    with klog.open(tmp_path) as logs:
+        logs.alter_topic("t", {"cleanup.policy": "delete"})
     assert _kinds(tmp_path) == ["gap"]
 
 

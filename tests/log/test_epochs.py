@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
+from klog.errors import CorruptLog
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
 from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
+from tests.support.damage import flip
 from tests.support.logs import one_log
 
 
@@ -255,20 +258,22 @@ def test_a_crash_before_the_first_batch_of_an_epoch_forgets_the_epoch(tmp_path: 
 FLIPPED_EPOCHS = [(1, 0), (1, 2), (1, 4), (2, 6), (4, 8), (4, 10)]  # (epoch, base offset) of each batch
 
 
-def flipped_epoch(tmp_path: Path, number: int, bit: int) -> Path:
-    """A log of three epochs, with one bit of the leader epoch of one batch flipped."""
-    directory = tmp_path / f"t-{32 * number + bit}"
+def flipped(tmp_path: Path, batches: Sequence[tuple[int, int]], number: int, byte: int, bit: int) -> Path:
+    """A log of these batches, two to a segment, with one bit of the header of one batch flipped."""
+    directory = tmp_path / f"t-{number * 1000 + byte * 8 + bit}"
     positions = []
     with klog.Log.open(directory, config={"segment.bytes": 240, "index.interval.bytes": 1}) as log:
-        for epoch, base in FLIPPED_EPOCHS:
+        for epoch, base in batches:
             data = encode([(b"k", b"v" * 20)] * 2, base_offset=base, leader_epoch=epoch)
             log.append_batches(data, origin="replication")
             positions.append((Path(log.segments[-1].path), log.segments[-1].size - len(data)))
     path, position = positions[number]
-    data = bytearray(path.read_bytes())
-    data[position + 12 + bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
+    path.write_bytes(flip(path.read_bytes(), position + byte, bit))
     return directory
+
+
+def flipped_epoch(tmp_path: Path, number: int, bit: int) -> Path:
+    return flipped(tmp_path, FLIPPED_EPOCHS, number, 12 + bit // 8, bit % 8)
 
 
 @pytest.mark.parametrize("options", [{"clean_shutdown": True}, {"clean_shutdown": False}, {"read_only": True}], ids=str)
@@ -297,4 +302,25 @@ def test_a_flipped_epoch_without_a_checkpoint(tmp_path: Path) -> None:
             with klog.Log.open(directory, clean_shutdown=True) as log:
                 assert max(epoch for epoch, _ in log.leader_epochs) == 4, (number, bit)
                 assert number in (0, 3) or log.leader_epochs == [(1, 0), (2, 6), (4, 8)]
+            shutil.rmtree(directory)
+
+
+BOUNDARY = [(1, 0), (1, 2), (1, 4), (3, 6), (3, 8), (3, 10), (3, 12)]  # one bit from epoch to epoch
+EPOCH_BYTE = 15
+
+
+@pytest.mark.parametrize("options", [{"clean_shutdown": True}, {"clean_shutdown": False}, {"read_only": True}], ids=str)
+@pytest.mark.parametrize("byte", [*range(8), EPOCH_BYTE])
+def test_a_flip_beside_the_start_of_an_epoch_does_not_move_it(
+    tmp_path: Path, byte: int, options: dict[str, Any]
+) -> None:
+    """A base offset or an epoch: both lie outside the checksum, and the checkpoint is right (B1)."""
+    for number in range(len(BOUNDARY) - 1):  # nothing contradicts the base offset of the last batch
+        for bit in range(8):
+            directory = flipped(tmp_path, BOUNDARY, number, byte, bit)
+            try:
+                with klog.Log.open(directory, recovery_point=0, **options) as log:
+                    assert log.leader_epochs == [(1, 0), (3, 6)], (number, bit)
+            except CorruptLog:
+                assert byte != EPOCH_BYTE
             shutil.rmtree(directory)

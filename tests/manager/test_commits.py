@@ -43,6 +43,7 @@ from klog.record import decode as batches_of
 from klog.record import encode, renumber
 from tests.crash.staged import Stop, StopsAtManifest, ended
 from tests.support.failing_files import FailingFiles
+from tests.support.own_json import unchecked
 from tests.support.patience import PATIENCE
 from tests.support.powerless import powerless
 
@@ -497,7 +498,7 @@ def hostile() -> Iterator[bytes]:
         (("partitions", 0, "files", 0, "records"), 0), (("partitions", 0, "files", 0, "bytes"), True),
         (("partitions", 0, "files", 1, "base_offset"), 3), (("partitions", 0, "files", 1, "last_offset"), 9),
     ]:  # fmt: skip
-        document = json.loads(good)
+        document = unchecked(good)
         inner = document
         for key in path[:-1]:
             inner = inner[key]

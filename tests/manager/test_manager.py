@@ -36,6 +36,7 @@ from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.child import in_child, living_child
 from tests.support.logs import one_log, tree, values
+from tests.support.own_json import unchecked_in
 from tests.support.patience import PATIENCE
 
 MARKER = ".kafka_cleanshutdown"
@@ -309,7 +310,9 @@ def test_an_invalid_stored_config_raises_with_file_and_topic(tmp_path: Path) -> 
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
     path = tmp_path / "klog-topics.json"
-    path.write_text(path.read_text().replace('"config": {}', '"config": {"segment.bytes": -4}'))
+    document = unchecked_in(path)
+    document["topics"]["events"]["config"] = {"segment.bytes": -4}
+    path.write_text(json.dumps(document))
     with (
         klog.open(tmp_path) as logs,
         pytest.raises(InvalidConfig, match="klog-topics.json: topic events: segment.bytes=-4"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 
 import klog
 from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
+from tests.support.own_json import unchecked_in
 from tests.support.patience import PATIENCE
 
 
@@ -240,7 +240,7 @@ def test_the_file(logs: klog.LogManager) -> None:
     list(reader)
     assert not file_of(logs, "r").exists()
     reader.commit()
-    document = json.loads(file_of(logs, "r").read_bytes())
+    document = unchecked_in(file_of(logs, "r"))
     topic_id = document["topics"]["events"].pop("topic_id")
     assert len(topic_id) == 22
     assert document == {"version": 1, "reader": "r", "topics": {"events": {"positions": {"0": 5, "1": 5}}}}

@@ -16,6 +16,7 @@ from klog.log.directory import checkpoint
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import tree
+from tests.support.own_json import unchecked_in
 
 NOW = 1_700_000_000_000
 DELAY = {"file.delete.delay.ms": 1000}
@@ -69,7 +70,7 @@ def test_the_next_start_undoes_a_creation_interrupted_by_a_crash(tmp_path: Path)
         logs.create_topic("t", partitions=2)
         logs.create_topic("kept")
     path = tmp_path / "klog-topics.json"
-    document = json.loads(path.read_text())
+    document = unchecked_in(path)
     document["topics"]["t"]["state"] = "creating"
     document["topics"]["t"]["partitions"] = 3
     path.write_text(json.dumps(document))
@@ -195,7 +196,7 @@ def test_the_next_start_finishes_a_deletion_interrupted_by_a_crash(tmp_path: Pat
         logs.create_topic("t", partitions=2)
         logs.log("t").append([(None, b"x")])
     path = tmp_path / "klog-topics.json"
-    document = json.loads(path.read_text())
+    document = unchecked_in(path)
     document["topics"]["t"]["state"] = "deleting"
     path.write_text(json.dumps(document))
     (tmp_path / "t-0").rename(tmp_path / f"t-0.{7:032x}-delete")

@@ -28,6 +28,7 @@ from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 from klog.spark.stream import KlogStreamReader
+from tests.support.own_json import unchecked_in
 
 Offsets = dict[str, dict[str, int]]
 
@@ -560,7 +561,7 @@ class TestLosses:
         assert len(files) == 2  # one for each source
         with klog.open(data, read_only=True) as logs:
             ids = {topic: str(logs.log(topic).topic_id) for topic in ("t", "empty")}
-        found = [json.loads(file.read_text()) for file in files]
+        found = [unchecked_in(file) for file in files]
         assert sorted(found, key=str) == sorted(
             ({"version": 1, "topics": {topic: ids[topic]}, "resumed": None, "next": None} for topic in ids), key=str
         )

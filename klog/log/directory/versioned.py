@@ -1,23 +1,46 @@
-"""klog's own JSON files: an object with a version; an older klog raises NewerFormat if it is newer."""
+"""klog's own JSON files: an object with a version and a checksum.
+
+    {"version": 1, ..., "crc32c": N}
+
+N is the CRC-32C of the object without it, as json.dumps writes it without spaces. A file without one, by an earlier
+klog, is read unchecked. A file with a newer version raises NewerFormat.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from klog.codec import crc32c
 from klog.errors import NewerFormat
 
 # What reading an invalid document may raise, besides NewerFormat.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
+CHECKSUM = "crc32c"
+
+
+def encode(document: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """Return the bytes of a file. document: has a version, and no checksum yet."""
+    return (json.dumps({**document, CHECKSUM: _checksum(document)}, indent=indent) + "\n").encode()
+
+
 def parse(data: bytes, path: str, version: int) -> Any:
-    """Return the document. Raises NewerFormat if its version is later than this klog reads, and one of MALFORMED for an
-    invalid document; the caller that takes it apart must expect those, too."""
+    """Return the document without its checksum. Raises NewerFormat if its version is later than this klog reads, and
+    one of MALFORMED for an invalid document; the caller that takes it apart must expect those, too."""
     document = json.loads(data)
+    stored = document.pop(CHECKSUM, None)
+    if stored is not None and stored != _checksum(document):
+        raise ValueError(f'wrong checksum: damaged, or edited; if it was edited, remove "{CHECKSUM}" to accept it')
     found = document["version"]
     if type(found) is not int or found < 1:
         raise ValueError(f"version {found!r}")
     if found > version:
         raise NewerFormat(f"{path} has version {found}, this klog reads {version}: upgrade klog")
     return document
+
+
+def _checksum(document: Mapping[str, Any]) -> int:
+    return crc32c(json.dumps(document, separators=(",", ":")).encode())

@@ -10,6 +10,8 @@ and against neighbouring batches:
   B3  a single batch out of order among ordered neighbours has the epoch of the neighbour that differs by one bit, else
       the epoch of the batch before
   B4  without a checkpoint, the epoch of the last batch is accepted: nothing contradicts it
+  B5  if a base offset contradicts its neighbours, a readable checkpoint is right: where an epoch begins by such batches
+      is not known
 
 Stored batches are never changed, and readers get them as stored.
 """
@@ -38,14 +40,14 @@ class _Run:
 
 def learn_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment]) -> None:
     """Fill the cache with the rising epochs in the headers of all batches."""
-    for run in _settled(_runs(segments)):
+    for run in _settled(_runs(segments)[0]):
         epochs.learn(run.epoch, run.start)
 
 
 def mend_epochs(
     epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int, last_epoch: int | None = None
 ) -> bool:
-    """Resolve contradictions between entries and batches by B1 to B3. Returns True if the entries have changed.
+    """Resolve contradictions between entries and batches by B1 to B5. Returns True if the entries have changed.
 
     The first entry is not checked: it moves with the log start. last_epoch: that of the last batch, None if the caller
     does not know it.
@@ -60,8 +62,8 @@ def mend_epochs(
             last_epoch = -1 if last is None else last.leader_epoch
         if last_epoch in (-1, _epoch_before(entries, log_end)):
             return False
-    runs = _runs(segments)
-    if not epochs.fell and _one_wrong_bit(runs, epochs):
+    runs, ordered = _runs(segments)
+    if not epochs.fell and (not ordered or _one_wrong_bit(runs, epochs, segments, log_end)):
         return False
     runs = _settled(runs)
     if any(after.epoch < before.epoch for before, after in itertools.pairwise(runs)):
@@ -79,13 +81,16 @@ def _lower(run: _Run, epochs: LeaderEpochCache) -> bool:
     return due is not None and run.epoch < due
 
 
-def _runs(segments: Sequence[Segment]) -> list[_Run]:
-    """The runs of batches in order, without batches that have no epoch."""
+def _runs(segments: Sequence[Segment]) -> tuple[list[_Run], bool]:
+    """The runs of batches in order, without batches that have no epoch; and whether all offsets rise (B5)."""
     runs: list[_Run] = []
-    for segment in segments:
+    ordered = True
+    for segment, following in itertools.zip_longest(segments, segments[1:]):
         if not segment.size:
             continue
-        scan = scan_headers(segment.file, 0, segment.size, 0)
+        scan = scan_headers(segment.file, 0, segment.size, segment.base_offset)
+        within = following is None or scan.next_offset <= following.base_offset
+        ordered &= within and not scan.invalid and scan.reason != "offset_order"
         notable = scan.notable
         for number, header in enumerate(notable):
             if header.leader_epoch < 0:
@@ -97,7 +102,7 @@ def _runs(segments: Sequence[Segment]) -> list[_Run]:
             else:
                 runs.append(_Run(header.leader_epoch, header.base_offset, alone))
             runs[-1].lone &= alone
-    return runs
+    return runs, ordered
 
 
 def _settled(runs: Sequence[_Run]) -> list[_Run]:
@@ -124,14 +129,27 @@ def _one_bit(epoch: int, other: int) -> bool:
     return (epoch ^ other).bit_count() == 1
 
 
-def _one_wrong_bit(runs: Sequence[_Run], epochs: LeaderEpochCache) -> bool:
+def _one_wrong_bit(runs: Sequence[_Run], epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int) -> bool:
     """B1: is the only difference to the entries one bit of one batch?"""
+    ends = [*(run.start for run in runs[1:]), log_end]
     others = []
-    for run in runs:
-        due = epochs.epoch_for_offset(run.start)
-        if due is not None and due != run.epoch:
-            others.append((run, due))
-    return len(others) == 1 and others[0][0].lone and _one_bit(others[0][0].epoch, others[0][1])
+    for run, end in zip(runs, ends, strict=False):  # without runs there is an end
+        starts = [run.start, *(start for _, start in epochs.entries if run.start < start < end)]
+        for start, stop in zip(starts, [*starts[1:], end], strict=True):
+            due = epochs.epoch_for_offset(start)
+            if due is not None and due != run.epoch:
+                others.append((run.epoch, due, start, stop))
+    if len(others) != 1:
+        return False
+    epoch, due, start, stop = others[0]
+    return _one_bit(epoch, due) and _is_one_batch(segments, start, stop)
+
+
+def _is_one_batch(segments: Sequence[Segment], start: int, stop: int) -> bool:
+    """Do the offsets [start, stop) have no more than one batch?"""
+    first = _reaching(start, segments)
+    second = None if first is None or first.next_offset >= stop else _reaching(first.next_offset, segments)
+    return second is None or second.base_offset >= stop
 
 
 def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:

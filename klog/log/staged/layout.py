@@ -71,6 +71,11 @@ def writers_in(names: Iterable[str]) -> list[str]:
     return sorted(filter(None, [_token(name, _WRITER) for name in names if name.startswith(_WRITER)]))
 
 
+def streams_in(names: Iterable[str]) -> list[str]:
+    """The queries with a last batch, among the names of a log.dir, sorted."""
+    return sorted(filter(None, [_token(name, _STREAM) for name in names if name.startswith(_STREAM)]))
+
+
 def _token(name: str, prefix: str) -> str | None:
     if not name.endswith(_JSON):
         return None

@@ -20,7 +20,6 @@ A partition that is overwritten has the log end as base_offset. append_time: -1 
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -123,7 +122,7 @@ class Manifest:
             for name, topic in sorted(self.topics.items())
         }
         document["partitions"] = [_plain(part) for part in self.parts]
-        return (json.dumps(document, indent=1) + "\n").encode()
+        return versioned.encode(document, indent=1)
 
 
 def _plain(part: Part) -> dict[str, Any]:

@@ -5,8 +5,6 @@ klog-stream-QUERY.json := {"version": 1, "query_id": QUERY, "batch_id": 7}
 
 from __future__ import annotations
 
-import json
-
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
@@ -19,9 +17,13 @@ def last_batch(log_dir: str, query: str) -> int:
     """The last committed batch of a stream, -1 if there is none. Raises CorruptCheckpoint, NewerFormat."""
     path = layout.stream_path(log_dir, query)
     try:
-        data = read_whole(path)
+        return decode(read_whole(path), path, query)
     except FileNotFoundError:
         return -1
+
+
+def decode(data: bytes, path: str, query: str) -> int:
+    """The batch that a stream's file names. Raises CorruptCheckpoint, NewerFormat."""
     try:
         document = versioned.parse(data, path, VERSION)
         batch = document["batch_id"]
@@ -39,4 +41,4 @@ def committed(log_dir: str, query: str, batch: int, files: Files) -> None:
     """Note a committed batch, durably. An earlier one than the last changes nothing."""
     if batch > last_batch(log_dir, query):
         document = {"version": VERSION, "query_id": query, "batch_id": batch}
-        files.replace(layout.stream_path(log_dir, query), (json.dumps(document) + "\n").encode())
+        files.replace(layout.stream_path(log_dir, query), versioned.encode(document))

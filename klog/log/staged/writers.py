@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def _announce(log_dir: str, token: str, process: Driver | None, files: Files) ->
     path = layout.writer_path(log_dir, token)
     stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
     document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
-    data = (json.dumps(document) + "\n").encode()
+    data = versioned.encode(document)
     if not os.path.exists(path) or read_whole(path) != data:
         files.replace(path, data)
 
@@ -111,7 +110,15 @@ def _driver_of(log_dir: str, token: str) -> Driver | None:
     """The driver of a job; None if the file does not name one. Raises NewerFormat, CorruptCheckpoint."""
     path = layout.writer_path(log_dir, token)
     try:
-        stored: Any = versioned.parse(read_whole(path), path, VERSION)["process"]
+        return decode(read_whole(path), path, token)
+    except FileNotFoundError:
+        return None
+
+
+def decode(data: bytes, path: str, token: str) -> Driver | None:
+    """The driver that a job's file names. Raises NewerFormat, CorruptCheckpoint."""
+    try:
+        stored: Any = versioned.parse(data, path, VERSION)["process"]
         if stored is None:
             return None
         found = Driver(Machine(*stored["machine"]), stored["pid"], stored["start"])
@@ -122,8 +129,6 @@ def _driver_of(log_dir: str, token: str) -> Driver | None:
         ):
             raise ValueError(f"process {stored!r}")
         return found
-    except FileNotFoundError:
-        return None
     except (*versioned.MALFORMED, OverflowError) as error:
         raise CorruptCheckpoint(
             f"not the writer of staged files ({error}); remove it and the directories {layout.STAGING}{token} in the "
