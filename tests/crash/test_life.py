@@ -14,7 +14,7 @@ import pytest
 
 from klog.errors import StorageOffline
 from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look, steps
-from tests.crash.workload import open_logs
+from tests.crash.look import open_logs
 from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 
