@@ -25,8 +25,10 @@ from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.crash_states import State, digest_of
 
 
-def open_logs(path: Path, files: Files | None = None, **options: Any) -> klog.LogManager:
-    return klog.open(path, create=True, files=files, clock=ManualClock(), **options)
+def open_logs(
+    path: Path, files: Files | None = None, *, clock: ManualClock | None = None, **options: Any
+) -> klog.LogManager:
+    return klog.open(path, create=True, files=files, clock=clock or ManualClock(), **options)
 
 
 def recovery_point(path: Path, topic: str) -> int:
