@@ -483,10 +483,11 @@ def cut_history(
     stride: int = 1,
     share: int = 1,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of the disk."""
     history = History(seed)
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, history, power=not only_died),
@@ -496,5 +497,6 @@ def cut_history(
         seed=seed,
         share=share,
         opened=opened,
+        promised=lambda: history.legal,
     )
     return cuts.run(history.run)

@@ -220,12 +220,13 @@ def _against(one: Legal, rows: tuple[Row, ...], start: int, end: int, power: boo
 def cut_life(
     place: Path,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     first: int = 0,
     seed: int = 0,
     share: int = 1,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     life = Life()
@@ -234,7 +235,7 @@ def cut_life(
         for _ in steps(root, files, life):
             pass
 
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, life, power=not only_died),
@@ -244,6 +245,7 @@ def cut_life(
         seed=seed,
         share=share,
         opened=opened,
+        promised=lambda: life.legal,
     )
     tally = cuts.run(live)
     judge(look(cuts.root), life, power=True)

@@ -107,16 +107,17 @@ def judge(found: Found, promised: Producing, views: dict[int, View], *, only_die
 def cut_producers(
     place: Path,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     seed: int = 0,
     share: int = 1,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     rehearsal, producing = Producing(), Producing()
     rehearsal.run(place / "rehearsal")
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, producing, rehearsal.views, only_died=only_died),
@@ -126,5 +127,6 @@ def cut_producers(
         seed=seed,
         share=share,
         opened=opened,
+        promised=lambda: (producing.acknowledged, producing.durable, producing.stops),
     )
     return cuts.run(producing.run)

@@ -14,20 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.producing import cut_producers
-from tests.crash.workload import Policy, cut_writer
-
-POLICIES: dict[str, Policy] = {
-    "zeros": ({"klog.io.preallocate": "zeros"}, 47),
-    "none": ({"klog.io.preallocate": "none"}, 47),
-    "behind": ({"klog.io.write.behind.bytes": 4096, "internal.segment.bytes": 30_000}, 2000),
-    "dontcache": ({"klog.io.write": "dontcache"}, 47),
-    "direct": ({"klog.io.write": "direct", "internal.segment.bytes": 50_000}, 3000),
-    "direct-zeros": (
-        {"klog.io.write": "direct", "klog.io.preallocate": "zeros", "internal.segment.bytes": 50_000},
-        3000,
-    ),
-}
-"""Write policies other than the default, which tests without a policy use, and the length of the values."""
+from tests.crash.workload import POLICIES, Policy, cut_writer
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])

@@ -107,18 +107,32 @@ def judge(found: Found, expected: Expected, at_least: int) -> None:
 Policy = tuple[dict[str, object], int]
 """klog.io.* keys of the topic, and the length of the values."""
 
+POLICIES: dict[str, Policy] = {
+    "zeros": ({"klog.io.preallocate": "zeros"}, 47),
+    "none": ({"klog.io.preallocate": "none"}, 47),
+    "behind": ({"klog.io.write.behind.bytes": 4096, "internal.segment.bytes": 30_000}, 2000),
+    "dontcache": ({"klog.io.write": "dontcache"}, 47),
+    "direct": ({"klog.io.write": "direct", "internal.segment.bytes": 50_000}, 3000),
+    "direct-zeros": (
+        {"klog.io.write": "direct", "klog.io.preallocate": "zeros", "internal.segment.bytes": 50_000},
+        3000,
+    ),
+}
+"""Write policies other than the default, which tests without a policy use, and the length of the values."""
+
 
 def cut_writer(
     place: Path,
     durability: str,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     first: int = 0,
     seed: int = 0,
     share: int = 1,
     policy: Policy = ({}, 47),
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     expected = Expected()
@@ -127,7 +141,7 @@ def cut_writer(
         for _ in steps(root, files, expected, durability, *policy):
             pass
 
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, expected, expected.acknowledged if only_died else expected.durable),
@@ -138,6 +152,7 @@ def cut_writer(
         share=share,
         torn=policy[0].get("klog.io.write") == "direct",  # written in several pieces, each of which may be lost
         opened=opened,
+        promised=lambda: expected,
     )
     tally = cuts.run(write)
     whole = look(cuts.root)

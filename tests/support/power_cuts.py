@@ -31,7 +31,7 @@ IDLE_MAX = 12
 
 @dataclasses.dataclass
 class Tally:
-    """steps: operations of the workload. cuts: those at which power was cut. states: those chosen. distinct: those of
+    """steps: operations of the workload. cuts: those at which power was cut. states: those chosen. digests: of those of
     different content, each opened and read. judged: how often one was compared with the promises. full: those that klog
     also appended to, stopped, opened again and verified. second: crashes while klog opened one. refused: states that
     "strict" did not open."""
@@ -39,14 +39,30 @@ class Tally:
     steps: int = 0
     cuts: int = 0
     states: int = 0
-    distinct: int = 0
     judged: int = 0
     full: int = 0
     second: int = 0
     refused: int = 0
+    digests: set[int] = dataclasses.field(default_factory=set, repr=False)
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+    @property
+    def distinct(self) -> int:
+        """How many states of different content."""
+        return len(self.digests)
+
+    def add(self, other: Tally) -> None:
+        """Add a run."""
+        for field in dataclasses.fields(self):
+            if field.name != "digests":
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        self.digests |= other.digests
+
+    def __str__(self) -> str:
+        return (
+            f"{self.steps} operations, {self.cuts} of them cut, {self.states} states chosen, "
+            f"{self.judged} comparisons, {self.full} states appended to, stopped, opened again "
+            f"and verified, {self.second} second crashes, {self.refused} refused by strict"
+        )
 
 
 class Look(Protocol[Found]):
@@ -67,7 +83,8 @@ class PowerCuts(Generic[Found]):
     one, and as many states as get a full look get a second crash.
 
     "strict" may refuse a state in which part of a page has landed without the rest, and with `torn` any state: it then
-    changes no log, and "kafka" opens it. opened: called with each state after look().
+    changes no log, and "kafka" opens it. opened: called with each state after look(). promised: what judge() compares
+    with, for people.
     """
 
     def __init__(
@@ -83,7 +100,9 @@ class PowerCuts(Generic[Found]):
         torn: bool = False,
         share: int = 1,
         opened: Callable[[State, Path], None] = lambda _state, _path: None,
+        promised: Callable[[], object] = lambda: "",
     ) -> None:
+        self.promised = promised
         self.root = place / "run"
         self.tally = Tally()
         self._states = StateDirectory(place / "states")
@@ -129,7 +148,7 @@ class PowerCuts(Generic[Found]):
         rng = random.Random(self._seed * 1_000_003 + self.files.steps)
         for state in self._distinct(self.files.cut(self.root), rng):
             try:
-                self._check(state, rng)
+                self.check(state, rng)
             except BaseException as error:
                 error.add_note(f"seed={self._seed} stop_at={self.files.steps} state={state.name}: {self.log[-8:]}")
                 self._failure = error
@@ -149,11 +168,12 @@ class PowerCuts(Generic[Found]):
             if idle >= IDLE_MAX:
                 return
 
-    def _check(self, state: State, rng: random.Random) -> None:
+    def check(self, state: State, rng: random.Random) -> None:
+        """Open a state, unless it has been, and compare it with the promises."""
         key = state.key
         if key not in self._found:
             self._found[key] = self._open(state, self._states.lay_out(state))
-            self.tally.distinct += 1
+            self.tally.digests.add(int.from_bytes(key[:8], "big"))
             self._opened(state, self._states.path)
             if self._share > 1 and self.tally.distinct % self._share == self._share // 2:
                 self._crash_again(state, rng)
