@@ -185,13 +185,15 @@ def producers(batches: tuple[Batch, ...], end: int) -> Produced:
 
 
 class History:
-    """legal: what a crash at this moment may leave. stops: log ends at which a clean-shutdown file may exist."""
+    """legal: what a crash at this moment may leave. stops: log ends at which a clean-shutdown file may exist. done: the
+    operations so far. unflushed: the kinds of endings that came after unflushed appends."""
 
     def __init__(self, seed: int, operations: int = 24) -> None:
         self.now = Outcome()
         self.legal = [self.now]
         self.stops: set[int] = set()
         self.done: list[str] = []
+        self.unflushed: set[str] = set()
         self.rng = random.Random(seed)
         self.durability = self.rng.choice(["os", "os", "sync"])
         self.config = {
@@ -226,13 +228,13 @@ class History:
                 self.done.append(name)
                 OPERATIONS[name][1](self, log)
                 self._check(log)
-            if self.rng.random() < 0.5:
-                self.done.append("stop")
+            self.done.append(self.rng.choice(["stop", "die"]))
+            if self.now.durable < self.now.end:
+                self.unflushed.add(self.done[-1])
+            if self.done[-1] == "stop":
                 self.stops.add(self.now.end)
                 logs.close()
                 self._is(durable=self.now.end)
-            else:
-                self.done.append("die")
         finally:
             self._readers.clear()
             abandon(logs)

@@ -69,6 +69,7 @@ def many(
         report(distinct, cpu)
         if distinct >= states:
             break
+    assert total.full and total.second, f"no state was opened twice: {total}"
     return total, distinct, seed, cpu
 
 

@@ -23,12 +23,6 @@ def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path
     assert cut_life(tmp_path, stride=17, first=3, randoms=2).distinct > 100
 
 
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path, crash_seed: int) -> None:
-    assert cut_life(tmp_path, stride=1, randoms=6, seed=crash_seed).distinct > 1500
-
-
 @pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])
 def test_a_truncation_is_on_disk_when_it_returns(tmp_path: Path, how: str) -> None:
     """S8: before anything can be appended after it."""

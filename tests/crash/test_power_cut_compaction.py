@@ -28,12 +28,3 @@ def test_a_power_cut_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) 
     assert sum(step.startswith("rename") and step.endswith(" " + CHECKPOINT) for step in steps) > 1
     assert len({step.split()[1] for step in steps if step.startswith("create") and ".log.cleaned" in step}) > 1
     assert tally.distinct > 12
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_power_cut_at_every_operation_of_a_cleaning(tmp_path: Path, way: str, crash_seed: int) -> None:
-    """CL39, W1-W5, F4, F5, F6"""
-    tally, _ = cut_cleaning(cleaning_of(tmp_path / "c", way), stride=1, randoms=2, seed=crash_seed)
-    assert tally.distinct > 300

@@ -33,11 +33,11 @@ def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
 
 
 WORKLOADS: dict[str, tuple[int, Workload]] = {
-    "history": (44, cut_history),
-    "life": (1, cut_life),
-    "producers": (1, cut_producers),
-    "writer": (1, writer),
-    "cleaning": (1, cleaning),
+    "history": (36, cut_history),
+    "life": (2, cut_life),
+    "producers": (2, cut_producers),
+    "writer": (6, writer),
+    "cleaning": (2, cleaning),
 }
 """The workloads, and how often a seed picks each: a history differs from seed to seed, the others mostly do not."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -63,6 +64,18 @@ class Tally:
             f"{self.judged} comparisons, {self.full} states appended to, stopped, opened again "
             f"and verified, {self.second} second crashes, {self.refused} refused by strict"
         )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without klog's log lines: every recovery writes some."""
+    logger = logging.getLogger("klog")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Look(Protocol[Found]):
@@ -121,12 +134,13 @@ class PowerCuts(Generic[Found]):
 
     def run(self, workload: Callable[[Path, CrashFiles], None]) -> Tally:
         """Run workload(directory, files) once."""
-        with contextlib.suppress(PowerCut):
+        with contextlib.suppress(PowerCut), quiet():
             workload(self.root, self.files)
             self._cut()
         if self._failure is not None:
             raise self._failure
         self.tally.steps = self.files.steps
+        assert self.tally.judged >= self.tally.distinct > 0, "this run has compared nothing"
         return self.tally
 
     def _before_step(self) -> None:
