@@ -127,6 +127,8 @@ class CrashFiles(RealFiles):
         self.names: dict[str, Inode] = {}
         self.durable_names: dict[str, Inode] = {}
         self._unsynced: dict[str, list[NameChange]] = {}  # by directory
+        self._directories: dict[str, str | None] = {}  # those whose own name is not synced: the synced one, if any
+        self._known_directories: dict[str, int] = {}  # and their inode numbers
 
     def step(self, what: str) -> None:
         if self.stop_at is not None and self.steps >= self.stop_at:
@@ -154,6 +156,8 @@ class CrashFiles(RealFiles):
     def keep(self, directory: Path) -> None:
         """Record every file below a directory, and its name, as durable."""
         for path in directory.rglob("*"):
+            if path.is_dir():
+                self._known_directories[str(path)] = path.stat().st_ino
             if path.is_file():
                 mapped = is_mapped(path)
                 inode = Inode(bytearray(b"" if mapped else path.read_bytes()), mapped=mapped)
@@ -214,11 +218,46 @@ class CrashFiles(RealFiles):
 
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {os.path.basename(source)} {os.path.basename(target)}")
+        if os.path.isdir(source):
+            self._rename_directory(source, target)
+            return
         if os.path.exists(source):
             self._known(source)
             self._loses_its_name(target)
         os.rename(source, target)
         self._name(self.names[source], source, target)
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        """Its files have the new path from here on; until the parent is synced, a cut may undo that."""
+        self._notice_directories(os.path.dirname(source))
+        os.rename(source, target)
+        self._directories[target] = self._directories.pop(source, source)
+        self._known_directories[target] = self._known_directories.pop(source)
+
+        def moved(path: str | None) -> str | None:
+            return target + path[len(source) :] if path is not None and path.startswith(source + "/") else path
+
+        for names in (self.names, self.durable_names):
+            for path in [path for path in names if path.startswith(source + "/")]:
+                names[target + path[len(source) :]] = names.pop(path)
+        if source in self._unsynced:
+            self._unsynced[target] = [
+                NameChange(change.inode, moved(change.gone), moved(change.there))
+                for change in self._unsynced.pop(source)
+            ]
+
+    def _notice_directories(self, parent: str) -> None:
+        """Directories are created and removed past this object. A new one is not on disk before its parent is synced."""
+        there = {entry.path: entry.inode() for entry in os.scandir(parent) if entry.is_dir()}
+        for path, number in there.items():
+            if self._known_directories.get(path) != number:
+                self._known_directories[path] = number
+                self._directories[path] = None
+        for path in [path for path in self._known_directories if os.path.dirname(path) == parent and path not in there]:
+            del self._known_directories[path]
+            self._directories.pop(path, None)
+            for name in [name for name in self.names if os.path.dirname(name) == path]:
+                self._name(None, name, None)
 
     def unlink(self, path: str) -> None:
         if os.path.exists(path):
@@ -243,6 +282,9 @@ class CrashFiles(RealFiles):
 
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
+        self._notice_directories(path)
+        for directory in [one for one in self._directories if os.path.dirname(one) == path]:
+            del self._directories[directory]
         for name in filter(is_mapped, os.listdir(path)):
             self._known(os.path.join(path, name))
         for name in list(self.durable_names):
@@ -271,10 +313,20 @@ class CrashFiles(RealFiles):
 
     def cut(self, root: Path) -> Cut:
         """A power cut at this moment."""
+        for directory, _, _ in os.walk(root):
+            self._notice_directories(directory)
         for path in root.rglob("*index*"):
             if is_mapped(path) and path.is_file():
                 self._known(str(path))
-        return Cut(root, self.steps, self.names, self.durable_names, self._unsynced.values(), self._mapped_now())
+        return Cut(
+            root,
+            self.steps,
+            self.names,
+            self.durable_names,
+            self._unsynced.values(),
+            self._mapped_now(),
+            self._directories,
+        )
 
     def _mapped_now(self) -> dict[Inode, tuple[bytes, bytes | None]]:
         """The current and the last synced content of each mapped file."""

@@ -3,7 +3,8 @@
 What a cut leaves is chosen independently:
 
     names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
-             in which the journals of ext4, xfs and btrfs keep them; independently for each directory
+             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A new directory,
+             or the new name of one, may be missing until its parent is synced
     bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
              pages; each sector as any of its writes left it; any subset of the writes; the last one torn
     length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
@@ -23,6 +24,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 PAGE = 4096
@@ -103,7 +105,8 @@ class State:
 class Cut:
     """The moment before operation `stop_at`. names, durable_names: what each name leads to, as processes see it, and
     as the last syncs of the directories left it. unsynced: the changes between the two, by directory. mapped: of each
-    mapped file the content and the last synced one, None if it was never synced."""
+    mapped file the content and the last synced one, None if it was never synced. directories: those whose own names are
+    not synced, and their synced ones, None for a new one."""
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class Cut:
         durable_names: dict[str, Inode],
         unsynced: Iterable[list[NameChange]],
         mapped: dict[Inode, tuple[bytes, bytes | None]],
+        directories: Mapping[str, str | None],
     ) -> None:
         self.stop_at = stop_at
         self._below = len(str(root)) + 1
@@ -120,6 +124,11 @@ class Cut:
         self._unsynced = [list(changes) for changes in unsynced if changes]
         self._mapped = mapped
         self._directories = tuple(os.path.relpath(path, root) for path, _, _ in os.walk(root))
+        self._moved = {
+            path[self._below :]: None if synced is None else synced[self._below :]
+            for path, synced in directories.items()
+            if path.startswith(f"{root}/")
+        }
         inodes = {*names.values(), *durable_names.values()}
         inodes |= {change.inode for changes in self._unsynced for change in changes if change.inode is not None}
         self._settled = {inode: bytes(inode.durable) for inode in inodes if not inode.pending and inode not in mapped}
@@ -129,14 +138,14 @@ class Cut:
     @property
     def is_settled(self) -> bool:
         """Whether everything is on disk, except stores to mapped files."""
-        return not (self._pending or self._unsynced)
+        return not (self._pending or self._unsynced or self._moved)
 
     def fixed(self) -> Iterator[State]:
         """The state that the death of the process leaves, "all", and those that are the same for every seed."""
         yield self._state("all", self._names, Bytes(landed), as_it_is)
-        yield self._state("none", self._durable_names, Bytes(durable), as_synced)
+        yield self._state("none", self._durable_names, Bytes(durable), as_synced, self._moved)
         yield self._state("late-names", self._names, Bytes(durable), missing)
-        yield self._state("old-names", self._durable_names, Bytes(landed), as_it_is)
+        yield self._state("old-names", self._durable_names, Bytes(landed), as_it_is, self._moved)
 
     def torn(self, rng: random.Random) -> Iterator[State]:
         """The last write torn at a byte; part of one write missing."""
@@ -148,9 +157,18 @@ class Cut:
 
     def chosen(self, name: str, rng: random.Random) -> State:
         """Any names, any bytes, any index pages."""
-        return self._state(name, self._some_names(rng), rng.choice(WAYS)(rng), some_indexes(rng))
+        undone = {path: synced for path, synced in self._moved.items() if rng.random() < 0.5}
+        return self._state(name, self._some_names(rng), rng.choice(WAYS)(rng), some_indexes(rng), undone)
 
-    def _state(self, name: str, names: dict[str, Inode], way: Bytes, index_of: IndexOf) -> State:
+    def _state(
+        self,
+        name: str,
+        names: dict[str, Inode],
+        way: Bytes,
+        index_of: IndexOf,
+        undone: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> State:
+        """undone: renames and creations of directories that are not on disk."""
         files: dict[str, bytes] = {}
         for path, inode in names.items():
             data = self._settled.get(inode)
@@ -159,7 +177,11 @@ class Cut:
                 data = bytes(way.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
             if data is not None:
                 files[path[self._below :]] = data
-        return State(name, self.stop_at, files, self._directories, way.by_sectors)
+        if not undone:
+            return State(name, self.stop_at, files, self._directories, way.by_sectors)
+        there = tuple(undone.get(path, path) for path in self._directories)
+        files = {path: data for old, data in files.items() if (path := _undone(old, undone)) is not None}
+        return State(name, self.stop_at, files, tuple(filter(None, there)), way.by_sectors)
 
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
         names = dict(self._durable_names)
@@ -170,6 +192,15 @@ class Cut:
                 if change.there is not None and change.inode is not None:
                     names[change.there] = change.inode
         return names
+
+
+def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
+    """Where a file is, or None, if these renames and creations of directories are undone."""
+    directory, _, name = path.rpartition("/")
+    if directory not in undone:
+        return path
+    synced = undone[directory]
+    return None if synced is None else f"{synced}/{name}"
 
 
 def is_mapped(path: str | Path) -> bool:
