@@ -8,7 +8,9 @@ stop.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +19,12 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
+from klog.log.load.loader import Policy
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_states import State
+from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "t"
 LATER = NOW + 10_000  # time of the cleaning under test: tombstones of the first cleaning are due
@@ -247,3 +253,84 @@ def problems(root: Path, way: Way) -> list[klog.inspect.Problem]:
     fine = ("gap",) if way.managed else ("gap", "checkpoint")
     found = klog.verify(root if way.managed else way.directory(root)).problems
     return [problem for problem in found if problem.kind not in fine]
+
+
+# ---- a cleaning whose power is cut -------------------------------------------------------------------------------------
+
+SMALL = {**CONFIG, "segment.bytes": 1000, "segment.index.bytes": 128}
+ROUNDS = {"log.cleaner.dedupe.buffer.size": 24 * 7}
+WAYS = {"log": Way(False, SMALL, ROUNDS), "manager": Way(True, SMALL, ROUNDS)}
+
+
+def long_log(log: klog.Log) -> None:
+    """A log with twice as many segments; the second half rolls by itself."""
+    three_segments(log)
+    for number in range(30):
+        log.append([(b"key-%d" % (number % 11), b"later-%d" % number * 5, None)])
+
+
+def cleaning_of(place: Path, way: str) -> Cleaning:
+    cleaning = Cleaning(place, WAYS[way], long_log, one_group=False)
+    assert cleaning.changes
+    return cleaning
+
+
+class LookCleaned:
+    """How klog opens what a stopped cleaning has left. A full look also cleans again."""
+
+    def __init__(self, cleaning: Cleaning) -> None:
+        self._cleaning = cleaning
+
+    def __call__(self, root: Path, recovery: Policy) -> None:
+        self._cleaning.check(root)
+
+    def quick(self, state: State, root: Path, recovery: Policy) -> None:
+        cleaning = self._cleaning
+        opened = cleaning.way.open(root)
+        try:
+            cleaning.check_content(look(cleaning.way.log(opened), cleaning.dirty_end))
+        finally:
+            abandon(opened)
+
+    def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
+        way = self._cleaning.way
+        files = CrashFiles(rng.randrange(40))
+        files.keep(root)
+        with contextlib.suppress(PowerCut):
+            opened = way.open(root, files=files)
+            try:
+                way.log(opened)
+            finally:
+                abandon(opened)
+        cut = files.cut(root)
+        return rng.choice([*cut.fixed(), cut.chosen("random", rng)])
+
+
+def cut_cleaning(
+    cleaning: Cleaning,
+    *,
+    randoms: int,
+    stride: int = 1,
+    first: int = 0,
+    seed: int = 0,
+    share: int = 1,
+    rig: type[PowerCuts[None]] = PowerCuts,
+) -> tuple[Tally, list[str]]:
+    """Clean a copy whose earlier content is durable. Return the outcome, and the operations."""
+
+    def clean(root: Path, files: CrashFiles) -> None:
+        shutil.copytree(cleaning.original, root)
+        files.keep(root)
+        cleaning.way.clean(root, files=files, abandoned=True)
+
+    cuts = rig(
+        cleaning.place,
+        LookCleaned(cleaning),
+        lambda *_: None,
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+        share=share,
+    )
+    return cuts.run(clean), cuts.log

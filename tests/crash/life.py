@@ -13,10 +13,10 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from klog.log.load.loader import Policy
-from tests.crash.workload import open_logs, recovery_point
+from tests.crash.look import Found, Look, Row, open_logs
 from tests.support.abandon import abandon
-from tests.support.crash_files import CrashFiles, State
+from tests.support.crash_files import CrashFiles
+from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "life"
@@ -191,51 +191,23 @@ def _whole_life(log: klog.Log, life: Life) -> Iterator[None]:
     yield
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What klog has found, records as (offset, value); clean: with a clean-shutdown file."""
-
-    records: list[tuple[int, bytes | None]] = dataclasses.field(default_factory=list)
-    start: int = 0
-    end: int = 0
-    clean: bool = False
-    topic: bool = True
-
-
-def look(path: Path, recovery: Policy = "strict") -> Found:
-    """Open the directory: a log without a gap that accepts appends."""
-    point = recovery_point(path, TOPIC)
-    with open_logs(path, recovery=recovery) as logs:
-        clean = logs.clean_shutdown
-        if TOPIC not in logs.topics():
-            return Found(clean=clean, topic=False)
-        log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
-        found = [(record.offset, record.value) for record in log.read()]
-        start, end = log.log_start_offset, log.log_end_offset
-        assert [offset for offset, _ in found] == list(range(start, end)), "a hole"
-        assert log.append([(None, b"after")]).first_offset == end
-    with open_logs(path) as logs:
-        log = logs.log(TOPIC)
-        assert log.recovery.clean_shutdown
-        assert [(record.offset, record.value) for record in log.read()] == [*found, (end, b"after")]
-        assert [problem for problem in log.verify().problems if problem.kind != "leftover"] == []
-    return Found(found, start, end, clean)
+look = Look(TOPIC)
 
 
 def judge(found: Found, life: Life, *, power: bool) -> None:
     """The log is one of the legal ones."""
-    if not found.topic:
+    view = found.view
+    if view is None:
         assert any(max(one.acknowledged, one.durable) == 0 for one in life.legal), "the topic is missing"
         return
-    why = [_against(one, found.records, found.start, found.end, power) for one in life.legal]
-    assert None in why, f"[{found.start}, {found.end}): {why}"
+    why = [_against(one, view.rows, view.start, view.end, power) for one in life.legal]
+    assert None in why, f"[{view.start}, {view.end}): {why}"
     if found.clean:
-        assert found.end in life.stops, f"a clean-shutdown file, but the log ends at {found.end}"
+        assert view.end in life.stops, f"a clean-shutdown file, but the log ends at {view.end}"
 
 
-def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end: int, power: bool) -> str | None:
-    if any(one.values.get(offset) != value for offset, value in found):
+def _against(one: Legal, rows: tuple[Row, ...], start: int, end: int, power: bool) -> str | None:
+    if any(one.values.get(offset) != value for offset, _, value, _ in rows):
         return "values that this timeline never had at these offsets"
     least = one.durable if power else one.acknowledged
     if not least <= end <= one.end:
@@ -248,11 +220,13 @@ def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end:
 def cut_life(
     place: Path,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     first: int = 0,
     seed: int = 0,
+    share: int = 1,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     life = Life()
@@ -261,7 +235,7 @@ def cut_life(
         for _ in steps(root, files, life):
             pass
 
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, life, power=not only_died),
@@ -269,7 +243,9 @@ def cut_life(
         first=first,
         randoms=randoms,
         seed=seed,
+        share=share,
         opened=opened,
+        promised=lambda: life.legal,
     )
     tally = cuts.run(live)
     judge(look(cuts.root), life, power=True)

@@ -6,43 +6,21 @@ rehearsal's log at that end: records, producers, epochs and aborted transactions
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import klog
 from klog.disk import Files
-from klog.log.load.loader import Policy
-from tests.crash.workload import open_logs, recovery_point
+from tests.crash.look import Found, Look, View, open_logs, view_of
 from tests.support.abandon import abandon
-from tests.support.batches import NOW, batch, marker, produced, transactional
-from tests.support.crash_files import State
+from tests.support.batches import batch, marker, produced, transactional
+from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "produced"
 CONFIG = {"segment.bytes": 1600, "segment.index.bytes": 200, "index.interval.bytes": 100, "cleanup.policy": "delete"}
 ENDINGS = ("close", "die", "flush and close", "close", "die", "roll and close", "roll and die", "close")
-
-
-@dataclasses.dataclass(frozen=True)
-class View:
-    """The observable state of a log."""
-
-    records: tuple[tuple[Any, ...], ...] = ()
-    producers: Any = None
-    epochs: Any = None
-    aborted: Any = None
-
-
-def view(log: klog.Log) -> View:
-    records = log.read(isolation="log_end", include_control=True)
-    return View(
-        tuple((record.offset, record.key, record.value, record.timestamp) for record in records),
-        log.producers,
-        log.leader_epochs,
-        log.aborted_transactions(),
-    )
 
 
 class Producing:
@@ -81,7 +59,7 @@ class Producing:
                 abandon(logs)
 
     def _appends(self, log: klog.Log, life: int) -> None:
-        self.views.setdefault(log.log_end_offset, view(log))
+        self.views.setdefault(log.log_end_offset, view_of(log))
         self._append(log, produced(1, 0, self._sequence(1, 2), 2))
         self._append(log, transactional(7, 0, self._sequence(7, 3), 3, key=b"t"))
         self._append(log, batch(4 + life % 3, compression="lz4"))
@@ -104,66 +82,42 @@ class Producing:
     def _append(self, log: klog.Log, data: bytes, origin: Any = "client") -> None:
         log.append_batches(data, origin=origin, leader_epoch=self._epoch)
         self.acknowledged = log.log_end_offset
-        self.views.setdefault(self.acknowledged, view(log))
+        self.views.setdefault(self.acknowledged, view_of(log))
 
     def _flush(self, log: klog.Log) -> None:
         log.flush()
         self.durable = self.acknowledged
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What klog has found in a crash state; clean: with a clean-shutdown file. end is None without the topic."""
-
-    clean: bool = False
-    end: int | None = None
-    view: View = View()
-
-
-def look(root: Path, recovery: Policy) -> Found:
-    """Open the log, append, open it again."""
-    point = recovery_point(root, TOPIC)
-    with open_logs(root, recovery=recovery) as logs:
-        clean = logs.clean_shutdown
-        if TOPIC not in logs.topics():
-            return Found(clean)
-        log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
-        found = Found(clean, log.log_end_offset, view(log))
-        assert [record[0] for record in found.view.records] == list(range(log.log_end_offset)), "a hole"
-        log.append([(None, b"after", NOW)])
-    with open_logs(root) as logs:
-        log = logs.log(TOPIC)
-        assert log.recovery.clean_shutdown
-        again = view(log)
-        assert (again.records[:-1], again.producers) == (found.view.records, found.view.producers)
-        assert [problem for problem in log.verify().problems if problem.kind != "leftover"] == []
-    return found
+look = Look(TOPIC)
 
 
 def judge(found: Found, promised: Producing, views: dict[int, View], *, only_died: bool) -> None:
     """views: of all ends that there will be."""
     least = promised.acknowledged if only_died else promised.durable
-    assert (found.end or 0) >= least, f"the log ends at {found.end}, {least} was promised"
+    end = 0 if found.view is None else found.view.end
+    assert end >= least, f"the log ends at {end}, {least} was promised"
     if found.clean:
-        assert (found.end or 0) in promised.stops, f"a clean-shutdown file, but the log ends at {found.end}"
-    if found.end is not None:
-        assert found.end in views, f"the log ends at {found.end}, inside a batch"
-        assert found.view == views[found.end]
+        assert end in promised.stops, f"a clean-shutdown file, but the log ends at {end}"
+    if found.view is not None:
+        assert end in views, f"the log ends at {end}, inside a batch"
+        assert found.view == views[end]
 
 
 def cut_producers(
     place: Path,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     seed: int = 0,
+    share: int = 1,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     rehearsal, producing = Producing(), Producing()
     rehearsal.run(place / "rehearsal")
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, producing, rehearsal.views, only_died=only_died),
@@ -171,6 +125,8 @@ def cut_producers(
         first=seed % stride,
         randoms=randoms,
         seed=seed,
+        share=share,
         opened=opened,
+        promised=lambda: (producing.acknowledged, producing.durable, producing.stops),
     )
     return cuts.run(producing.run)

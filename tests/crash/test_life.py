@@ -14,19 +14,13 @@ import pytest
 
 from klog.errors import StorageOffline
 from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look, steps
-from tests.crash.workload import open_logs
+from tests.crash.look import open_logs
 from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 
 
 def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path) -> None:
     assert cut_life(tmp_path, stride=17, first=3, randoms=2).distinct > 100
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path, crash_seed: int) -> None:
-    assert cut_life(tmp_path, stride=1, randoms=6, seed=crash_seed).distinct > 1500
 
 
 @pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])

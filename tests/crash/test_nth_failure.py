@@ -22,7 +22,8 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
 from klog.log.state.snapshots import snapshot_offsets
-from tests.crash.workload import CONFIG, TOPIC, open_logs
+from tests.crash.look import open_logs
+from tests.crash.workload import CONFIG, TOPIC
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.failing_files import FailingFiles

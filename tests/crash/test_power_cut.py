@@ -14,20 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.producing import cut_producers
-from tests.crash.workload import Policy, cut_writer
-
-POLICIES: dict[str, Policy] = {
-    "zeros": ({"klog.io.preallocate": "zeros"}, 47),
-    "none": ({"klog.io.preallocate": "none"}, 47),
-    "behind": ({"klog.io.write.behind.bytes": 4096, "internal.segment.bytes": 30_000}, 2000),
-    "dontcache": ({"klog.io.write": "dontcache"}, 47),
-    "direct": ({"klog.io.write": "direct", "internal.segment.bytes": 50_000}, 3000),
-    "direct-zeros": (
-        {"klog.io.write": "direct", "klog.io.preallocate": "zeros", "internal.segment.bytes": 50_000},
-        3000,
-    ),
-}
-"""Write policies other than the default, which tests without a policy use, and the length of the values."""
+from tests.crash.workload import POLICIES, Policy, cut_writer
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
@@ -45,27 +32,3 @@ def test_a_cut_at_a_sample_of_operations_under_each_write_policy(
 
 def test_a_cut_at_a_sample_of_operations_keeps_producer_state(tmp_path: Path) -> None:
     assert cut_producers(tmp_path, stride=17, randoms=2).distinct > 100
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_cut_at_every_operation_leaves_the_promised_prefix(tmp_path: Path, durability: str, crash_seed: int) -> None:
-    assert cut_writer(tmp_path, durability, stride=1, randoms=12, seed=crash_seed).distinct > 600
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("durability", ["os", "sync"])
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_a_cut_at_every_operation_under_each_write_policy(
-    tmp_path: Path, durability: str, policy: Policy, crash_seed: int
-) -> None:
-    tally = cut_writer(tmp_path, durability, stride=1, randoms=4, seed=crash_seed, policy=policy)
-    assert tally.distinct > 300
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-def test_a_cut_at_every_operation_keeps_producer_state(tmp_path: Path, crash_seed: int) -> None:
-    assert cut_producers(tmp_path, stride=1, randoms=8, seed=crash_seed).distinct > 1000

@@ -18,13 +18,14 @@ from klog.log.directory import checkpoint
 from klog.log.load.loader import Policy
 from tests.crash import life, producing, workload
 from tests.crash.life import cut_life
+from tests.crash.look import open_logs
 from tests.crash.producing import cut_producers
-from tests.crash.workload import cut_writer, open_logs
+from tests.crash.workload import cut_writer
 from tests.interop.kafka import Judge
 from tests.interop.loads import Given, Verdict, differences, kafka_loads, klog_verdict
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import State
+from tests.support.crash_states import State
 from tests.support.power_cuts import Tally
 
 pytestmark = pytest.mark.java

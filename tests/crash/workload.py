@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import klog
-from klog.clock import ManualClock
 from klog.disk import Files
-from klog.log.directory import checkpoint
-from klog.log.load.loader import Policy as Recovery
+from tests.crash.look import Found, Look, open_logs
 from tests.support.abandon import abandon
-from tests.support.crash_files import CrashFiles, State
+from tests.support.crash_files import CrashFiles
+from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "events"
@@ -44,10 +42,6 @@ class Ending(NamedTuple):
 
 
 ENDINGS = (Ending(True, True, True), Ending(False, False, True), Ending(False, False, False), Ending(False, True, True))
-
-
-def open_logs(path: Path, files: Files | None = None, **options: object) -> klog.LogManager:
-    return klog.open(path, create=True, files=files, clock=ManualClock(), **options)
 
 
 def steps(
@@ -96,66 +90,49 @@ def steps(
             abandon(logs)
 
 
-def recovery_point(path: Path, topic: str) -> int:
-    """The recovery point of a topic's only partition in the checkpoint (S9); 0 without one."""
-    return checkpoint.read_offsets(str(path / checkpoint.RECOVERY_POINT)).get((topic, 0), 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What klog has found. clean: with a clean-shutdown file."""
-
-    values: list[bytes | None]
-    clean: bool = False
-    topic: bool = True
-
-
-def look(path: Path, recovery: Recovery = "strict") -> Found:
-    """Open the directory; the log accepts appends and stops cleanly."""
-    point = recovery_point(path, TOPIC)
-    with open_logs(path, recovery=recovery) as logs:
-        clean = logs.clean_shutdown
-        if TOPIC not in logs.topics():
-            return Found([], clean, False)
-        log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
-        found = [record.value for record in log.read()]
-        assert log.count() == len(found) == log.log_end_offset
-        for offset in range(0, len(found), 5):
-            assert next(iter(log.read(offset))).value == found[offset]
-        info = log.append([(None, b"after")])
-        assert info.first_offset == len(found)
-    with open_logs(path) as logs:
-        log = logs.log(TOPIC)
-        assert log.recovery.clean_shutdown
-        assert [record.value for record in log.read()] == [*found, b"after"]
-    return Found(found, clean)
+look = Look(TOPIC)
 
 
 def judge(found: Found, expected: Expected, at_least: int) -> None:
     """A prefix of the appended values, batch by batch, with at least `at_least` of them; with a clean-shutdown file,
     one of the clean stops."""
-    assert found.topic or at_least == 0, "the topic is missing"
-    assert found.values == expected.values[: len(found.values)], "not a prefix of what was appended"
-    assert len(found.values) >= at_least, f"{len(found.values)} values left of {at_least} promised"
+    assert found.view is not None or at_least == 0, "the topic is missing"
+    values = [] if found.view is None else found.view.values
+    assert values == expected.values[: len(values)], "not a prefix of what was appended"
+    assert len(values) >= at_least, f"{len(values)} values left of {at_least} promised"
     if found.clean:
-        assert len(found.values) in expected.stops, f"a clean-shutdown file, but {len(found.values)} values"
+        assert len(values) in expected.stops, f"a clean-shutdown file, but {len(values)} values"
 
 
 Policy = tuple[dict[str, object], int]
 """klog.io.* keys of the topic, and the length of the values."""
+
+POLICIES: dict[str, Policy] = {
+    "zeros": ({"klog.io.preallocate": "zeros"}, 47),
+    "none": ({"klog.io.preallocate": "none"}, 47),
+    "behind": ({"klog.io.write.behind.bytes": 4096, "internal.segment.bytes": 30_000}, 2000),
+    "dontcache": ({"klog.io.write": "dontcache"}, 47),
+    "direct": ({"klog.io.write": "direct", "internal.segment.bytes": 50_000}, 3000),
+    "direct-zeros": (
+        {"klog.io.write": "direct", "klog.io.preallocate": "zeros", "internal.segment.bytes": 50_000},
+        3000,
+    ),
+}
+"""Write policies other than the default, which tests without a policy use, and the length of the values."""
 
 
 def cut_writer(
     place: Path,
     durability: str,
     *,
-    stride: int,
+    stride: int = 1,
     randoms: int,
     first: int = 0,
     seed: int = 0,
+    share: int = 1,
     policy: Policy = ({}, 47),
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
     """Cut the power at every `stride`th operation of all lives."""
     expected = Expected()
@@ -164,7 +141,7 @@ def cut_writer(
         for _ in steps(root, files, expected, durability, *policy):
             pass
 
-    cuts = PowerCuts(
+    cuts = rig(
         place,
         look,
         lambda found, only_died: judge(found, expected, expected.acknowledged if only_died else expected.durable),
@@ -172,8 +149,10 @@ def cut_writer(
         first=first,
         randoms=randoms,
         seed=seed,
+        share=share,
         torn=policy[0].get("klog.io.write") == "direct",  # written in several pieces, each of which may be lost
         opened=opened,
+        promised=lambda: expected,
     )
     tally = cuts.run(write)
     whole = look(cuts.root)

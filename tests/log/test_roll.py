@@ -295,20 +295,44 @@ def test_an_empty_append_does_not_roll(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_is_recreated(tmp_path: Path) -> None:
-    """UL24, LL2: one segment; the old one's files are marked for deletion, and appends continue at its offset."""
+    """UL24, LL2: one segment; the old indexes are marked for deletion, and appends continue at its offset."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, file_delete_delay_ms=1000) as log:
         first = log.segments[0]
         assert log.roll(0) is log.segments[0] is not first
         assert bases(log) == [0]
         deleted = sorted(path.name[20:] for path in Path(log.path).glob("*.deleted"))
-        assert deleted == [".index.deleted", ".log.deleted", ".timeindex.deleted"]
+        assert deleted == [".index.deleted", ".timeindex.deleted"]
         assert log.append(X).first_offset == 0
         log.append(X)
         clock.advance(1000)
         assert list(Path(log.path).glob("*.deleted")) == []
         assert len(rows(log)) == 2
         assert log.verify().problems == []
+
+
+def test_a_crash_while_an_empty_segment_is_recreated_keeps_the_log_end(tmp_path: Path) -> None:
+    """P3: its `.log` is the only file that names the log end, once the earlier segments are deleted."""
+    ends: list[int] = []
+
+    def cut() -> None:
+        for _, state in disk.states(tmp_path / "run", tmp_path / f"states-{len(ends)}", len(ends)):
+            with klog.Log.open(state / "events-0") as log:
+                ends.append(log.log_end_offset)
+
+    disk = CrashFiles()
+    (tmp_path / "run").mkdir()
+    with klog.Log.open(tmp_path / "run" / "events-0", files=disk, config={}) as log:
+        log.append(X * 3)
+        log.roll()
+        log.delete_records(3)
+        assert log.apply_retention() == 1
+        disk.before_step = cut
+        log.roll()
+        disk.before_step = None
+        cut()
+    assert len(ends) > 5
+    assert set(ends) == {3}
 
 
 def test_an_empty_segment_whose_index_has_no_space_is_recreated(tmp_path: Path) -> None:

@@ -1,52 +1,109 @@
 """A workload runs once; at all or a sample of its operations the power is cut and restored. The sample includes each
 operation at which a cut may leave a clean-shutdown file.
 
-At each of them the workload pauses, klog opens each crash state of that moment, and the result is compared with what
-the workload was promised so far. States of equal content are opened once, and compared again if more was promised
-meanwhile. A run that has opened no state has failed: `Tally` counts.
+At each of them the workload pauses, klog opens crash states of that moment, and the result is compared with what the
+workload was promised so far. States of equal content are opened once, and compared again if a later moment has them
+too. A run that has opened no state has failed: `Tally` counts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
-from collections.abc import Callable
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
 from klog.log.load.loader import Policy
-from tests.support.crash_files import CrashFiles, PowerCut, State
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_states import Cut, State
+from tests.support.state_directory import StateDirectory
 
 Found = TypeVar("Found")
+IDLE_MAX = 12
+"""So many chosen states in a row, each seen before, end the choice at a cut."""
 
 
 @dataclasses.dataclass
 class Tally:
-    """steps: operations of the workload. cuts: those at which power was cut. distinct: the states, equal content once.
-    judged: how often a state was compared with the promises. refused: states that "strict" did not open."""
+    """steps: operations of the workload. cuts: those at which power was cut. states: those chosen. digests: of those of
+    different content, each opened and read. judged: how often one was compared with the promises. full: those that klog
+    also appended to, stopped, opened again and verified. second: crashes while klog opened one. refused: states that
+    "strict" did not open."""
 
     steps: int = 0
     cuts: int = 0
-    distinct: int = 0
+    states: int = 0
     judged: int = 0
+    full: int = 0
+    second: int = 0
     refused: int = 0
+    digests: set[int] = dataclasses.field(default_factory=set, repr=False)
+
+    @property
+    def distinct(self) -> int:
+        """How many states of different content."""
+        return len(self.digests)
+
+    def add(self, other: Tally) -> None:
+        """Add a run."""
+        for field in dataclasses.fields(self):
+            if field.name != "digests":
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        self.digests |= other.digests
+
+    def __str__(self) -> str:
+        return (
+            f"{self.steps} operations, {self.cuts} of them cut, {self.states} states chosen, "
+            f"{self.judged} comparisons, {self.full} states appended to, stopped, opened again "
+            f"and verified, {self.second} second crashes, {self.refused} refused by strict"
+        )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without klog's log lines: every recovery writes some."""
+    logger = logging.getLogger("klog")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class Look(Protocol[Found]):
+    """How klog opens a state. A call is a full look; the other methods are those of tests/crash/look.py."""
+
+    def __call__(self, root: Path, recovery: Policy) -> Found: ...
+
+    def quick(self, state: State, root: Path, recovery: Policy) -> Found: ...
+
+    def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State: ...
 
 
 class PowerCuts(Generic[Found]):
     """look(directory, recovery): opens the state laid out there, and returns its content. judge(found, only_died):
     compares that with the promises to the workload so far; only_died: the page cache is intact.
 
+    share: one of so many distinct states gets a full look; if it is above 1, `look` is a Look, the others get a quick
+    one, and as many states as get a full look get a second crash.
+
     "strict" may refuse a state in which part of a page has landed without the rest, and with `torn` any state: it then
-    changes no log, and "kafka" opens it. opened: called with each state after look().
+    changes no log, and "kafka" opens it. opened: called with each state after look(). promised: what judge() compares
+    with, for people.
     """
 
     def __init__(
         self,
         place: Path,
-        look: Callable[[Path, Policy], Found],
+        look: Callable[[Path, Policy], Found] | Look[Found],
         judge: Callable[[Found, bool], None],
         *,
         stride: int = 1,
@@ -54,75 +111,125 @@ class PowerCuts(Generic[Found]):
         randoms: int = 2,
         seed: int = 0,
         torn: bool = False,
+        share: int = 1,
         opened: Callable[[State, Path], None] = lambda _state, _path: None,
+        promised: Callable[[], object] = lambda: "",
     ) -> None:
+        self.promised = promised
         self.root = place / "run"
         self.tally = Tally()
-        self._states = place / "states"
+        self._states = StateDirectory(place / "states")
         self._look, self._judge, self._opened = look, judge, opened
-        self._torn = torn
+        self._torn, self._share = torn, share
         self._stride, self._first, self._randoms, self._seed = stride, first, randoms, seed
         self._found: dict[bytes, Found] = {}
         self._failure: BaseException | None = None
-        self._files = CrashFiles(before_step=self._before_step)
+        self._one = threading.RLock()  # one cut at a time
+        self.files = CrashFiles(before_step=self._before_step)
 
     @property
     def log(self) -> list[str]:
         """The operations of the workload so far."""
-        return self._files.log
+        return self.files.log
 
     def run(self, workload: Callable[[Path, CrashFiles], None]) -> Tally:
         """Run workload(directory, files) once."""
-        with contextlib.suppress(PowerCut):
-            workload(self.root, self._files)
+        with contextlib.suppress(PowerCut), quiet():
+            workload(self.root, self.files)
             self._cut()
         if self._failure is not None:
             raise self._failure
-        self.tally.steps = self._files.steps
+        self.tally.steps = self.files.steps
+        assert self.tally.judged >= self.tally.distinct > 0, "this run has compared nothing"
         return self.tally
 
     def _before_step(self) -> None:
-        if self._failure is not None:
-            raise PowerCut
-        if (self._files.steps - self._first) % self._stride == 0 or self._may_look_stopped():
-            self._cut()
+        with self._one:
+            if self._failure is not None:
+                raise PowerCut
+            if (self.files.steps - self._first) % self._stride == 0 or self._may_look_stopped():
+                self._cut()
 
     def _may_look_stopped(self) -> bool:
         """Whether a cut may leave a clean-shutdown file. Such moments are few, and all of them are examined."""
         marker = checkpoint.clean_shutdown_path(str(self.root))
-        return marker in self._files.names or marker in self._files.durable_names
+        return marker in self.files.names or marker in self.files.durable_names
 
     def _cut(self) -> None:
         if not self.root.exists():
             return
         self.tally.cuts += 1
-        for state in self._files.cuts(self.root, self._seed + self._files.steps, self._randoms):
+        rng = random.Random(self._seed * 1_000_003 + self.files.steps)
+        for state in self._distinct(self.files.cut(self.root), rng):
             try:
-                self._check(state)
+                self.check(state, rng)
             except BaseException as error:
-                error.add_note(
-                    f"seed={self._seed} stop_at={self._files.steps} state={state.name}: {self._files.log[-8:]}"
-                )
+                error.add_note(f"seed={self._seed} stop_at={self.files.steps} state={state.name}: {self.log[-8:]}")
                 self._failure = error
                 raise PowerCut from None
 
-    def _check(self, state: State) -> None:
+    def _distinct(self, cut: Cut, rng: random.Random) -> Iterator[State]:
+        """The states of one moment, each content once."""
+        seen: set[bytes] = set()
+        idle = 0
+        chosen = (cut.chosen(f"random-{number}", rng) for number in range(0 if cut.is_settled else self._randoms))
+        for state in itertools.chain(cut.fixed(), cut.torn(rng), chosen):
+            self.tally.states += 1
+            idle = idle + 1 if state.key in seen or state.key in self._found else 0
+            if state.key not in seen:
+                seen.add(state.key)
+                yield state
+            if idle >= IDLE_MAX:
+                return
+
+    def check(self, state: State, rng: random.Random) -> None:
+        """Open a state, unless it has been, and compare it with the promises."""
         key = state.key
         if key not in self._found:
-            shutil.rmtree(self._states, ignore_errors=True)
-            self._found[key] = self._open(state, state.lay_out(self._states))
-            self.tally.distinct += 1
-            self._opened(state, self._states)
+            self._found[key] = self._open(state, self._states.lay_out(state))
+            self.tally.digests.add(int.from_bytes(key[:8], "big"))
+            self._opened(state, self._states.path)
+            if self._share > 1 and self.tally.distinct % self._share == self._share // 2:
+                self._crash_again(state, rng)
         self._judge(self._found[key], state.name == "all")
         self.tally.judged += 1
 
     def _open(self, state: State, at: Path) -> Found:
+        if self._share > 1 and self.tally.distinct % self._share:
+            look = self._quick(state)
+        else:
+            self.tally.full += 1
+            look = self._look
         try:
-            return self._look(at, "strict")
+            return look(at, "strict")
         except CorruptLog:
             if state.name == "all" or not (self._torn or state.by_sectors):
                 raise
         self.tally.refused += 1
         for path, data in state.files.items():
             assert not path.endswith(".log") or (at / path).read_bytes() == data, f"{path}: refused, but changed"
-        return self._look(at, "kafka")
+        return look(at, "kafka")
+
+    def _quick(self, state: State) -> Callable[[Path, Policy], Found]:
+        look: Look[Found] = self._look  # type: ignore[assignment]
+        return lambda at, recovery: look.quick(state, at, recovery)
+
+    def _crash_again(self, state: State, rng: random.Random) -> None:
+        """Cut the power while klog opens the state, and open what is left."""
+        look: Look[Found] = self._look  # type: ignore[assignment]
+        at = self._states.lay_out(state)
+        try:
+            again = look.interrupted(at, "strict", rng)
+        except CorruptLog:
+            at = self._states.lay_out(state)
+            again = look.interrupted(at, "kafka", rng)
+        again = dataclasses.replace(again, name=f"{state.name}, then {again.name}", stop_at=state.stop_at)
+        at = self._states.lay_out(again)
+        try:
+            found = look.quick(again, at, "strict")
+        except CorruptLog:
+            if not (self._torn or state.by_sectors or again.by_sectors):
+                raise
+            found = look.quick(again, at, "kafka")
+        self._judge(found, state.name == "all" and again.name.endswith("all"))
+        self.tally.second += 1

@@ -71,11 +71,12 @@ def roll_locked(log: LogCore, base_offset: int) -> None:
 
 
 def _remake_locked(log: LogCore, empty: Segment) -> None:
-    """Replace the files of an empty active segment. The old ones are deleted like those of any segment."""
+    """Replace the indexes of an empty active segment. The old ones are deleted like those of any segment; the `.log`
+    stays, since after a crash nothing else may name the log end."""
     _log.warning("event=roll_empty log=%s base_offset=%d", log.name, empty.base_offset)
     empty.close()
     files, to_unlink = log.options.files, []
-    for path in empty.paths:
+    for path in empty.paths[1:]:
         if os.path.exists(path):
             files.unlink(path + names.DELETED)
             files.rename(path, path + names.DELETED)

@@ -1,0 +1,125 @@
+"""A run of many crash states: `python -m tests.crash.long --states 10000000 --jobs 2`.
+
+Each seed is one workload with its crash states (workloads.py). The run ends with the first seed after which enough
+states of different content have been examined, or with the first violation; the last line names the seed with which
+another run goes on. `tools/crash_replay.py SEED` shows one case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tests.crash.workloads import SHARE, cut, name_of
+from tests.support.power_cuts import Tally
+
+MEMORY = "/dev/shm"
+
+
+class Violation(Exception):
+    """A crash state breaks a promise."""
+
+
+def one(seed: int, share: int = SHARE) -> tuple[Tally, float]:
+    """Examine the states of a seed; returns the CPU seconds too. Raises Violation."""
+    began = time.process_time()
+    memory = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="klog-crash-", dir=memory, ignore_cleanup_errors=True) as place:
+        try:
+            tally = cut(Path(place), seed, share=share)
+        except Exception as error:
+            notes = "\n".join(getattr(error, "__notes__", []))
+            raise Violation(
+                f"seed {seed}, workload {name_of(seed)}: {error!r}\n{notes}\n"
+                f"Show it with: python tools/crash_replay.py {seed}"
+            ) from None
+    return tally, time.process_time() - began
+
+
+def many(
+    states: int,
+    first: int,
+    jobs: int = 1,
+    report: Callable[[int, float], None] = lambda _distinct, _cpu: None,
+) -> tuple[Tally, int, int, float]:
+    """Examine at least `states` distinct states, from a seed on. report() gets their number and the CPU seconds so far.
+    Returns the tally without digests, the number of distinct states, the next seed and the CPU seconds."""
+    total, known, cpu, seed = Tally(), np.empty(0, np.uint64), 0.0, first
+    waiting: list[np.ndarray] = []
+    distinct = 0
+    for tally, seconds in _results(first, jobs):
+        waiting.append(np.fromiter(tally.digests, np.uint64, len(tally.digests)))
+        distinct += tally.distinct
+        tally.digests = set()
+        total.add(tally)
+        cpu += seconds
+        seed += 1
+        if len(waiting) == 200 or distinct >= states:
+            known = np.unique(np.concatenate([known, *waiting]))
+            distinct, waiting = len(known), []
+        report(distinct, cpu)
+        if distinct >= states:
+            break
+    assert total.full and total.second, f"no state was opened twice: {total}"
+    return total, distinct, seed, cpu
+
+
+def _results(first: int, jobs: int) -> Iterator[tuple[Tally, float]]:
+    """The tallies of the seeds from the first on, in order."""
+    seeds = iter(range(first, first + (1 << 40)))
+    if jobs == 1:
+        _quiet_collector()
+        yield from map(one, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, _quiet_collector) as pool:
+        ahead = [pool.apply_async(one, (next(seeds),)) for _ in range(2 * jobs)]
+        while True:
+            yield ahead.pop(0).get()
+            ahead.append(pool.apply_async(one, (next(seeds),)))
+
+
+def _quiet_collector() -> None:
+    """Collect garbage seldom: a state makes thousands of objects, few of them in cycles."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--states", type=int, default=1_000_000, help="distinct crash states to examine")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    given = parser.parse_args()
+    shown = 0.0
+
+    def progress(distinct: int, cpu: float) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > 1 or distinct >= given.states:
+            shown = time.monotonic()
+            done = min(40, 40 * distinct // given.states)
+            bar = f"[{'#' * done}{'.' * (40 - done)}] {distinct:,} of {given.states:,} states, {cpu:,.0f} s of CPU"
+            print(f"\r{bar}", end="" if distinct < given.states else "\n", file=sys.stderr, flush=True)
+
+    try:
+        tally, distinct, after, cpu = many(given.states, given.first, given.jobs, progress)
+    except Violation as violation:
+        print(f"\n{violation}")
+        return 1
+    print(
+        f"seeds {given.first} to {after - 1}: {distinct:,} distinct crash states, no violation; {cpu:,.0f} s of CPU, "
+        f"{distinct / cpu * 3600 / 1e6:.2f} million per CPU-hour\n{tally}\ngo on with --first {after}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

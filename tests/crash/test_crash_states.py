@@ -1,0 +1,109 @@
+"""The simulated disk leaves what a kernel may leave: also where names, lengths and bytes disagree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.crash_files import CrashFiles
+from tests.support.crash_states import SECTOR, Cut, State
+from tests.support.state_directory import StateDirectory
+
+
+def prepared(tmp_path: Path) -> tuple[CrashFiles, Path]:
+    root = tmp_path / "root"
+    root.mkdir()
+    return CrashFiles(), root
+
+
+def put(files: CrashFiles, path: Path, *writes: tuple[int, bytes], sync: bool = False) -> None:
+    file = files.open(str(path), write=True, create=True)
+    for position, data in writes:
+        file.write(data, position)
+    if sync:
+        files.fsync(file)
+    file.close()
+
+
+def drawn(cut: Cut, count: int = 600) -> list[State]:
+    rng = random.Random(1)
+    return [*cut.fixed(), *cut.torn(rng), *(cut.chosen(f"{number}", rng) for number in range(count))]
+
+
+def some(states: list[State], wanted: Callable[[dict[str, bytes]], bool]) -> bool:
+    return any(wanted(state.files) for state in states)
+
+
+def test_a_body_may_be_lost_while_its_header_lands(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    put(files, root / "f", (0, b"h" * SECTOR + b"b" * SECTOR + b"e" * SECTOR))
+    states = drawn(files.cut(root))
+    for kept in ("h", "b", "e"):
+        expected = b"".join(letter.encode() * SECTOR if letter == kept else bytes(SECTOR) for letter in "hbe")
+        assert some(states, lambda found, expected=expected: found.get("f") == expected), f"only {kept} landed"
+        lost = b"".join(bytes(SECTOR) if letter == kept else letter.encode() * SECTOR for letter in "hbe")
+        assert some(states, lambda found, lost=lost: found.get("f") == lost), f"only {kept} lost"
+
+
+def test_a_write_is_torn_at_bytes(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    put(files, root / "f", (0, b"x" * 100))
+    lengths = {len(state.files["f"]) for seed in range(50) for state in files.cut(root).torn(random.Random(seed))}
+    assert len(lengths) > 20
+
+
+def old_and_new(tmp_path: Path) -> tuple[CrashFiles, Path]:
+    """ "f" and "g" are on disk; then both change, "f" becomes "k", and a new "f" appears. Nothing is synced."""
+    files, root = prepared(tmp_path)
+    put(files, root / "f", (0, b"old f"), sync=True)
+    put(files, root / "g", (0, b"old g"), sync=True)
+    files.fsync_dir(str(root))
+    put(files, root / "f", (5, b"+1"), (7, b"+2"))
+    put(files, root / "g", (5, b"+1"))
+    files.rename(str(root / "f"), str(root / "k"))
+    put(files, root / "f", (0, b"new"))
+    return files, root
+
+
+def test_old_names_keep_any_of_the_bytes_written_under_newer_ones(tmp_path: Path) -> None:
+    states = drawn(old_and_new(tmp_path)[0].cut(tmp_path / "root"))
+    for f in (b"old f", b"old f+1", b"old f+1+2"):
+        for g in (b"old g", b"old g+1"):
+            expected = {"f": f, "g": g}
+            assert some(states, lambda found, expected=expected: found == expected), expected
+
+
+def test_new_names_may_come_before_their_bytes(tmp_path: Path) -> None:
+    states = drawn(old_and_new(tmp_path)[0].cut(tmp_path / "root"))
+    for expected in (
+        {"k": b"old f", "g": b"old g"},
+        {"k": b"old f", "f": b"", "g": b"old g"},
+        {"k": b"old f+1+2", "f": b"", "g": b"old g"},
+        {"k": b"old f", "f": b"new", "g": b"old g+1"},
+    ):
+        assert some(states, lambda found, expected=expected: found == expected), expected
+
+
+def test_what_is_synced_never_changes(tmp_path: Path) -> None:
+    files, root = old_and_new(tmp_path)
+    assert {b"old g"} == {state.files["g"][:5] for state in drawn(files.cut(root))}
+
+
+def test_a_state_is_laid_out_over_another(tmp_path: Path) -> None:
+    """Whatever an engine has left there meanwhile."""
+    files, root = old_and_new(tmp_path)
+    place = StateDirectory(tmp_path / "states")
+    for number, state in enumerate(drawn(files.cut(root), 40)):
+        assert content(place.lay_out(state)) == state.files
+        (place.path / "f").write_bytes(b"longer than before" * number)
+        (place.path / f"extra-{number}").mkdir()
+        (place.path / f"extra-{number}" / "file").touch()
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in files_below(root)}
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    return (path for path in root.rglob("*") if path.is_file())

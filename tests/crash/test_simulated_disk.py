@@ -1,0 +1,100 @@
+"""Crash states of seeded workloads on the simulated disk: P1 to P4, S10, and caches that are rebuilt equal (workloads.py).
+
+A failure names its seed; `python tools/crash_replay.py SEED` shows the case. `python -m tests.crash.long` goes on for
+as long as one likes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash import history, long, workloads
+from tests.crash.history import OPERATIONS, History
+from tests.crash.workloads import WORKLOADS, cut, name_of
+from tests.support.power_cuts import Tally
+
+PARTS, STATES_OF_A_PART = 8, 126_000
+
+
+def first_seed(name: str) -> int:
+    return next(seed for seed in range(1000) if name_of(seed) == name)
+
+
+def examined(tally: Tally) -> None:
+    """A run that compared nothing, or opened no state twice, shows nothing."""
+    assert tally.judged >= tally.distinct > 100, tally
+    assert tally.cuts > 30
+    assert tally.full > 3
+    assert tally.second > 3
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_each_workload_keeps_its_promises(tmp_path: Path, name: str) -> None:
+    examined(cut(tmp_path, first_seed(name), randoms=8, stride=5, share=20))
+
+
+@pytest.mark.parametrize("seed", range(1000, 1006))
+def test_histories_keep_their_promises(tmp_path: Path, seed: int) -> None:
+    examined(history.cut_history(tmp_path, seed=seed, randoms=10, share=30))
+
+
+def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
+    """Another one in each run."""
+    print(f"KLOG_CRASH_SEED={crash_seed}")
+    examined(history.cut_history(tmp_path, seed=crash_seed, randoms=10, share=20))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_million_states(part: int, crash_seed: int) -> None:
+    """All parts together. They differ by their seeds."""
+    tally, distinct, after, cpu = long.many(STATES_OF_A_PART, (crash_seed + part) * 100_000)
+    print(f"{distinct} distinct states to seed {after - 1}, {cpu:.0f} s of CPU: {tally}")
+    assert distinct >= STATES_OF_A_PART
+    assert tally.judged >= distinct
+
+
+def test_histories_do_everything(tmp_path: Path) -> None:
+    """Each operation, and each ending after unflushed appends."""
+    done: set[str] = set()
+    unflushed: set[str] = set()
+    for seed in range(15):
+        one = History(seed)
+        one.run(tmp_path / str(seed))
+        done |= set(one.done)
+        unflushed |= one.unflushed
+    assert done == {*OPERATIONS, "stop", "die"}
+    assert unflushed == {"stop", "die"}
+
+
+def test_a_seed_is_the_same_case_each_time(tmp_path: Path) -> None:
+    seed = next(seed for seed in range(50) if History(seed).durability == "os" and name_of(seed) == "history")
+    first, second = (cut(tmp_path / run, seed, randoms=4, share=1000) for run in ("first", "second"))
+    assert first.steps == second.steps
+    assert first.states == second.states
+
+
+def test_a_run_that_compares_nothing_fails(tmp_path: Path) -> None:
+    from tests.support.power_cuts import PowerCuts
+
+    with pytest.raises(AssertionError, match="compared nothing"):
+        PowerCuts(tmp_path, lambda *_: None, lambda *_: None).run(lambda *_: None)
+
+
+@pytest.fixture
+def only_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "WORKLOADS", {"history": (1, history.cut_history)})
+
+
+def test_a_long_run_counts_and_goes_on(
+    only_histories: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["long", "--states", "400", "--first", "7"])
+    assert long.main() == 0
+    shown = capsys.readouterr()
+    assert "no violation" in shown.out
+    assert "go on with --first 8" in shown.out
+    assert "of 400 states" in shown.err

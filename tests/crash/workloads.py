@@ -1,0 +1,52 @@
+"""The workloads of the simulated disk: one list. A seed names a workload, its content and the crash states.
+
+Group commit lets real threads wait for each other, in a fixed order; every other workload is one thread. So a seed
+shows the same case each time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.crash.compaction import WAYS, cleaning_of, cut_cleaning
+from tests.crash.history import cut_history
+from tests.crash.life import cut_life
+from tests.crash.producing import cut_producers
+from tests.crash.workload import POLICIES, cut_writer
+from tests.support.power_cuts import Tally
+
+Workload = Callable[..., Tally]
+SHARE = 48
+
+
+def writer(place: Path, *, seed: int, **how: Any) -> Tally:
+    rng = random.Random(seed)
+    policy = rng.choice([({}, 47), *POLICIES.values()])
+    return cut_writer(place, rng.choice(["os", "sync"]), seed=seed, policy=policy, **how)
+
+
+def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
+    return cut_cleaning(cleaning_of(place, random.Random(seed).choice([*WAYS])), seed=seed, **how)[0]
+
+
+WORKLOADS: dict[str, tuple[int, Workload]] = {
+    "history": (36, cut_history),
+    "life": (2, cut_life),
+    "producers": (2, cut_producers),
+    "writer": (6, writer),
+    "cleaning": (2, cleaning),
+}
+"""The workloads, and how often a seed picks each: a history differs from seed to seed, the others mostly do not."""
+
+
+def name_of(seed: int) -> str:
+    """The workload of a seed."""
+    return random.Random(seed).choices([*WORKLOADS], [weight for weight, _ in WORKLOADS.values()])[0]
+
+
+def cut(place: Path, seed: int, *, randoms: int = 40, share: int = SHARE, **how: Any) -> Tally:
+    """Run the workload of a seed under power cuts. One of `share` states gets a full look."""
+    return WORKLOADS[name_of(seed)][1](place, seed=seed, randoms=randoms, share=share, **how)

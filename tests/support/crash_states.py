@@ -1,0 +1,381 @@
+"""What a power cut can leave of a directory tree: a choice among the changes that were not synced.
+
+What a cut leaves is chosen independently:
+
+    names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
+             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A new directory,
+             or the new name of one, may be missing until its parent is synced
+    bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
+             pages; each sector as any of its writes left it; any subset of the writes; the last one torn
+    length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
+             bytes below it that have not landed are NULs
+    indexes  mapped files, whose stores are invisible, only their syncs: each as it is, as it was some entries before,
+             any of its pages as they are and the others as synced or zeros, or missing
+
+A `Cut` is one moment. Its states are a few fixed ones, and any number that a random generator chooses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+PAGE = 4096
+SECTOR = 512
+INDEXES = {".index": 8, ".timeindex": 12}
+"""Suffixes of mapped files, and the size of an entry of each."""
+
+Change = tuple[int, bytes] | int
+"""A write (position, data), or a new length."""
+
+
+@dataclasses.dataclass(eq=False)
+class Inode:
+    """A file's durable bytes, and its pending changes. mapped: the content is in the real file; the bytes here count
+    once it has no name."""
+
+    durable: bytearray = dataclasses.field(default_factory=bytearray)
+    pending: list[Change] = dataclasses.field(default_factory=list)
+    mapped: bool = False
+
+
+def apply(content: bytearray, change: Change) -> None:
+    if isinstance(change, int):
+        del content[change:]
+        content.extend(bytes(change - len(content)))
+        return
+    position, data = change
+    content.extend(bytes(max(0, position + len(data) - len(content))))
+    content[position : position + len(data)] = data
+
+
+@dataclasses.dataclass(frozen=True)
+class NameChange:
+    """A change of a directory's names in one step: `gone` is removed, `there` is the new name."""
+
+    inode: Inode | None
+    gone: str | None
+    there: str | None
+
+
+def digest_of(files: Mapping[str, bytes]) -> bytes:
+    """Equal for equal names and bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(files):
+        data = files[path]
+        digest.update(b"%s\0%d\0" % (path.encode(), len(data)))
+        digest.update(data)
+    return digest.digest()
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a cut before operation `stop_at` may leave below a directory. files: bytes by relative path.
+
+    by_sectors: part of a page may have landed without the rest, which "strict" cannot always tell from damage."""
+
+    name: str
+    stop_at: int
+    files: dict[str, bytes]
+    directories: tuple[str, ...]
+    by_sectors: bool
+
+    @functools.cached_property
+    def key(self) -> bytes:
+        """Equal for equal content."""
+        return digest_of(self.files)
+
+    def lay_out(self, out: Path) -> Path:
+        """Write the files below `out`, which is created."""
+        for directory in self.directories:
+            (out / directory).mkdir(parents=True, exist_ok=True)
+        for path, data in self.files.items():
+            (out / path).parent.mkdir(parents=True, exist_ok=True)  # one whose removal is not on disk either
+            (out / path).write_bytes(data)
+        return out
+
+
+class Cut:
+    """The moment before operation `stop_at`. names, durable_names: what each name leads to, as processes see it, and
+    as the last syncs of the directories left it. unsynced: the changes between the two, by directory. mapped: of each
+    mapped file the content and the last synced one, None if it was never synced. directories: those whose own names are
+    not synced, and their synced ones, None for a new one."""
+
+    def __init__(
+        self,
+        root: Path,
+        stop_at: int,
+        names: dict[str, Inode],
+        durable_names: dict[str, Inode],
+        unsynced: Iterable[list[NameChange]],
+        mapped: dict[Inode, tuple[bytes, bytes | None]],
+        directories: Mapping[str, str | None],
+    ) -> None:
+        self.stop_at = stop_at
+        self._below = len(str(root)) + 1
+        self._names, self._durable_names = names, durable_names
+        self._unsynced = [list(changes) for changes in unsynced if changes]
+        self._mapped = mapped
+        self._directories = tuple(os.path.relpath(path, root) for path, _, _ in os.walk(root))
+        self._moved = {
+            path[self._below :]: None if synced is None else synced[self._below :]
+            for path, synced in directories.items()
+            if path.startswith(f"{root}/")
+        }
+        inodes = {*names.values(), *durable_names.values()}
+        inodes |= {change.inode for changes in self._unsynced for change in changes if change.inode is not None}
+        self._settled = {inode: bytes(inode.durable) for inode in inodes if not inode.pending and inode not in mapped}
+        self._settled |= {inode: data for inode, (data, durable) in mapped.items() if data == durable}
+        self._pending = any(inode.pending for inode in inodes)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is on disk, except stores to mapped files."""
+        return not (self._pending or self._unsynced or self._moved)
+
+    def fixed(self) -> Iterator[State]:
+        """The state that the death of the process leaves, "all", and those that are the same for every seed."""
+        yield self._state("all", self._names, Bytes(landed), as_it_is)
+        yield self._state("none", self._durable_names, Bytes(durable), as_synced, self._moved)
+        yield self._state("late-names", self._names, Bytes(durable), missing)
+        yield self._state("old-names", self._durable_names, Bytes(landed), as_it_is, self._moved)
+
+    def torn(self, rng: random.Random) -> Iterator[State]:
+        """The last write torn at a byte; part of one write missing."""
+        if self._pending:
+            most = max((len(inode.pending) for inode in self._names.values()), default=0)
+            share = rng.random()
+            yield self._state("torn", self._names, Bytes(lambda inode: torn(inode, share, most)), as_it_is)
+            yield self._state("hole", self._names, hole(rng), as_it_is)
+
+    def chosen(self, name: str, rng: random.Random) -> State:
+        """Any names, any bytes, any index pages."""
+        undone = {path: synced for path, synced in self._moved.items() if rng.random() < 0.5}
+        return self._state(name, self._some_names(rng), rng.choice(WAYS)(rng), some_indexes(rng), undone)
+
+    def _state(
+        self,
+        name: str,
+        names: dict[str, Inode],
+        way: Bytes,
+        index_of: IndexOf,
+        undone: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> State:
+        """undone: renames and creations of directories that are not on disk."""
+        files: dict[str, bytes] = {}
+        for path, inode in names.items():
+            data = self._settled.get(inode)
+            if data is None:
+                mapped = self._mapped.get(inode)
+                data = bytes(way.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
+            if data is not None:
+                files[path[self._below :]] = data
+        if not undone:
+            return State(name, self.stop_at, files, self._directories, way.by_sectors)
+        there = tuple(undone.get(path, path) for path in self._directories)
+        files = {path: data for old, data in files.items() if (path := _undone(old, undone)) is not None}
+        return State(name, self.stop_at, files, tuple(filter(None, there)), way.by_sectors)
+
+    def _some_names(self, rng: random.Random) -> dict[str, Inode]:
+        names = dict(self._durable_names)
+        for changes in self._unsynced:
+            for change in changes[: rng.choice([0, len(changes), rng.randrange(len(changes) + 1)])]:
+                if change.gone is not None:
+                    names.pop(change.gone, None)
+                if change.there is not None and change.inode is not None:
+                    names[change.there] = change.inode
+        return names
+
+
+def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
+    """Where a file is, or None, if these renames and creations of directories are undone."""
+    directory, _, name = path.rpartition("/")
+    if directory not in undone:
+        return path
+    synced = undone[directory]
+    return None if synced is None else f"{synced}/{name}"
+
+
+def is_mapped(path: str | Path) -> bool:
+    """Whether this is an index, also one with a temporary suffix."""
+    return any(suffix in INDEXES for suffix in Path(path).suffixes)
+
+
+# ---- bytes: what a file holds after the cut ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """A way to choose what has landed of a file; by_sectors: also within its pages."""
+
+    of: Callable[[Inode], bytearray]
+    by_sectors: bool = False
+
+
+def durable(inode: Inode) -> bytearray:
+    """No unsynced change."""
+    return inode.durable
+
+
+def landed(inode: Inode) -> bytearray:
+    """Every change."""
+    content = bytearray(inode.durable)
+    for change in inode.pending:
+        apply(content, change)
+    return content
+
+
+def torn(inode: Inode, share: float, most: int) -> bytearray:
+    """Every change except the end of the last write, in files with this many changes."""
+    if most == 0 or len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
+        return landed(inode)
+    position, data = last
+    return landed(Inode(inode.durable, [*inode.pending[:-1], (position, data[: int(len(data) * share)])]))
+
+
+def some_writes(rng: random.Random) -> Bytes:
+    """Any of the changes, each whole or not at all. No page cache loses a write and keeps a later one of the same
+    sector, but other layers may."""
+    return Bytes(lambda inode: landed(Inode(inode.durable, [it for it in inode.pending if rng.random() < 0.5])))
+
+
+def hole(rng: random.Random) -> Bytes:
+    """Every change except part of one write, so that its header has landed and its body has not, or the reverse."""
+    unit = rng.choice([PAGE, SECTOR])
+
+    def of(inode: Inode) -> bytearray:
+        whole = len(inode.pending)
+        writes = [(number, *it) for number, it in enumerate(inode.pending) if not isinstance(it, int) and it[1]]
+        if not writes:
+            return landed(inode)
+        number, position, data = writes[-1] if rng.random() < 0.5 else rng.choice(writes)
+        units = range(position // unit, -(-(position + len(data)) // unit))
+        first, version = rng.choice(units), rng.randrange(number + 1)
+        missing = range(first, rng.choice([first + 1, units.stop]))
+        return by_units(inode, unit, lambda at: version if at in missing else whole, whole)
+
+    return Bytes(of, unit < PAGE)
+
+
+def whole_pages(rng: random.Random) -> Bytes:
+    """Any of the pages in their newest state; the rest as durable."""
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.choice([0, len(inode.pending)])))
+
+
+def earlier_pages(rng: random.Random) -> Bytes:
+    """Each page as any of the changes has left it."""
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.randrange(len(inode.pending) + 1)))
+
+
+def earlier_sectors(rng: random.Random) -> Bytes:
+    """Each sector as any of the changes has left it."""
+    return Bytes(lambda inode: _chosen(inode, rng, SECTOR, lambda: rng.randrange(len(inode.pending) + 1)), True)
+
+
+WAYS = (whole_pages, earlier_pages, earlier_sectors, earlier_sectors, hole, hole, some_writes, some_writes)
+
+
+def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], int]) -> bytearray:
+    versions: dict[int, int] = {}
+
+    def version(at: int) -> int:
+        if at not in versions:
+            versions[at] = choose()
+        return versions[at]
+
+    return by_units(inode, unit, version, rng.choice([0, len(inode.pending), None]))
+
+
+def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int | None) -> bytearray:
+    """Each page or sector as the first `version(number)` of the pending changes left it, and the file's length after
+    `length` of them; None: as far as bytes have landed."""
+    content, size = bytearray(inode.durable), len(inode.durable)
+    sizes, landed_to = [size], size
+    for number, change in enumerate(inode.pending):
+        if isinstance(change, int):
+            size = change
+            if length is not None and number < length:  # bytes beyond are gone, landed or not
+                content[change:] = bytes(max(0, len(content) - change))
+                landed_to = min(landed_to, change)
+        else:
+            position, data = change
+            end = position + len(data)
+            size = max(size, end)
+            content.extend(bytes(max(0, end - len(content))))
+            for at in range(position // unit, -(-end // unit)):
+                if number < version(at):
+                    start, stop = max(position, at * unit), min(end, (at + 1) * unit)
+                    content[start:stop] = data[start - position : stop - position]
+                    landed_to = max(landed_to, stop)
+        sizes.append(size)
+    end = landed_to if length is None else sizes[length]
+    content.extend(bytes(max(0, end - len(content))))
+    return content[:end]
+
+
+# ---- mapped indexes ------------------------------------------------------------------------------------------------------
+
+
+class Mapped(NamedTuple):
+    """A mapped file at the moment of the cut: its current and its last synced content."""
+
+    path: str
+    data: bytes
+    durable: bytes | None
+
+    @property
+    def before(self) -> bytes:
+        """What a cut leaves of it if nothing has landed since that sync."""
+        return bytes(len(self.data)) if self.durable is None else self.durable
+
+
+IndexOf = Callable[[Mapped], bytes | None]
+
+
+def as_it_is(index: Mapped) -> bytes:
+    return index.data
+
+
+def as_synced(index: Mapped) -> bytes:
+    """The last synced content; zeros if never synced."""
+    return index.before
+
+
+def missing(index: Mapped) -> bytes | None:
+    """The last synced content; missing if never synced."""
+    return index.durable
+
+
+def earlier(index: Mapped, rng: random.Random) -> bytes:
+    """As it was some entries ago, but not before the sync."""
+    width = next(INDEXES[suffix] for suffix in Path(index.path).suffixes if suffix in INDEXES)
+    entries, least = (-(-len(data.rstrip(b"\0")) // width) for data in (index.data, index.before))
+    kept = rng.randrange(min(least, entries), entries + 1) * width
+    return index.data[:kept] + bytes(len(index.data) - kept)
+
+
+def some_index_pages(index: Mapped, rng: random.Random) -> bytes:
+    """Any of its pages, the others as synced; either of the two lengths."""
+    end = len(rng.choice([index.data, index.before]))
+    data, before = (it + bytes(max(0, end - len(it))) for it in (index.data, index.before))
+    return b"".join(rng.choice([data, before])[at : min(at + PAGE, end)] for at in range(0, end, PAGE))
+
+
+def some_indexes(rng: random.Random) -> IndexOf:
+    """One way for all of them, or one for each."""
+    ways: list[IndexOf] = [
+        as_it_is,
+        as_synced,
+        missing,
+        lambda index: earlier(index, rng),
+        lambda index: some_index_pages(index, rng),
+    ]
+    one = rng.choice(ways)
+    return rng.choice([one, lambda index: rng.choice(ways)(index)])
