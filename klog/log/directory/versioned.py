@@ -31,14 +31,14 @@ def parse(data: bytes, path: str, version: int) -> Any:
     """Return the document without its checksum. Raises NewerFormat if its version is later than this klog reads, and
     one of MALFORMED for an invalid document; the caller that takes it apart must expect those, too."""
     document = json.loads(data)
-    stored = document.pop(CHECKSUM, None)
-    if stored is not None and stored != _checksum(document):
-        raise ValueError(f'wrong checksum: damaged, or edited; if it was edited, remove "{CHECKSUM}" to accept it')
     found = document["version"]
     if type(found) is not int or found < 1:
         raise ValueError(f"version {found!r}")
-    if found > version:
+    if found > version:  # before the checksum, which a later version may compute otherwise
         raise NewerFormat(f"{path} has version {found}, this klog reads {version}: upgrade klog")
+    stored = document.pop(CHECKSUM, None)
+    if stored is not None and stored != _checksum(document):
+        raise ValueError(f'wrong checksum: damaged, or edited; if it was edited, remove "{CHECKSUM}" to accept it')
     return document
 
 
