@@ -73,6 +73,11 @@ def run(*command: str) -> None:
         raise OSError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
+def copy_image(image: Path, to: Path) -> None:
+    """Copy an image, with holes for its zeros."""
+    run("cp", "--sparse=always", str(image), str(to))
+
+
 class FileSystem:
     """One file system in the image file `image`, mounted at `place` between mount() and unmount().
 
@@ -104,9 +109,11 @@ class FileSystem:
         self.mount()
         try:
             yield
-        finally:
+        except BaseException:
             with suppress(OSError):  # not mounted any more
                 run("umount", "-l", str(self.place))  # lazily: a failed check may hold files open
+            raise
+        self.unmount()
 
     def cut(self, how: int) -> None:
         """Cut the power: from now on every operation fails with EIO, and nothing more reaches the device."""
