@@ -6,11 +6,12 @@ set -u
 perf=linux-perf
 grep -qsx 'ID=ubuntu' /etc/os-release && perf=linux-tools-generic
 declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang [perf]=$perf [musl-gcc]=musl-tools
-    [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu [qemu-aarch64]=qemu-user)
+    [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu [qemu-aarch64]=qemu-user
+    [mkfs.ext4]=e2fsprogs [mkfs.xfs]=xfsprogs [losetup]=mount)
 libc_arm=/usr/aarch64-linux-gnu/lib/libc.a
 missing=()
 for tool in "${!package[@]}"; do
-    command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
+    PATH=$PATH:/sbin:/usr/sbin command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
 done
 [ -e "$libc_arm" ] || missing+=(libc6-dev-arm64-cross)
 # libFuzzer and clang's sanitizers are in a separate package, named by clang's version.

@@ -135,8 +135,7 @@ class BackgroundTasks:
 
     def flush_due(self) -> None:
         """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
-        now_ms = self._clock.wall_ms()
-        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log, now_ms)])
+        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log)])
 
     def flush_all(self, logs: Iterable[LogCore]) -> None:
         """Flush those of these logs that have anything to flush."""

@@ -102,7 +102,7 @@ class Life:
         self.done(after)
 
     def stop(self, logs: klog.LogManager) -> None:
-        self.stops.append(self.now.end)
+        self.stops = [*self.stops, self.now.end]
         logs.close()
         self.done(dataclasses.replace(self.now, durable=self.now.end))
 

@@ -52,7 +52,7 @@ class Producing:
                 if "roll" in ending:
                     log.roll()
                 if "close" in ending:
-                    self.stops.append(self.acknowledged)
+                    self.stops = [*self.stops, self.acknowledged]
                     logs.close()
                     self.durable = self.acknowledged
             finally:

@@ -82,7 +82,7 @@ def steps(
                 log.roll()
                 yield
             if ending.close:
-                expected.stops.append(expected.acknowledged)
+                expected.stops = [*expected.stops, expected.acknowledged]
                 logs.close()
                 expected.durable = expected.acknowledged
                 yield

@@ -18,7 +18,8 @@ from klog.disk import LogFile, RealFiles
 from klog.log.retain import retention
 from klog.record import iter_records
 from klog.segment import Segment
-from tests.support.logs import NOW, bases
+from tests.support.jumping_clock import Jumping
+from tests.support.logs import bases
 from tests.support.rounds import retention_round
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -34,22 +35,6 @@ class Unsynced(RealFiles):
     def fdatasync(self, file: LogFile) -> None: ...
 
     def fsync_dir(self, path: str) -> None: ...
-
-
-class Jumping:
-    """A wall clock that the test sets, forwards and back, and a monotonic one; neither runs scheduled tasks."""
-
-    def __init__(self) -> None:
-        self.wall, self.passed = NOW, 0.0
-
-    def wall_ms(self) -> int:
-        return self.wall
-
-    def monotonic(self) -> float:
-        return self.passed
-
-    def sleep(self, seconds: float) -> None:
-        self.passed += seconds
 
 
 # ---- the walk ----------------------------------------------------------------------------------------------------------

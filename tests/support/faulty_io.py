@@ -98,7 +98,7 @@ class FaultyIo:
         """From the nth call from now on, `times` calls: wait, then fail, or move at most this many bytes. Returns the
         rule's number.
 
-        claims: a sendfile moves nothing and returns the full count. A test should not race with the wait: make it long,
+        claims: a sendfile, fsync or fdatasync does nothing and returns success. A test should not race with the wait: make it long,
         and release() it."""
         free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
         index = FUNCTIONS.index(function)

@@ -245,7 +245,7 @@ cdef class LogCore:
         """Use the result of the first load."""
         self.segment_list.load(self.of_this_moment(loaded.segments))
         self.use(loaded)
-        self.flush_state = FlushState(loaded.recovery_point, self.options.clock.wall_ms())
+        self.flush_state = FlushState(loaded.recovery_point, self.options.clock)
         self.recovery, self.leftovers = loaded.recovery, loaded.to_unlink
 
     cdef of_this_moment(self, segments):

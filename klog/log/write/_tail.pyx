@@ -42,7 +42,7 @@ cdef class Tail:
         None without producers. False: the full path is needed, and nothing has been done."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size
-        if not self.takes(log, batches, size, last_offset + 1, now):
+        if not self.takes(log, batches, size, last_offset + 1):
             return False
         b.base_offset = last_offset
         b.last_offset_delta = 0
@@ -57,7 +57,7 @@ cdef class Tail:
         """The same for a group, whose batches may be in different segments: here they must be in one."""
         cdef int64_t size = self.segment.size, next_offset = group.first_offset + group.count
         cdef int32_t n = <int32_t>group.n
-        if not self.takes(log, group, size, next_offset, now):
+        if not self.takes(log, group, size, next_offset):
             return False
         if kl_indexer_fit(&self.index.x, group.batches, n, size, self.segment_bytes, self.segment_ms,
                           self.waited(now)) < n:
@@ -65,7 +65,7 @@ cdef class Tail:
         self.add(log, group, next_offset, None, now)
         return True
 
-    cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
+    cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset) except -1:
         """Can the segment have all these batches, and is no flush due after them?"""
         cdef FlushState flushes = log.flush_state
         cdef Counters counters
@@ -73,7 +73,7 @@ cdef class Tail:
             return False
         if log.written_end >= 0:       # a commit flushes after its appends
             return True
-        if next_offset - flushes.recovery_point >= self.flush_messages or now - flushes.flushed_ms >= self.flush_ms:
+        if next_offset - flushes.recovery_point >= self.flush_messages or flushes.has_waited(self.flush_ms):
             return False
         if self.flush_bytes:
             counters = log.counters

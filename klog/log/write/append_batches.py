@@ -66,7 +66,7 @@ def lead_locked(log: LogCore, batch: ValidatedBatch | None, epoch: int, origin: 
         return _duplicate(log, batch, duplicate, epoch)
     log.counters.messages_in += batch.count
     log.counters.bytes_in += batch.nbytes
-    _flush_if_due(log, now)
+    _flush_if_due(log)
     return led(batch, epoch, log.log_start_offset)
 
 
@@ -90,7 +90,7 @@ def group_locked(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
         raise
     log.counters.messages_in += group.count
     log.counters.bytes_in += group.nbytes
-    _flush_if_due(log, now)
+    _flush_if_due(log)
     return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
 
@@ -134,14 +134,14 @@ def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) 
             take_back_epochs(log, known)
         raise
     log.counters.replicated_bytes_in += batches.nbytes
-    _flush_if_due(log, now)
+    _flush_if_due(log)
     return followed(batches, log.log_start_offset)
 
 
-def _flush_if_due(log: LogCore, now: int) -> None:
+def _flush_if_due(log: LogCore) -> None:
     """A11. A commit does it once, after all its appends."""
     if log.written_end < 0:
-        flush_if_due_locked(log, now)
+        flush_if_due_locked(log)
 
 
 def _nothing(log: LogCore) -> AppendInfo:

@@ -70,7 +70,7 @@ def _commit(log: LogCore, tickets: list[Ticket]) -> int:
         publish(log, tickets, infos, written)
         if written > end:
             end_moved_locked(log)
-        flush_if_due_locked(log, log.clock.wall_ms())
+        flush_if_due_locked(log)
         return round(took * 1e9)
     except BaseException as error:
         if back := log.written_end >= 0:

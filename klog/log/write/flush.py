@@ -57,7 +57,7 @@ def _flush_beside(log: LogCore, offset: int | None) -> None:
                 return
             file, point = active.file, min(end, active.next_offset)
             generation, directory = log.generation, log.directory.path
-            now, size = log.clock.wall_ms(), log.counters.appended_bytes
+            moment = log.flush_state.moment(log.counters.appended_bytes)
             log.sync_lock.begin(me)
         began = log.clock.monotonic()
         guard_sync(log, lambda: active.sync_beside(file))
@@ -69,7 +69,7 @@ def _flush_beside(log: LogCore, offset: int | None) -> None:
         log.counters.flush_times.note(log.clock.monotonic() - began)
         if log.closed or log.generation != generation or log.directory.path != directory:
             return
-        log.flush_state.flushed_beside(point, now, size)
+        log.flush_state.flushed_beside(point, moment)
         on_flush = log.directory.on_flush
     if on_flush is not None:
         guard_sync(log, lambda: on_flush(log))
@@ -97,7 +97,7 @@ def flush_locked(log: LogCore, offset: int | None = None) -> None:
     log.counters.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch leaves the log end above the last batch: nothing between them is on disk.
     point = min(end, log.segments[-1].next_offset)
-    log.flush_state.flushed(point, log.clock.wall_ms(), log.counters.appended_bytes)
+    log.flush_state.flushed(point, log.flush_state.moment(log.counters.appended_bytes))
     if log.directory.on_flush is not None:
         log.directory.on_flush(log)
 
@@ -113,11 +113,11 @@ def sync_closed_locked(log: LogCore, below: int = NO_BOUND) -> None:
             segment.sync()
 
 
-def flush_if_due_locked(log: LogCore, now: int) -> None:
+def flush_if_due_locked(log: LogCore) -> None:
     """Flush after an append if a flush is due."""
     config, owner = log.config, log.directory.owner
     if log.log_end_offset - log.flush_state.recovery_point >= config.flush_messages or (
-        is_due(log, now) and not (owner is not None and owner.flush_soon(log))
+        is_due(log) and not (owner is not None and owner.flush_soon(log))
     ):
         try:
             guard_sync(log, lambda: flush_locked(log))
@@ -127,8 +127,9 @@ def flush_if_due_locked(log: LogCore, now: int) -> None:
             _log.warning("event=flush_postponed log=%s reason=%s", log.name, error)
 
 
-def is_due(log: LogCore, now: int) -> bool:
+def is_due(log: LogCore) -> bool:
     """Have flush.ms passed, or klog.flush.bytes been written, since the last flush?"""
     config = log.config
     bytes_max: int = config.klog_flush_bytes
-    return bool(now - log.flush_state.flushed_ms >= config.flush_ms or (bytes_max and log.unflushed_bytes >= bytes_max))
+    waited = log.flush_state.has_waited(config.flush_ms)
+    return bool(waited or (bytes_max and log.unflushed_bytes >= bytes_max))

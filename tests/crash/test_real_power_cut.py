@@ -1,0 +1,75 @@
+"""Power cuts of real ext4 and xfs under a live writer: nothing is lost that was promised before the cut.
+
+The writers are those of tests/crash/told.py: appends under each durability and write policy, truncations, producers,
+compaction, topics, group commit from several threads. Some cuts come while klog loads what the cut before has left.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.file_systems import KINDS, ROOT, alone
+from tests.support.patience import PATIENCE
+
+WORKLOADS = 12
+PROGRAM = "tests.crash.real_cuts"
+HOW: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True}
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def cut(place: Path, kind: str, cuts: int, seed: int) -> dict[str, Any]:
+    done = subprocess.run(alone(kind, PROGRAM, str(place), kind, str(cuts), str(seed)), **HOW)
+    assert done.returncode == 0, f"seed={seed}\n{done.stderr}"
+    tally: dict[str, Any] = json.loads(done.stdout)
+    assert tally["cuts"] == cuts
+    assert tally["exit 3"] > 0, "no writer was cut while it worked"
+    return tally
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_some_power_cuts_keep_what_was_promised(tmp_path: Path, kind: str, crash_seed: int) -> None:
+    cut(tmp_path, kind, WORKLOADS * 2, crash_seed)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", KINDS)
+def test_power_cuts_keep_what_was_promised(tmp_path: Path, kind: str, crash_seed: int) -> None:
+    tally = cut(tmp_path, kind, WORKLOADS * 26, crash_seed)
+    assert tally["second cuts"] > 30
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+def test_power_cuts_find_a_sync_that_does_nothing(tmp_path: Path, call: str) -> None:
+    """Without the writer's syncs its promises are broken, and the checks find that."""
+    done = subprocess.run(alone("ext4", PROGRAM, str(tmp_path), "ext4", str(WORKLOADS * 4), "1", call), **HOW)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ext4 seed=1 cut"), done.stderr
+
+
+def test_nothing_stays_attached_when_the_test_is_killed(tmp_path: Path) -> None:
+    def attached() -> bool:
+        files = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+        return any(file.startswith(str(tmp_path)) for file in files)
+
+    command = alone("ext4", PROGRAM, str(tmp_path), "ext4", "100000", "1")
+    program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        wait_until(attached)
+    finally:
+        program.kill()
+        program.communicate()
+    wait_until(lambda: not attached())
