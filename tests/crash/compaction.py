@@ -9,6 +9,7 @@ stop.
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
+from klog.spark.compacting import Compaction, build_one
+from klog.spark.jobs import clear_staging
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
 
@@ -88,6 +91,31 @@ class Way:
         finally:
             if not abandoned:
                 opened.close()
+
+
+@dataclass(frozen=True)
+class Tasks(Way):
+    """A log that is compacted as klog.spark.compact does: parts by tasks, the rest by their driver."""
+
+    def clean(
+        self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
+    ) -> None:
+        assert files is None and not abandoned, "not for tasks"
+        clock = ManualClock(self.at)
+        armed()
+        with klog.open(root, clock=clock, config=self.broker) as logs:
+            compaction = Compaction(logs, str(root), [TOPIC], clock)
+            try:
+                while items := compaction.items():
+                    for item in items:
+                        work = pickle.loads(pickle.dumps(item.value))
+                        outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
+                        assert outcome.error is None, outcome.error
+                        compaction.take(outcome)
+                for row in compaction.rows():
+                    assert row[-1] is None, row
+            finally:
+                clear_staging(str(root), compaction.token)
 
 
 @dataclass(frozen=True)
@@ -204,6 +232,7 @@ class Cleaning:
         with way.open(root) as opened:
             self.check_content(look(way.log(opened), self.dirty_end))
             assert left_over(root if way.managed else way.directory(root)) == []
+        assert not list(root.rglob("*klog-staging*"))
         assert problems(root, way) == []
         with way.open(root) as opened:
             log = way.log(opened)
