@@ -7,13 +7,12 @@ that moment may leave. Then `check` opens what is left, with a healthy disk.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import klog
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import KlogError
 from klog.manager.by_hand import compact_directory, purge_directory
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
@@ -124,13 +122,17 @@ class KeptLife(Life):
     """A Life that writes down what is legal."""
 
     def __init__(self, book: Book) -> None:
-        super().__init__()
         self.book = book
+        super().__init__()
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
-        if name == "legal" and hasattr(self, "book"):
+        if name in ("legal", "stops") and hasattr(self, "stops"):
             self.book.note((self.legal, self.stops))
+
+    def stop(self, logs: klog.LogManager) -> None:
+        self.stops = [*self.stops, self.now.end]
+        super().stop(logs)
 
 
 def is_legal_life(root: Path, notes: list[Any]) -> None:
@@ -292,10 +294,10 @@ def delete_records_and_retention(root: Path, book: Book) -> None:
     clock = ManualClock(NOW)
     with opened(root, clock=clock) as logs:
         some = {**TWO_TOPICS, "t-0": TWELVE[6:]}
-        book.note([TWO_TOPICS, some])
+        book.note([{**TWO_TOPICS, "t-0": TWELVE[n:]} for n in range(7)])  # durable with the next checkpoint
         logs.log("t").delete_records(6)
-        book.note([some])
         checkpoint_round(logs)
+        book.note([some])
         logs.log("u", 1).update_config(logs.log("u", 1).config.replace({"retention.bytes": 1000}))
         kept = [{**some, "u-1": TWELVE[n:]} for n in range(13)]
         book.note(kept)

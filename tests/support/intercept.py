@@ -144,14 +144,14 @@ class Injection:
     """One fault, at the first call like this one; forever: at every later call that can have it, too."""
 
     def __init__(self, call: Call, fault: Fault) -> None:
-        self._call, self._fault = call, fault
+        self.call, self.fault = call, fault
         self.hits = 0
         self.paths: list[str] = []
 
     def decide(self, call: Call, path: str) -> int:
-        kind, forever = self._fault
+        kind, forever = self.fault
         if self.hits == 0:
-            if call != self._call:
+            if call != self.call:
                 return 0
         elif not forever or kind not in APPLICABLE.get(call.name, ()):
             return 0

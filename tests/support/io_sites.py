@@ -23,11 +23,34 @@ ENGINE = ("disk", "log", "segment", "manager", "cleaner", "record", "codec")
 FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "unlink")
 LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise")
 OPEN_FILES = ("file", "_file", "copy", "original", "source", "target", "staged", "out", "beside")
-OS = (
-    "open,pread,pwrite,read,write,mkdir,makedirs,rmdir,rename,replace,link,symlink,unlink,remove,stat,lstat,fstat,"
-    "scandir,listdir,fsync,ftruncate,truncate,chmod,utime,statvfs"
-).split(",")
-OS_PATH = "exists,isdir,isfile,getsize,getmtime,realpath,samefile,islink,lexists".split(",")
+OS = [
+    "open",
+    "pread",
+    "pwrite",
+    "read",
+    "write",
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "rename",
+    "replace",
+    "link",
+    "symlink",
+    "unlink",
+    "remove",
+    "stat",
+    "lstat",
+    "fstat",
+    "scandir",
+    "listdir",
+    "fsync",
+    "ftruncate",
+    "truncate",
+    "chmod",
+    "utime",
+    "statvfs",
+]
+OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "samefile", "islink", "lexists"]
 IN_C = (
     r"kl_(?:pread|pwrite|preadv|pwritev|write_zeros|pread_direct|pwrite_direct|fsync|fdatasync|write_behind|ftruncate|"
     r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|look)|io->\w+|"
