@@ -55,10 +55,11 @@ class Sweep:
 
     def record(self, name: str) -> None:
         operation, root, calls = OPERATIONS[name], self._copy(name, fresh=True), self.place / "calls"
+        book = Book()
 
         def work() -> int:
-            found = record(root, lambda: operation.run(root, Book(self.place / "book")))
-            operation.check(root, Book(self.place / "book").notes())
+            found = record(root, lambda: operation.run(root, book))
+            operation.check(root, book.notes())
             calls.write_bytes(pickle.dumps([tuple(call) for call in found]))
             return 0
 
@@ -75,7 +76,6 @@ class Sweep:
         root = self.place / "run"
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(original, root)
-        (self.place / "book").unlink(missing_ok=True)
         return root
 
     def cells(self) -> list[tuple[str, Call, Fault]]:
@@ -109,7 +109,7 @@ class Sweep:
     def inject(self, name: str, call: Call, fault: Fault) -> str | None:
         """Run the operation with the fault and check what it leaves. Returns what is wrong, if anything."""
         root, operation = self._copy(name), OPERATIONS[name]
-        output, book = self.place / "output", Book(self.place / "book")
+        output, book = self.place / "output", Book()
         output.unlink(missing_ok=True)
         killed = fault.kind.startswith("killed")
         # If the process survives, it is the one to try again: it must not hold a lock or a state of the failed attempt.

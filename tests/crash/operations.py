@@ -7,6 +7,7 @@ that moment may leave. Then `check` opens what is left, with a healthy disk.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import pickle
 import shutil
 import socket
@@ -34,21 +35,23 @@ Content = dict[str, list[bytes]]
 
 
 class Book:
-    """The notes of an operation, in a file, so that they outlive its process."""
+    """The notes of an operation, in memory that forked processes share. A note makes no system call, so that no kill can
+    come in its middle."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 1 << 28)  # pages that are not touched take no memory
+        self._length = memoryview(self._memory).cast("Q")
 
     def note(self, what: object) -> None:
-        with open(self.path, "ab") as file:
-            pickle.dump(what, file)
+        data, end = pickle.dumps(what), 8 + self._length[0]
+        self._memory[end : end + len(data)] = data
+        self._length[0] += len(data)
 
     def notes(self) -> list[Any]:
-        found: list[Any] = []
-        if self.path.exists():
-            with open(self.path, "rb") as file, contextlib.suppress(EOFError):
-                while True:
-                    found.append(pickle.load(file))
+        found, end = [], 8 + self._length[0]
+        self._memory.seek(8)
+        while self._memory.tell() < end:
+            found.append(pickle.load(self._memory))
         return found
 
 
