@@ -54,7 +54,7 @@ class Sweep:
         self.calls: dict[str, dict[Call, list[Site]]] = {}
 
     def record(self, name: str) -> None:
-        operation, root, calls = OPERATIONS[name], self._copy(name, fresh=True), self.place / "calls"
+        operation, root, calls = OPERATIONS[name], self.copy(name, fresh=True), self.place / "calls"
         book = Book()
 
         def work() -> int:
@@ -68,7 +68,7 @@ class Sweep:
         assert in_a_child(work, output) == 0, output.read_text()
         self.calls[name] = self.table.of([Call(*call) for call in pickle.loads(calls.read_bytes())])
 
-    def _copy(self, name: str, *, fresh: bool = False) -> Path:
+    def copy(self, name: str, *, fresh: bool = False) -> Path:
         original = self.place / f"{name} prepared"
         if fresh:
             original.mkdir()
@@ -108,7 +108,7 @@ class Sweep:
 
     def inject(self, name: str, call: Call, fault: Fault) -> str | None:
         """Run the operation with the fault and check what it leaves. Returns what is wrong, if anything."""
-        root, operation = self._copy(name), OPERATIONS[name]
+        root, operation = self.copy(name), OPERATIONS[name]
         output, book = self.place / "output", Book()
         output.unlink(missing_ok=True)
         killed = fault.kind.startswith("killed")
