@@ -404,7 +404,7 @@ class Segment(SegmentState):
     def indexes_settled(self) -> bool:
         """Do both index files end with their last entry, and does it match its batch? For an inactive segment."""
         index, paths = self.index, self._index_paths()
-        if not all(map(os.path.exists, paths)):
+        if not all(exists(path) for path in paths):
             return False
         sizes = [os.path.getsize(path) for path in paths]
         return sizes == [index.entries * _ENTRY_BYTES, index.time_entries * _TIME_ENTRY_BYTES] and self._index_reaches(

@@ -100,7 +100,9 @@ def main(stride: str, only: str = "") -> None:
     load_all()
     OPERATIONS.update(MORE)
     result: dict[str, Any] = {"wrong": [], "failed": {}}
-    with tempfile.TemporaryDirectory(prefix="klog-memory-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as at:
+    with tempfile.TemporaryDirectory(
+        prefix="klog-memory-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as at:
         sweep = Sweep(Path(at))
         for name, operation in OPERATIONS.items():
             if only not in name:

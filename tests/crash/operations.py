@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import pickle
 import shutil
 import socket
@@ -20,12 +21,14 @@ from typing import Any
 import klog
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
-from klog.disk import RealFiles
+from klog.disk import DirectReader, DirectWriter, RealFiles
+from klog.log.load import reindex
 from klog.manager.by_hand import compact_directory, purge_directory
+from klog.manager.staging import abort_staged
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
 from tests.crash.compaction import CONFIG as COMPACTED
-from tests.crash.compaction import Cleaning, Way
+from tests.crash.compaction import Cleaning, Tasks, Way
 from tests.crash.life import Life, judge, look, steps
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
@@ -525,7 +528,13 @@ def finish_a_swap(root: Path, _book: Book) -> None:
 # ---- staged jobs ------------------------------------------------------------------------------------------------------------
 
 
-@operation(staged.fill, lambda root, _notes: staged.check(root))
+def aborted_or_committed(root: Path, _notes: list[Any]) -> None:
+    """Spark's abort follows a commit that raises."""
+    abort_staged(str(root), staged.TOKEN)
+    staged.check(root)
+
+
+@operation(staged.fill, aborted_or_committed)
 def stage_and_commit(root: Path, _book: Book) -> None:
     staged.commit(root, staged.stage(root))
     assert staged.content(root, read_only=True) == staged.NEW
@@ -556,8 +565,6 @@ def staged_only(root: Path) -> None:
 
 @operation(staged_only, lambda root, _notes: staged.check(root))
 def abort_a_staged_job(root: Path, _book: Book) -> None:
-    from klog.manager.staging import abort_staged
-
     abort_staged(str(root), staged.TOKEN)
 
 
@@ -617,3 +624,86 @@ def _send(log: klog.Log, here: socket.socket, there: socket.socket) -> None:
         thread.join()
         there.close()
     assert b"".join(got) == bytes(data.memory())
+
+
+def large(root: Path) -> None:
+    with opened(root) as logs:
+        logs.create_topic("t", config={"segment.bytes": 400_000})
+        for number in range(12):
+            logs.log("t").append([(b"k", b"%d" % number * 40_000)])
+
+
+def is_large(root: Path, _notes: list[Any]) -> None:
+    with opened(root) as logs:
+        assert [record.value for record in logs.log("t").read()] == [b"%d" % number * 40_000 for number in range(12)]
+
+
+@operation(large, is_large)
+def send_to_a_socket_and_a_pipe(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        _send(logs.log("t"), *socket.socketpair())
+        read, write = os.pipe()
+        thread = threading.Thread(target=_drain, args=(read,))
+        thread.start()
+        try:
+            with os.fdopen(write, "wb", buffering=0) as pipe:
+                logs.log("t").fetch(0, 1 << 20).send_to(pipe)
+        finally:
+            thread.join()
+
+
+def _drain(fd: int) -> None:
+    while os.read(fd, 1 << 16):
+        pass
+    os.close(fd)
+
+
+@operation(nothing, lambda _root, _notes: None)
+def direct_files(root: Path, _book: Book) -> None:
+    data = b"0123456789abcdef" * 1000
+    with DirectWriter(RealFiles(), str(root / "file")) as writer:
+        writer.write(data)
+    with DirectReader(RealFiles(), str(root / "file")) as reader:
+        assert bytes(reader.read(0, len(data))) == data
+
+
+@operation(two_topics, lambda root, _notes: _some_are_gone(root))
+def rename_and_delete_a_partition(root: Path, _book: Book) -> None:
+    log = klog.Log.open(root / "t-1", config=SMALL, clock=ManualClock(NOW))
+    try:
+        log.rename_dir("t-1.0123456789abcdef0123456789abcdef-delete")
+        log.delete()
+    finally:
+        abandon(log)
+
+
+def _some_are_gone(root: Path) -> None:
+    found = content(root)
+    assert {name: values for name, values in found.items() if name != "t-1"} == {
+        name: values for name, values in TWO_TOPICS.items() if name != "t-1"
+    }
+    assert found.get("t-1", []) in ([], TWELVE)
+
+
+def damaged_indexes(root: Path) -> None:
+    one_partition(root)
+    first = min((root / "t-0").glob("*.index"))
+    first.write_bytes(b"\xff" * 64)
+
+
+@operation(damaged_indexes, is_one_partition)
+def rebuild_indexes_beside(root: Path, _book: Book) -> None:
+    beside = root / "beside"
+    beside.mkdir()
+    with klog.Log.open(root / "t-0", read_only=True, config=SMALL, clock=ManualClock(NOW)) as log:
+        rebuilt = reindex.rebuild_indexes(log._core, {segment.base_offset for segment in log.segments}, str(beside))
+    reindex.put_in_place(str(root / "t-0"), rebuilt, str(beside), RealFiles())
+
+
+@operation(nothing, is_prefix)
+def create_a_log_dir_in_a_new_directory(root: Path, _book: Book) -> None:
+    with opened(root / "a" / "b") as logs:
+        logs.create_topic("t")
+
+
+_cleaning("clean_by_tasks", Tasks(True, COMPACTED, {}, roll=True))

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ("disk", "log", "segment", "manager", "cleaner", "record", "codec")
+ENGINE = ("config", "disk", "log", "segment", "manager", "cleaner", "record", "codec")
 FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "unlink")
-LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise")
+LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise", "length")
+BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "DirectoryPass")
+ENTRY = ("stat", "is_dir", "is_file", "is_symlink")
 OPEN_FILES = ("file", "_file", "copy", "original", "source", "target", "staged", "out", "beside")
 OS = [
     "open",
@@ -54,7 +56,7 @@ OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "same
 IN_C = (
     r"kl_(?:pread|pwrite|preadv|pwritev|write_zeros|pread_direct|pwrite_direct|fsync|fdatasync|write_behind|ftruncate|"
     r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|look)|io->\w+|"
-    r"open|fstat|stat|mmap|msync|mincore|getdents64|syscall"
+    r"open|fstat|stat|mmap|msync|mincore|kl_getdents|syscall|pread|pwrite"
 )
 _CALL_IN_C = re.compile(rf"(?<![\w.>])({IN_C})\(|\b(?:os|_?files)\.(\w+)\(")
 _DEFINED_IN_C = re.compile(r"^(?:static |const )*(?:\w+ \**)+\w+\([^;]*$")
@@ -97,7 +99,8 @@ def _io_of(called: ast.expr) -> str | None:
     words = ast.unparse(called).split(".")
     last, of = words[-1], words[-2] if len(words) > 1 else ""
     if (
-        (words == ["open"])
+        (len(words) == 1 and last in BARE)
+        or (of == "entry" and last in ENTRY)
         or (of in ("files", "_files") and last in FILES)
         or (of in OPEN_FILES and last in LOG_FILE)
         or (words[:-1] == ["os"] and last in OS)
@@ -120,6 +123,8 @@ def _in_c(path: Path) -> Iterator[Site]:
             continue
         for match in _CALL_IN_C.finditer(line):
             call = match[1] or match[2]
+            if call == "mmap" and "MAP_ANONYMOUS" in line:
+                continue
             if match[1] or call in (*FILES, *OS):
                 yield Site(name, number, 0, call)
 
