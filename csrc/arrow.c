@@ -91,6 +91,7 @@ int kl_arrow_array(struct ArrowArray *a, int64_t length, int64_t n_buffers, int6
         if (a->children[i] == NULL) {
             release_children(a);
             free(share);
+            memset(a, 0, sizeof *a); /* released: its parent must not release it again */
             return -ENOMEM;
         }
     }

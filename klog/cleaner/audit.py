@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import Files, directory_lock, read_whole
+from klog.disk import Files, directory_lock, exists, naming_the_next_step, read_whole
 from klog.errors import CorruptAudit, NewerFormat
 
 FILE = "klog-audit.jsonl"
@@ -34,11 +34,11 @@ def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
     path = os.path.join(directory, FILE)
     line = (json.dumps({"version": VERSION, **entry}, separators=(",", ":")) + "\n").encode()
     with directory_lock(directory):
-        new = not os.path.exists(path)
+        new = not exists(path)
         end = check(directory)
         file = files.open(path, write=True, create=True)
         try:
-            if os.fstat(file.fileno()).st_size > end:
+            if file.length() > end:
                 files.truncate(file, end)
             file.write(line, end)
             files.fsync(file)
@@ -53,7 +53,7 @@ def check(directory: str) -> int:
     last line, CorruptAudit if that is not a line of an audit."""
     path = os.path.join(directory, FILE)
     try:
-        with open(path, "rb") as file:
+        with naming_the_next_step(path, reading=True), open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             start = file.seek(max(0, size - _TAIL))
             tail = file.read()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
+from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
 from klog.record import BATCH_HEADER
 from klog.segment import AbortedTransaction, Home, IndexPair, Segment
@@ -99,7 +100,8 @@ def write_segment(
         cleaned.txn_index.append(entry)
     cleaned.txn_index.sync()
     modified = modified_ms * 1_000_000
-    os.utime(cleaned.path, ns=(modified, modified))
+    with naming_the_next_step(cleaned.path):
+        os.utime(cleaned.path, ns=(modified, modified))
 
 
 def swap_in(log: LogCore, cleaned: Segment, sources: Sequence[Source], rewritten: int, what: str) -> None:

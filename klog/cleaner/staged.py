@@ -25,7 +25,7 @@ from klog.cleaner.plan import Dirt
 from klog.cleaner.rewriting import Source, index_for, swap_in
 from klog.cleaner.round import Round, RoundStats
 from klog.cleaner.swap import home_of_cleaned, write_cleaned
-from klog.disk import HandleCache
+from klog.disk import HandleCache, exists
 from klog.errors import KlogError
 from klog.log.core import LogCore
 from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
@@ -113,7 +113,7 @@ class _Building(Round):
             self._write(cleaned, index, sources, rewriter, horizon_ms)
         except Overflowed as overflowed:
             raise SplitNeeded(str(overflowed)) from None
-        files = [(os.path.basename(path), os.stat(path).st_size) for path in cleaned.paths if os.path.exists(path)]
+        files = [(os.path.basename(path), os.stat(path).st_size) for path in cleaned.paths if exists(path)]
         cleaned.close()
         bases = tuple((source.base_offset, source.size) for source in sources)
         self.built.append(BuiltSegment(cleaned.base_offset, tuple(files), bases))

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from klog.disk import failed_sync_in, is_final
+from klog.disk import exists, failed_sync_in, is_final
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.retain.cleaning_state import Overtaken
@@ -136,7 +136,7 @@ def _name_swaps(log: LogCore, cleaned: Sequence[Segment]) -> None:
     files = log.options.files
     for segment in cleaned:
         segment.close()
-    paths = [path for segment in cleaned[::-1] for path in segment.paths if os.path.exists(path)]
+    paths = [path for segment in cleaned[::-1] for path in segment.paths if exists(path)]
     swaps = [path.removesuffix(names.CLEANED) + names.SWAP for path in paths]
     done = 0
     try:
@@ -159,7 +159,7 @@ def _swap(log: LogCore, lives: Sequence[Segment], sources: Sequence[Segment]) ->
     to_unlink = mark_for_deletion_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:
-            if os.path.exists(path + names.SWAP):
+            if exists(path + names.SWAP):
                 files.rename(path + names.SWAP, path)
         files.fsync_dir(log.path)  # one by one: a live segment between two .swap files would count as replaced
     return to_unlink

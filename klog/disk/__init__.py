@@ -4,6 +4,7 @@ The only package that makes system calls on files. Its API:
 
   files              Files (the protocol), RealFiles (this machine's), LogFile, HandleCache, read_whole, read_parts
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
+  names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read
   locks              DirectoryLock and directory_lock between processes, Claim between the writers of one process
   zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
   wake-ups           Bell, Waiter
@@ -29,6 +30,7 @@ from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptor
 from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock
+from klog.disk.presence import exists, is_directory
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
 from klog.disk.watch import Bell, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
@@ -61,8 +63,10 @@ __all__ = [
     "check_target",
     "cork",
     "directory_lock",
+    "exists",
     "failed_sync_in",
     "identity_of",
+    "is_directory",
     "is_final",
     "is_full",
     "lacks_descriptors",

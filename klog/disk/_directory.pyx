@@ -5,7 +5,8 @@ A pass makes no Python object per entry and takes 32 KiB of memory, however many
 
 cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.errno cimport EINTR, errno as c_errno
+from libc.errno cimport EINTR, ENOENT, ENOTDIR
+from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t
 from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, open
 from posix.stat cimport S_ISDIR, stat, struct_stat
@@ -37,13 +38,16 @@ cdef enum:
 
 
 def identity_of(str path):
-    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory."""
+    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. Raises OSError
+    if that cannot be found out."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef struct_stat found
     cdef int status
     with nogil:
         status = stat(at, &found)
+    if status < 0 and c_errno not in (ENOENT, ENOTDIR):
+        raise os_error(c_errno, path, reading=True)
     return (found.st_dev, found.st_ino) if status == 0 and S_ISDIR(found.st_mode) else None
 
 

@@ -152,9 +152,16 @@ cdef class LogFile(Reusable):
         cdef struct_stat found
         if self.inode < 0:
             if fstat(self.fileno(), &found) < 0:
-                raise os_error(c_errno, self.path)
+                raise os_error(c_errno, self.path, reading=True)
             return <int64_t>found.st_ino, found.st_size
         return self.inode, self.size
+
+    def length(self):
+        """Return the file's length now."""
+        cdef struct_stat found
+        if fstat(self.fileno(), &found) < 0:
+            raise os_error(c_errno, self.path, reading=True)
+        return found.st_size
 
     @property
     def table(self):

@@ -31,7 +31,7 @@ from posix.mman cimport (
     msync,
     munmap,
 )
-from posix.stat cimport struct_stat
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
 from klog._c.osio cimport kl_fallocate, kl_fsync, kl_ftruncate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
@@ -39,7 +39,6 @@ from klog._c.osio cimport kl_fallocate, kl_fsync, kl_ftruncate, kl_io_libc, kl_i
 from klog.disk._handles cimport open_regular
 
 import errno
-import os
 
 from klog.disk._sync import failed_sync
 from klog.disk.faults import os_error
@@ -191,9 +190,12 @@ cdef class Mapping:
 
     def resize(self, int64_t size):
         """Change the file's length and map it again."""
+        cdef struct_stat found
         cdef int fd = self.reopen()
         try:
-            if size == self.size and os.fstat(fd).st_size == size:
+            if fstat(fd, &found) < 0:
+                raise os_error(c_errno, self.path, reading=True)
+            if size == self.size == found.st_size:
                 return
             if size < self.size:
                 self.map(fd, size)

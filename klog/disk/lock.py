@@ -63,12 +63,15 @@ class DirectoryLock:
                 path=directory,
                 holder=holder,
             ) from None
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd)):
-                return True
-        os.close(self._fd)
-        self._fd = -1
-        return False
+        is_there = False
+        try:
+            with naming_the_next_step(self.path), contextlib.suppress(FileNotFoundError):
+                is_there = os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd))
+        finally:
+            if not is_there:
+                os.close(self._fd)
+                self._fd = -1
+        return is_there
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()

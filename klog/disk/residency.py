@@ -21,6 +21,7 @@ from typing import Literal
 
 from klog.disk._io import LogFile
 from klog.disk._residency import cached_pages, stat_range
+from klog.disk.faults import naming_the_next_step
 
 PAGE = mmap.PAGESIZE
 Source = Literal["cachestat", "mincore"]
@@ -76,7 +77,7 @@ def total(parts: Iterable[Residency]) -> Residency:
 def residency(file: LogFile, position: int = 0, size: int | None = None) -> Residency:
     """Return what of [position, position + size) is cached; size None: to the end of the file. Bytes after the end do
     not count. Raises PermissionError, OSError."""
-    end = os.fstat(file.fileno()).st_size
+    end = file.length()
     if position < 0 or (size is not None and size < 0):
         raise ValueError(f"position={position}, size={size}: must not be negative")
     if size is not None:
@@ -99,7 +100,7 @@ def heat(file: LogFile, cells: int, position: int = 0, size: int | None = None) 
     """Split the range into at most `cells` equal parts of a page or more; return the cached share of each."""
     if cells < 1:
         raise ValueError(f"cells={cells}: must be at least one")
-    end = os.fstat(file.fileno()).st_size
+    end = file.length()
     end = end if size is None else min(end, position + size)
     first, pages = position // PAGE, -(-end // PAGE) - position // PAGE
     cells = min(cells, max(pages, 0))
@@ -110,7 +111,9 @@ def heat(file: LogFile, cells: int, position: int = 0, size: int | None = None) 
 def _check_allowed(file: LogFile) -> None:
     """Check that this process may write the file: otherwise mincore would report every page as cached."""
     fd = file.fileno()
-    if os.fstat(fd).st_uid != os.geteuid() and not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
+    with naming_the_next_step(file.path, reading=True):
+        owner = os.fstat(fd).st_uid
+    if owner != os.geteuid() and not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
         raise PermissionError(
             errno.EPERM,
             "the kernel reports what is in the page cache only to users that may write the file: run as its owner",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from klog.disk import Bell, Claim, SendCounts
+from klog.disk import Bell, Claim, SendCounts, exists
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.closing import abandon
 from klog.log.directory.partition_dir import Owner, PartitionDir
@@ -122,14 +122,14 @@ def _prepare_to_write(log: LogCore) -> None:
         # Records appended at these offsets will be dirty. After a crash before this, the next load does it.
         key, log_dir = (log.topic, log.partition), os.path.dirname(log.path)
         cleaner_offsets.lower(options.files, log_dir, key, log.log_end_offset)
-    if active.size == 0 and not os.path.exists(active.path):
+    if active.size == 0 and not exists(active.path):
         active.activate()
         options.files.fsync_dir(log.path)
-    if not log.epochs.stored and not os.path.exists(log.epochs.path):
+    if not log.epochs.stored and not exists(log.epochs.path):
         log.epochs.flush()
     if options.topic_id is not None and not options.topic_id_stored:
         path = os.path.join(log.path, names.METADATA)
-        if not os.path.exists(path) or os.stat(path).st_size == 0:
+        if not exists(path) or os.stat(path).st_size == 0:
             options.files.replace(path, checkpoint.format_metadata(options.topic_id))
     log.epochs.scheduler = options.scheduler
     if options.high_watermark is not None:

@@ -31,6 +31,8 @@ from klog.disk import (
     HandleCache,
     check_directory_lock,
     directory_lock,
+    exists,
+    is_directory,
     naming_the_next_step,
     os_error,
 )
@@ -92,7 +94,7 @@ class _Owner:
 
     def take_marker(self) -> None:
         """Rename the clean-shutdown marker before the load: from here on the next load notices a crash."""
-        changed = os.path.exists(self._renamed_marker)
+        changed = exists(self._renamed_marker)
         if changed:  # renamed by another writer that is open or has crashed
             self._files.unlink(self._renamed_marker)
         with contextlib.suppress(FileNotFoundError):
@@ -172,7 +174,7 @@ class _Owner:
             checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
         if not self.marker_was_there or self._lock is None:
             return
-        if os.path.exists(self._renamed_marker) and self._lock.alone():
+        if exists(self._renamed_marker) and self._lock.alone():
             text = checkpoint.clean_shutdown_text(self._renamed_marker)
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
             self._files.unlink(self._renamed_marker)
@@ -265,7 +267,7 @@ def open_standalone(
     if not _is_directory(path):
         if read_only:
             raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {os.path.dirname(path)}` lists what does")
-        if not os.path.isdir(os.path.dirname(path)):
+        if not is_directory(os.path.dirname(path)):
             raise FileNotFoundError(
                 errno.ENOENT, "the log.dir of the partition does not exist; create it first", os.path.dirname(path)
             )
@@ -281,7 +283,7 @@ def open_standalone(
         owner = None if read_only else _Owner(path, files)
         stored = checkpoint.check_topic_id(path, wanted)
         if clean_shutdown is None:
-            clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
+            clean_shutdown = exists(checkpoint.clean_shutdown_path(parent))
         if owner is not None:
             listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
             owner.take_marker()

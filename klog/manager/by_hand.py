@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from klog.cleaner import CompactionStats, PurgeStats
+from klog.disk import exists
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
 from klog.log import Log
 from klog.log.directory.partition_names import parse_directory_name
@@ -147,7 +148,7 @@ def _opened(
 def _is_log_dir(path: str) -> bool:
     """True if the directory has a file that a start or a stop writes into a log.dir."""
     names = ("meta.properties", "klog-topics.json", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown")
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    return any(exists(os.path.join(path, name)) for name in names)
 
 
 def _check_policy(topic: str, compacts: bool | None) -> None:

@@ -179,7 +179,7 @@ class Commits:
         try:
             while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
                 crc, at = crc32c(data, crc), at + len(data)
-            size = os.fstat(staged.fileno()).st_size
+            size = staged.length()
         finally:
             staged.close()
         if size != file.bytes or crc != file.crc:

@@ -10,7 +10,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 
-from klog.disk import Files
+from klog.disk import Files, is_directory
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.closing import abandon, mark_for_deletion
 from klog.log.directory.partition_names import DELETE, suffixed_name
@@ -72,7 +72,7 @@ class LogDeletions:
 
 def remove_tree(files: Files, path: str) -> None:
     """Remove a directory with its content, if it exists; links are removed and not followed."""
-    if not os.path.isdir(path) or os.path.islink(path):
+    if not is_directory(path, follow_symlinks=False):
         return
     with os.scandir(path) as entries:
         for entry in list(entries):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files, failed_sync_in, identity_of, is_final, naming_the_next_step
+from klog.disk import DirectoryLock, Files, exists, failed_sync_in, identity_of, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint, ReentrantCall
 from klog.locks import OwnLock
 from klog.log.core import LogCore
@@ -97,7 +97,7 @@ class LogDirectory:
         self._cleaned = {} if self.read_only else cleaner_offsets.read(self.path)
         self.directory_id = _directory_id(self.path)
         marker = checkpoint.clean_shutdown_path(self.path)
-        self.was_clean = os.path.exists(marker)
+        self.was_clean = exists(marker)
         self._marker_text = checkpoint.clean_shutdown_text(marker)
 
     def begin(self) -> None:
@@ -168,7 +168,7 @@ class LogDirectory:
     def _write(self, name: str, offsets: dict[Partition, int]) -> None:
         """Replace a checkpoint, unless it is unchanged: most background rounds find nothing new."""
         path = os.path.join(self.path, name)
-        if self.offline is not None or (self._on_disk.get(name) == offsets and os.path.exists(path)):
+        if self.offline is not None or (self._on_disk.get(name) == offsets and exists(path)):
             return
         self._on_disk.pop(name, None)
         checkpoint.write_offsets(self._files, path, offsets)
@@ -200,7 +200,7 @@ class LogDirectory:
         with self._mutex:
             if high_watermarks:
                 self._write(checkpoint.HIGH_WATERMARK, high_watermarks)
-            elif os.path.exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
+            elif exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
                 self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
 
     def forget_partition(self, key: Partition) -> None:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from klog import arguments
-from klog.disk import Files, is_final, naming_the_next_step
+from klog.disk import Files, exists, is_directory, is_final, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.log.directory.partition_names import FUTURE
 from klog.manager.directories import Entries, LogDirectory
@@ -141,9 +141,9 @@ class DirectorySet:
 
 
 def _make(path: str, files: Files, *, create: bool) -> None:
-    if os.path.isdir(path):
+    if is_directory(path):
         return
-    if os.path.lexists(path):
+    if exists(path, follow_symlinks=False):
         raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
     if not create:
         raise FileNotFoundError(f"{path} does not exist: klog.open(..., create=True) creates a new log.dir")

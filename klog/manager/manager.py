@@ -27,7 +27,7 @@ from klog.arguments import text, whole
 from klog.clock import Clock, SystemClock
 from klog.codec import load_libraries
 from klog.config import LogConfig, ManagerConfig, config_values
-from klog.disk import Files, HandleCache, RealFiles
+from klog.disk import Files, HandleCache, RealFiles, is_directory
 from klog.disk.warm_up import WarmedUp
 from klog.errors import KlogError, ReentrantCall
 from klog.log import AppendInfo
@@ -91,7 +91,7 @@ def open_directory(
     paths = as_paths(path)
     create, read_only = arguments.flag("create", create), arguments.flag("read_only", read_only)
     if create and read_only:
-        missing = [path for path in paths if not os.path.isdir(path)]
+        missing = [path for path in paths if not is_directory(path)]
         if missing:
             raise ValueError(
                 f"create=True, read_only=True: {missing[0]} does not exist, and a reader creates nothing; "

@@ -23,7 +23,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from klog.disk import Files, read_whole
+from klog.disk import Files, exists, read_whole
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
 from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets, versioned
@@ -249,7 +249,7 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
                 continue
             for suffix in _FILES:
                 source = names.file_path(log.path, segment.base_offset, suffix)
-                if os.path.exists(source):
+                if exists(source):
                     copy = names.file_path(under_way.path, segment.base_offset, suffix)
                     under_way.bytes_copied += _copy_file(files, source, copy)
             under_way.copied[segment.base_offset] = found
@@ -268,7 +268,7 @@ def _print_of(directory: str, base_offset: int) -> _Print:
     prints: _Print = []
     for suffix in _FILES:
         path = names.file_path(directory, base_offset, suffix)
-        if suffix == names.LOG or os.path.exists(path):
+        if suffix == names.LOG or exists(path):
             found = os.stat(path)
             prints.append((found.st_ino, found.st_size, found.st_mtime_ns))
         else:
@@ -281,7 +281,7 @@ def _copy_file(files: Files, source: str, target: str) -> int:
     files.unlink(target)
     original, copy = files.open(source), files.open(target, write=True, create=True)
     try:
-        size = os.fstat(original.fileno()).st_size
+        size = original.length()
         for position in range(0, size, _CHUNK_BYTES):
             copy.write(original.read(position, min(_CHUNK_BYTES, size - position)), position)
         files.fsync(copy)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from klog.disk import is_directory
 from klog.errors import LogClosed, ReentrantCall
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
@@ -218,7 +219,7 @@ class LogRegistry:
 
 def _has_gone(log: Log) -> bool:
     """True if the writer, another process, has deleted or moved the directory that this reader has open; closes it."""
-    if not log.read_only or os.path.isdir(log.path):
+    if not log.read_only or is_directory(log.path):
         return False
     log.close()
     return True

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 
 from klog.clock import Clock
-from klog.disk import DirectoryLock, Files, RealFiles
+from klog.disk import DirectoryLock, Files, RealFiles, exists
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.manager.commits import Committed, StagedJob
@@ -49,7 +48,7 @@ def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Fi
     left to the next start while another process holds it. Raises AlreadyLocked if there is a manifest.
     """
     files = files or RealFiles()
-    if os.path.exists(layout.commit_path(path, layout.check_token(token))):
+    if exists(layout.commit_path(path, layout.check_token(token))):
         with open_directory(path, clock=clock, files=files):
             return True
     with contextlib.suppress(FileNotFoundError):

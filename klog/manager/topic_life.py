@@ -23,7 +23,7 @@ from typing import Any
 from klog import arguments
 from klog.arguments import whole
 from klog.config import LogConfig, check_tiering, config_values
-from klog.disk import Files, naming_the_next_step
+from klog.disk import Files, is_directory, naming_the_next_step
 from klog.errors import StorageOffline, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
@@ -113,7 +113,7 @@ class TopicLife:
             path = directory.partition_path(topic, partition)
             try:
                 with directory.guarded():
-                    if not (os.path.isdir(path) and holds_only_staging(path)):
+                    if not (is_directory(path) and holds_only_staging(path)):
                         with naming_the_next_step(path):
                             os.mkdir(path, 0o750)
                     self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
@@ -139,7 +139,7 @@ class TopicLife:
             for directory in self._directories.online():
                 for partition in range(entry.partitions):
                     path = directory.partition_path(name, partition)
-                    if os.path.isdir(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
+                    if is_directory(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
                         remove_tree(self._files, path)
                 self._files.fsync_dir(directory.path)
             self._catalog.remove(name)

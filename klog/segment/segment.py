@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from klog.disk import AlignedBuffer, Handles, LogFile, Reusable
+from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import BATCH_HEADER, iter_records
@@ -219,7 +219,7 @@ class Segment(SegmentState):
         either the old or the new name."""
         moving_from = self._moving_from
         old = None if moving_from is None else moving_from.path(self.base_offset, names.LOG)
-        return self.path if old is None or not os.path.exists(old) else old
+        return self.path if old is None or not exists(old) else old
 
     def _check(self, inode: int, size: int) -> None:
         if not self._is(inode, size):
@@ -299,7 +299,7 @@ class Segment(SegmentState):
     def _load_index(self, capacity: int) -> IndexPair | None:
         """Map both files; at full size if a capacity is given. None: the writer has just created them."""
         offsets, times = self._index_paths()
-        if capacity >= 0 and not (os.path.exists(offsets) and os.path.exists(times)):
+        if capacity >= 0 and not (exists(offsets) and exists(times)):
             raise FileNotFoundError(offsets)  # opening for writing would create it
         index = IndexPair(
             offsets,
@@ -357,7 +357,7 @@ class Segment(SegmentState):
     def _grown_index(self, file: LogFile) -> IndexPair:
         """Return both indexes at full size. One that is larger than segment.index.bytes now keeps its entries, and is
         full."""
-        sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
+        sizes = [os.path.getsize(path) for path in self._index_paths() if exists(path)]
         capacity = max(self._index_bytes(), *sizes, 0)
         index: IndexPair | None = None
         if self.size:
@@ -404,7 +404,7 @@ class Segment(SegmentState):
     def indexes_settled(self) -> bool:
         """Do both index files end with their last entry, and does it match its batch? For an inactive segment."""
         index, paths = self.index, self._index_paths()
-        if not all(map(os.path.exists, paths)):
+        if not all(exists(path) for path in paths):
             return False
         sizes = [os.path.getsize(path) for path in paths]
         return sizes == [index.entries * _ENTRY_BYTES, index.time_entries * _TIME_ENTRY_BYTES] and self._index_reaches(
@@ -433,7 +433,7 @@ class Segment(SegmentState):
             return
         active.index.close_entries()
         active.index.trim()
-        if active.allocated > self.size or os.fstat(active.file.fileno()).st_size != self.size:
+        if active.allocated > self.size or active.file.length() != self.size:
             self.home.files.truncate(active.file, self.size)
         if sync:
             self.sync()
@@ -526,11 +526,11 @@ class Segment(SegmentState):
                 self._drop_handles()  # again: drop a handle opened meanwhile; later openers keep none
                 aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
-                    if os.path.exists(old):
+                    if exists(old):
                         home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
                         home.files.rename(old, new)
             except BaseException:  # also KeyboardInterrupt
-                if os.path.exists(before[0]):
+                if exists(before[0]):
                     self.home = self._moving_from  # its .log is still there: its readers continue
                     self.forget_paths()
                 raise
@@ -692,7 +692,7 @@ class Segment(SegmentState):
         """Scan every byte of .log. Returns the indexes that its valid batches have, in memory. Changes nothing on
         disk."""
         file = self.home.files.open(self.path)
-        size = os.fstat(file.fileno()).st_size
+        size = file.length()
         self.size = max(self.size, size)
         index = self._index_in_memory()
         with DropBehind(file, 0, size if drop_behind else 0) as dropper:

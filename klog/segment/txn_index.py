@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from klog.disk import Files
+from klog.disk import Files, exists
 from klog.errors import CorruptIndex
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -88,7 +88,7 @@ class TxnIndex:
                 data = b""
             else:
                 try:
-                    data = bytes(file.read(0, os.fstat(file.fileno()).st_size))
+                    data = bytes(file.read(0, file.length()))
                 finally:
                     file.close()
             self._entries = tuple(parse_txn_index(data, self.path))
@@ -129,7 +129,7 @@ class TxnIndex:
 
     def write(self, entries: list[AbortedTransaction]) -> None:
         """Replace the file's entries. A missing file stays missing if there are none."""
-        if not entries and not os.path.exists(self.path):
+        if not entries and not exists(self.path):
             self._entries = ()
             return
         # Atomically: a file truncated by a crash would make aborted records look committed.
@@ -171,7 +171,7 @@ class TxnIndex:
 
     def sync(self) -> None:
         """Sync the file to disk."""
-        if os.path.exists(self.path):
+        if exists(self.path):
             file = self._files.open(self.path, write=True)
             try:
                 self._files.fsync(file)

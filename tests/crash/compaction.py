@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pickle
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from typing import Any
 import klog
 from klog.clock import ManualClock
 from klog.log.load.loader import Policy
+from klog.spark.compacting import Compaction, build_one
+from klog.spark.jobs import clear_staging
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
@@ -94,6 +97,31 @@ class Way:
         finally:
             if not abandoned:
                 opened.close()
+
+
+@dataclass(frozen=True)
+class Tasks(Way):
+    """A log that is compacted as klog.spark.compact does: parts by tasks, the rest by their driver. It uses the real disk,
+    and is closed after an exception, too."""
+
+    def clean(
+        self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
+    ) -> None:
+        clock = ManualClock(self.at)
+        armed()
+        with klog.open(root, clock=clock, config=self.broker) as logs:
+            compaction = Compaction(logs, str(root), [TOPIC], clock)
+            try:
+                while items := compaction.items():
+                    for item in items:
+                        work = pickle.loads(pickle.dumps(item.value))
+                        outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
+                        assert outcome.error is None, outcome.error
+                        compaction.take(outcome)
+                for row in compaction.rows():
+                    assert row[-1] is None, row
+            finally:
+                clear_staging(str(root), compaction.token)
 
 
 @dataclass(frozen=True)
@@ -210,6 +238,7 @@ class Cleaning:
         with way.open(root) as opened:
             self.check_content(look(way.log(opened), self.dirty_end))
             assert left_over(root if way.managed else way.directory(root)) == []
+        assert not list(root.rglob("*klog-staging*"))
         assert problems(root, way) == []
         with way.open(root) as opened:
             log = way.log(opened)

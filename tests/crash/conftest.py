@@ -1,18 +1,29 @@
-"""The seed of random crash states; Kafka, which loads them."""
+"""The seed of random crash states; a place for many syncs; Kafka, which loads crash states."""
 
 from __future__ import annotations
 
 import os
 import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.interop.conftest import judge, kafka
 
-__all__ = ["crash_seed", "judge", "kafka"]
+__all__ = ["crash_seed", "judge", "kafka", "quick_path"]
 
 
 @pytest.fixture
 def crash_seed() -> int:
     """KLOG_CRASH_SEED, or a random one; a failure names it."""
     return int(os.environ.get("KLOG_CRASH_SEED") or random.randrange(1 << 32))
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory where a sync costs nothing, if there is one. tmp_path is that too, except in tests marked `disk`."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)

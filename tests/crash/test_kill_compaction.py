@@ -5,30 +5,23 @@ The ordinary run kills at a few of them, seeded; `deep` at all.
 
 from __future__ import annotations
 
-import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
-from tests.crash.compaction import CONFIG, Cleaning, Way
+from tests.crash.compaction import CONFIG, Cleaning, Tasks, Way
 from tests.support.dirty_logs import DirtyLog
 from tests.support.killer import killed_at
 
-WAYS = {"log": Way(False, CONFIG, {}), "manager": Way(True, CONFIG, {})}
+WAYS = {
+    "log": Way(False, CONFIG, {}),
+    "manager": Way(True, CONFIG, {}),
+    "tasks": Tasks(True, CONFIG, {}, roll=True),
+}
 SAMPLE = 8
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
-        yield Path(path)
 
 
 def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:

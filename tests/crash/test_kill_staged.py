@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,14 +30,6 @@ from tests.support.killer import killed_at
 from tests.support.power_cuts import PowerCuts
 
 SAMPLES = pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 10])
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
-        yield Path(path)
 
 
 @pytest.fixture

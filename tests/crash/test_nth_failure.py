@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +26,6 @@ from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import FaultyIo
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
-        yield Path(path)
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import pickle
-import random
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,77 +16,7 @@ from klog.spark.compacting import Compaction, Outcome, build_one
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
 from tests.cleaner.logs import NOW
-from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Way, three_segments
-from tests.support.killer import killed_at
-
-SAMPLE = 8
-
-
-@dataclass(frozen=True)
-class Staged(Way):
-    """A log that is compacted by tasks and a driver."""
-
-    def clean(
-        self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
-    ) -> None:
-        clock = ManualClock(self.at)
-        armed()
-        with klog.open(root, clock=clock, config=self.broker) as logs:
-            compaction = Compaction(logs, str(root), [TOPIC], clock)
-            try:
-                while items := compaction.items():
-                    for item in items:
-                        work = pickle.loads(pickle.dumps(item.value))
-                        outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
-                        assert outcome.error is None, outcome.error
-                        compaction.take(outcome)
-                for row in compaction.rows():
-                    assert row[-1] is None, row
-            finally:
-                clear_staging(str(root), compaction.token)
-
-
-WAY = Staged(True, CONFIG, {}, roll=True)
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
-        yield Path(path)
-
-
-def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
-    root = cleaning.copy()
-    end = killed_at(nth, lambda armed: cleaning.way.clean(root, armed), tear=tear)
-    cleaning.check(root)
-    assert not list(root.rglob("*klog-staging*"))
-    return end.killed
-
-
-def test_a_kill_of_driver_or_task_at_some_system_calls(quick_path: Path) -> None:
-    """C2"""
-    cleaning = Cleaning(quick_path, WAY)
-    assert cleaning.changes
-    root = cleaning.copy()
-    calls = killed_at(0, lambda armed: cleaning.way.clean(root, armed)).calls
-    changing = [number for number, name in enumerate(calls, 1) if name]
-    stride = len(changing) // SAMPLE
-    for nth in changing[random.Random("staged").randrange(stride) :: stride]:
-        assert kill_and_check(cleaning, nth)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-def test_a_kill_of_driver_or_task_at_every_system_call(quick_path: Path) -> None:
-    cleaning = Cleaning(quick_path, WAY)
-    for tear, least in ((False, 200), (True, 4)):
-        nth = 1
-        while kill_and_check(cleaning, nth, tear=tear):
-            nth += 1
-            assert nth < 10_000, "no attempt succeeded"
-        assert nth > least
+from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Tasks, Way, three_segments
 
 
 def segments(root: Path) -> dict[str, bytes]:
@@ -101,7 +27,7 @@ def segments(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("broker", [{}, {"log.cleaner.dedupe.buffer.size": 24 * 6}], ids=["one round", "small map"])
 def test_the_files_are_those_of_log_compact(tmp_path: Path, broker: dict[str, Any]) -> None:
-    cleaning = Cleaning(tmp_path / "staged", Staged(True, CONFIG, broker, roll=True), three_segments)
+    cleaning = Cleaning(tmp_path / "staged", Tasks(True, CONFIG, broker, roll=True), three_segments)
     by_tasks = cleaning.copy()
     by_hand = tmp_path / "by hand"
     shutil.copytree(by_tasks, by_hand)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
+from klog.disk import exists
 from klog.errors import StorageOffline
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.state._log_core import LogCore
@@ -31,7 +32,7 @@ def rename_locked(log: LogCore, name: str, reinitialise: bool) -> bool:
     target = os.path.join(parent, name)
     if target == log.directory.path:
         return False
-    if os.path.lexists(target):
+    if exists(target, follow_symlinks=False):
         raise FileExistsError(f"{target} exists already")
     _log.info("event=rename log=%s from=%s to=%s", log.name, log.directory.path, target)
     uninterrupted(log, lambda: _rename(log, parent, target))

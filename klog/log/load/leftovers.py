@@ -24,7 +24,7 @@ import bisect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from klog.disk import Files
+from klog.disk import Files, exists, is_directory
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.directory.partition_names import parse_directory_name
@@ -72,7 +72,7 @@ def _is_live(directory: str) -> bool:
 
 
 def _is_directory(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
+    return is_directory(path, follow_symlinks=False)
 
 
 def _base(name: str) -> int:
@@ -134,7 +134,7 @@ class _Swaps:
     def _scan(self, name: str, how: Callable[..., Scan]) -> Scan:
         file = self._files.open(self._path(name))
         try:
-            return how(file, 0, os.fstat(file.fileno()).st_size, 0)
+            return how(file, 0, file.length(), 0)
         finally:
             file.close()
 
@@ -148,7 +148,7 @@ class _Swaps:
         size = os.stat(self._path(name)).st_size
         original = name.removesuffix(names.SWAP)
         beside = (original, original + names.DELETED)
-        if scan.end == size and (size or not any(os.path.exists(self._path(other)) for other in beside)):
+        if scan.end == size and (size or not any(exists(self._path(other)) for other in beside)):
             return True
         self._note(f"{name}: {scan.reason or 'empty'} at byte {scan.end} of {size}, the originals are kept")
         return False
@@ -164,7 +164,7 @@ class _Swaps:
         yield _base(name)
         file = self._files.open(self._path(name))
         try:
-            for header in HeaderWalk(file, 0, os.fstat(file.fileno()).st_size):
+            for header in HeaderWalk(file, 0, file.length()):
                 yield header.last_offset if header.magic < 2 else header.base_offset
         finally:
             file.close()
@@ -200,7 +200,7 @@ class _Swaps:
         suffixes = (*names.SEGMENT_SUFFIXES[1:], names.SNAPSHOT, names.LOG)
         for suffix in suffixes:
             path = names.file_path(self._directory, base, suffix)
-            if os.path.exists(path + names.DELETED) and not os.path.exists(path):
+            if exists(path + names.DELETED) and not exists(path):
                 self._files.rename(path + names.DELETED, path)
         self._note(f"segment {base} restored: its replacement is damaged")
 

@@ -21,7 +21,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from klog.disk import LogFile
+from klog.disk import LogFile, naming_the_next_step
 from klog.errors import CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Inputs, new_segment
@@ -81,7 +81,7 @@ def copy_part(source: LogFile, position: int, end: int, base_offset: int, target
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
             break
         stop = header.position + header.size
-    at, done = os.fstat(target.fileno()).st_size, position
+    at, done = target.length(), position
     while done < stop:
         chunk = source.read(done, min(COPY_BYTES, stop - done))
         if chunk.size == 0:
@@ -145,7 +145,7 @@ def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     """Write the parts as synced .cleaned files with the mtime of the original, which time retention may use."""
     source = inputs.files.open(segment.path)
     try:
-        stat = os.fstat(source.fileno())
+        stat = os.stat(segment.path)
         for part in parts:
             path = names.file_path(inputs.directory, part.base_offset, names.LOG) + names.CLEANED
             target = inputs.files.open(path, write=True, create=True)
@@ -156,7 +156,8 @@ def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
                 inputs.files.fsync(target)
             finally:
                 target.close()
-            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            with naming_the_next_step(path):
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     finally:
         source.close()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 
 from klog.codec.crc32c import crc32c
+from klog.disk import exists
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Findings, Inputs
@@ -364,7 +365,7 @@ def delete_segments(inputs: Inputs, segments: list[Segment]) -> list[str]:
         segment.close()
         for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = names.file_path(inputs.directory, segment.base_offset, suffix)
-            if os.path.exists(path):
+            if exists(path):
                 inputs.files.rename(path, path + names.DELETED)
                 to_unlink.append(os.path.basename(path) + names.DELETED)
     if segments:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from klog.disk import Files, HandleCache, read_whole
+from klog.disk import Files, HandleCache, exists, read_whole
 from klog.errors import CorruptBatch, CorruptData
 from klog.log.load.inputs import inputs_of
 from klog.log.load.rebuild import rebuild_txn_index
@@ -94,7 +94,7 @@ def _txn_index(log: LogCore, segment: Segment, directory: str) -> list[str]:
     """Write the transaction index, if the segment has one. Returns its path."""
     index = segment.txn_index
     rebuild_txn_index(inputs_of(log), log.segments, segment)  # in memory, as the log is read-only
-    if not index.entries and not os.path.exists(index.path):
+    if not index.entries and not exists(index.path):
         return []
     beside = TxnIndex(names.file_path(directory, segment.base_offset, names.TXN_INDEX), segment.base_offset,
                       log.options.files)  # fmt: skip

@@ -28,7 +28,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from klog.disk import Watched
+from klog.disk import Watched, exists
 from klog.errors import CorruptCheckpoint, NewerFormat
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
@@ -53,7 +53,7 @@ class TailFingerprint(NamedTuple):
 
 def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
     """The fingerprint of the last segment, whose last batch is at this position."""
-    inode = os.fstat(segment.file.fileno()).st_ino
+    inode, _ = segment.file.opened_as
     header = bytes(segment.file.read(position, _FINGERPRINT_BYTES)) if position >= 0 else b""
     return TailFingerprint(segment, inode, position, header)
 
@@ -304,7 +304,7 @@ def _has_rolled(log: LogCore) -> bool:
     """Is there a new segment at the log end? The mtime of the directory may miss it: older kernels update it in steps
     of milliseconds."""
     end, segments = log.log_end_offset, log.segments
-    return (not segments or segments[-1].base_offset != end) and os.path.exists(
+    return (not segments or segments[-1].base_offset != end) and exists(
         names.file_path(log.directory.path, end, names.LOG)
     )
 

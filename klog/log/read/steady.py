@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from klog.disk import is_directory
 from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
 from klog.log.state._log_core import LogCore
 from klog.log.state._segment_list import Moment
@@ -93,7 +94,7 @@ def overtaken(log: LogCore, moment: Moment) -> bool:
         if log.follower is not None:
             for _ in range(_LOOKS_MAX):
                 log.follower.distrust()
-                if log.follower.refresh_locked(log) or not os.path.isdir(log.path):
+                if log.follower.refresh_locked(log) or not is_directory(log.path):
                     break
             log.check_open()  # a snapshot may have ended
     return log.moment != moment
@@ -140,4 +141,4 @@ def check_there(log: LogCore, error: Exception) -> None:
 
 def _is_gone(path: str) -> bool:
     """Has the directory been removed from an existing log.dir?"""
-    return not os.path.isdir(path) and os.path.isdir(os.path.dirname(path))
+    return not is_directory(path) and is_directory(os.path.dirname(path))

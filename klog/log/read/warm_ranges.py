@@ -10,13 +10,12 @@ Log.open() warms its log, LogManager.start() all logs. A log that a manager load
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klog.arguments import function, having, optional_whole, seconds
-from klog.disk import RealFiles
+from klog.disk import RealFiles, exists
 from klog.disk.warm_up import FileRange, WarmedUp, warm_up
 from klog.errors import CorruptData
 from klog.log.state._log_core import LogCore
@@ -64,7 +63,7 @@ def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int |
         if left is not None:
             first = max(first, end - left)
             left -= end - first
-        yield from (FileRange(path) for path in segment.paths[1:3] if os.path.exists(path))
+        yield from (FileRange(path) for path in segment.paths[1:3] if exists(path))
         yield FileRange(segment.path, first, end)
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
-from klog.disk import Files, directory_lock, naming_the_next_step, read_whole
+from klog.disk import Files, directory_lock, exists, is_directory, naming_the_next_step, os_error, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
@@ -102,7 +102,7 @@ def _announce(log_dir: str, token: str, process: Driver | None, files: Files) ->
     stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
     document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
     data = versioned.encode(document)
-    if not os.path.exists(path) or read_whole(path) != data:
+    if not exists(path) or read_whole(path) != data:
         files.replace(path, data)
 
 
@@ -160,7 +160,7 @@ def staging_directories(log_dir: str, token: str) -> list[str]:
     with os.scandir(log_dir) as entries:
         partitions = sorted(entry.path for entry in entries if parse_directory_name(entry.name) is not None)
     paths = (os.path.join(partition, layout.STAGING + token) for partition in partitions)
-    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+    return [path for path in paths if is_directory(path, follow_symlinks=False)]
 
 
 def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True) -> None:
@@ -172,8 +172,11 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
     with directory_lock(log_dir):
         empty = _empty_partitions(log_dir)
         for partition in empty if alone else ():
-            with contextlib.suppress(OSError):  # its owner has put something there
+            try:
                 os.rmdir(partition)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):  # its owner has put something there
+                    raise os_error(error.errno or errno.EIO, partition) from None
         files.fsync_dir(log_dir)
         if staging_directories(log_dir, token) or (empty and not alone):
             return  # a late attempt has staged again
@@ -199,7 +202,7 @@ def remove_tree(path: str, files: Files) -> None:
 def _empty(path: str, files: Files) -> None:
     for name in sorted(os.listdir(path)):
         inside = os.path.join(path, name)
-        if os.path.isdir(inside) and not os.path.islink(inside):
+        if is_directory(inside, follow_symlinks=False):
             import shutil  # no job makes directories; its import loads modules of compression
 
             shutil.rmtree(inside)
@@ -222,12 +225,12 @@ def sweep_partition(path: str, names: Iterable[str], now_ms: int, files: Files) 
     log_dir = os.path.dirname(path)
     for token in layout.writers_in(names):
         staging = os.path.join(path, layout.STAGING + token)
-        if os.path.isdir(staging) and _is_abandoned(log_dir, token, now_ms):
+        if is_directory(staging) and _is_abandoned(log_dir, token, now_ms):
             remove_tree(staging, files)
 
 
 def _is_abandoned(log_dir: str, token: str, now_ms: int) -> bool:
-    return not os.path.exists(layout.commit_path(log_dir, token)) and is_over(log_dir, token, now_ms)
+    return not exists(layout.commit_path(log_dir, token)) and is_over(log_dir, token, now_ms)
 
 
 def sweep(log_dir: str, names: Iterable[str], now_ms: int, files: Files) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from klog.clock import Clock, SystemClock
 from klog.codec import crc32c
 from klog.config import LogConfig
-from klog.disk import Files, LogFile, RealFiles, os_error
+from klog.disk import Files, LogFile, RealFiles, exists, os_error
 from klog.log.staged import layout
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, make_staging
@@ -74,7 +74,7 @@ class StagedWriter:
     def _create(self, topic: str, partition: int) -> LogFile:
         path = make_staging(self._log_dir, topic, partition, self._token, self._process, self._files)
         whole = os.path.join(path, self._name)
-        if os.path.lexists(whole):
+        if exists(whole, follow_symlinks=False):
             raise os_error(errno.EEXIST, whole)
         return self._files.open(whole, write=True, create=True)
 

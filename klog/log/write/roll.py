@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from klog.disk import exists
 from klog.log.directory import gaps
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.retain.removal import unlink_later_locked
@@ -77,7 +78,7 @@ def _remake_locked(log: LogCore, empty: Segment) -> None:
     empty.close()
     files, to_unlink = log.options.files, []
     for path in empty.paths[1:]:
-        if os.path.exists(path):
+        if exists(path):
             files.unlink(path + names.DELETED)
             files.rename(path, path + names.DELETED)
             to_unlink.append(os.path.basename(path) + names.DELETED)

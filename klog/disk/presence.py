@@ -1,0 +1,32 @@
+"""Whether a file or a directory is there.
+
+os.path.exists and os.path.isdir answer False for every error, also when the disk cannot be read. Then a file that is
+there would be made anew, overwritten or forgotten. These raise.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from klog.disk.faults import naming_the_next_step
+
+
+def exists(path: str, *, follow_symlinks: bool = True) -> bool:
+    """Does the path exist? Raises OSError if that cannot be found out."""
+    return _mode(path, follow_symlinks) is not None
+
+
+def is_directory(path: str, *, follow_symlinks: bool = True) -> bool:
+    """Is the path a directory? Raises OSError if that cannot be found out."""
+    mode = _mode(path, follow_symlinks)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _mode(path: str, follow_symlinks: bool) -> int | None:
+    """None if there is no such path."""
+    with naming_the_next_step(path, reading=True):
+        try:
+            return os.stat(path, follow_symlinks=follow_symlinks).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None

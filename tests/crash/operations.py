@@ -1,0 +1,709 @@
+"""Everything that the engine does with files, as operations that may fail or be killed anywhere, and what they must leave.
+
+An operation runs in a process of its own, from `run` to its end. It tells a Book, which is kept outside, what a stop at
+that moment may leave. Then `check` opens what is left, with a healthy disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import klog
+from klog.cleaner import read_audit
+from klog.clock import ManualClock
+from klog.disk import DirectReader, DirectWriter, RealFiles
+from klog.log.load import reindex
+from klog.manager.by_hand import compact_directory, purge_directory
+from klog.manager.staging import abort_staged
+from tests.cleaner import test_overflow as overflow
+from tests.crash import staged
+from tests.crash.compaction import CONFIG as COMPACTED
+from tests.crash.compaction import Cleaning, Tasks, Way
+from tests.crash.life import Life, judge, look, steps
+from tests.support.abandon import abandon
+from tests.support.batches import NOW, batch, marker, transactional
+from tests.support.rounds import checkpoint_round, flush_round, retention_round
+
+Content = dict[str, list[bytes]]
+
+
+class Book:
+    """The notes of an operation, in memory that forked processes share. A note makes no system call, so that no kill can
+    come in its middle."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 1 << 28)  # pages that are not touched take no memory
+        self._length = memoryview(self._memory).cast("Q")
+
+    def note(self, what: object) -> None:
+        data, end = pickle.dumps(what), 8 + self._length[0]
+        self._memory[end : end + len(data)] = data
+        self._length[0] += len(data)
+
+    def notes(self) -> list[Any]:
+        found, end = [], 8 + self._length[0]
+        self._memory.seek(8)
+        while self._memory.tell() < end:
+            found.append(pickle.load(self._memory))
+        return found
+
+
+@dataclass(frozen=True)
+class Operation:
+    """prepare fills an empty directory, run works on a copy of it. check raises if what is left breaks a promise."""
+
+    prepare: Callable[[Path], object]
+    run: Callable[[Path, Book], object]
+    check: Callable[[Path, list[Any]], object]
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(prepare: Callable[[Path], object], check: Callable[[Path, list[Any]], object]) -> Any:
+    def add(run: Callable[[Path, Book], object]) -> Callable[[Path, Book], object]:
+        OPERATIONS[run.__name__] = Operation(prepare, run, check)
+        return run
+
+    return add
+
+
+def nothing(_root: Path) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def opened(root: Path, **options: Any) -> Iterator[klog.LogManager]:
+    """Closed if all goes well, else abandoned."""
+    logs = klog.open(root, create=True, **{"clock": ManualClock(NOW), **options})
+    try:
+        yield logs
+        logs.close()
+    finally:
+        abandon(logs)
+
+
+def content(root: Path, **options: Any) -> Content:
+    """The values of all logs. Opens, appends and closes cleanly: the engine works."""
+    with opened(root, **options) as logs:
+        found = {log.name: [record.value or b"" for record in log.read()] for log in logs.logs()}
+        for log in logs.logs():
+            assert [p for p in log.verify().problems if p.kind not in ("leftover", "gap")] == []
+            end = log.log_end_offset
+            assert log.append([(b"after", b"after", NOW)]).first_offset == end
+    return found
+
+
+def one_of(root: Path, notes: list[Any]) -> None:
+    """The log.dir has one of the contents of the last note. b"..." in a content: values may be missing from here on."""
+    found = content(root)
+    assert any(_fits(found, legal) for legal in notes[-1]), f"{found} is none of {notes[-1]}"
+
+
+def _fits(found: Content, legal: Content) -> bool:
+    if found.keys() != legal.keys():
+        return False
+    for name, values in legal.items():
+        least = values.index(b"...") if b"..." in values else len(values)
+        most = [value for value in values if value != b"..."]
+        if found[name] != most[: len(found[name])] or len(found[name]) < least:
+            return False
+    return True
+
+
+# ---- the life of a log ------------------------------------------------------------------------------------------------
+
+
+class KeptLife(Life):
+    """A Life that writes down what is legal."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        super().__init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name in ("legal", "stops") and hasattr(self, "stops"):
+            self.book.note((self.legal, self.stops))
+
+    def stop(self, logs: klog.LogManager) -> None:
+        self.stops = [*self.stops, self.now.end]
+        super().stop(logs)
+
+
+def is_legal_life(root: Path, notes: list[Any]) -> None:
+    life = Life()
+    if notes:
+        life.legal, life.stops = notes[-1]
+    if root.exists() and any(root.iterdir()):
+        judge(look(root), life, power=False)
+
+
+@operation(nothing, is_legal_life)
+def append_roll_flush_truncate_delete_records(root: Path, book: Book) -> None:
+    for _ in steps(root, RealFiles(), KeptLife(book)):
+        pass
+
+
+SMALL = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.bytes": 100, "cleanup.policy": "delete"}
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "zeros": {"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096},
+    "whole": {"preallocate": True},
+    "none": {"klog.io.preallocate": "none"},
+    "behind": {"segment.bytes": 60_000, "klog.io.write.behind.bytes": 4096},
+    "dontcache": {"klog.io.write": "dontcache"},
+    "direct": {"klog.io.write": "direct", "segment.bytes": 400_000},
+    "direct_read": {"klog.io.read": "direct", "segment.bytes": 400_000},
+}
+
+
+def is_prefix(root: Path, notes: list[Any]) -> None:
+    values, least = [value for kind, some in notes if kind == "appending" for value in some], 0
+    for kind, some in notes:
+        least += len(some) if kind == "appended" else 0
+    found = content(root)
+    assert set(found) <= {"t-0"} and (found or not least)
+    there = found.get("t-0", [])
+    assert there == values[: len(there)], f"not a prefix: {len(there)} of {len(values)}"
+    assert len(there) >= least, f"{len(there)} left of {least}"
+
+
+def appends(root: Path, book: Book, config: dict[str, Any], durability: str, value_bytes: int) -> None:
+    with opened(root, durability=durability) as logs:
+        logs.create_topic("t", config={**SMALL, **config})
+        log = logs.log("t")
+        for number in range(9):
+            values = [b"%d.%d" % (number, i) + b"y" * value_bytes for i in range(1 + number % 4)]
+            book.note(("appending", values))
+            info = log.append([(None, value) for value in values], compression="lz4" if number == 5 else None)
+            assert info.last_offset + 1 == log.log_end_offset
+            book.note(("appended", values))
+            if number % 3 == 2:
+                log.flush()
+            assert next(iter(log.read(info.first_offset))).value == values[0]
+
+
+def _writer(way: str, durability: str) -> None:
+    def run(root: Path, book: Book) -> None:
+        size = {"direct": 70_000, "direct_read": 70_000, "behind": 5000}.get(way, 90)
+        appends(root, book, WAYS[way], durability, size)
+
+    run.__name__ = f"append_{way}_{durability}"
+    operation(nothing, is_prefix)(run)
+
+
+for _way in WAYS:
+    _writer(_way, "os")
+_writer("default", "sync")
+_writer("direct", "sync")
+
+
+# ---- transactions, snapshots, checkpoints -------------------------------------------------------------------------------
+
+
+def committed(root: Path, notes: list[Any]) -> None:
+    is_prefix(root, notes)
+    with opened(root) as logs:
+        for log in logs.logs():
+            assert b"v1" not in [record.value for record in log.read(isolation="read_committed")]
+
+
+@operation(nothing, committed)
+def transactions_and_snapshots(root: Path, book: Book) -> None:
+    with opened(root) as logs:
+        logs.create_topic("t", config=SMALL)
+        log = logs.log("t")
+        for number in range(12):
+            values, data, origin = _encoded(log.log_end_offset, number)
+            book.note(("appending", values))
+            log.append_batches(data, origin=origin, leader_epoch=None if origin == "coordinator" else number)
+            book.note(("appended", values))
+        log.truncate_to(log.log_end_offset)
+        log.roll()
+
+
+def _encoded(end: int, number: int) -> tuple[list[bytes], bytes, Any]:
+    values = [b"%d.%d" % (number, i) + b"y" * 60 for i in range(1 + number % 3)]
+    if number % 4 == 0:
+        return values, batch(values), "client"
+    if number % 4 == 1:
+        return [b"v0", b"v1"], transactional(1, number, 0, 2), "client"
+    if number % 4 == 2:
+        return [], marker(1, number - 1, "abort"), "coordinator"
+    data = batch(values, base_offset=end, leader_epoch=number)
+    end += len(values)
+    data += transactional(2, number, 0, 1, base_offset=end) + marker(2, number, "abort", base_offset=end + 1)
+    return [*values, b"v0"], data, "replication"
+
+
+def two_topics(root: Path) -> None:
+    with opened(root) as logs:
+        for name in ("t", "u"):
+            logs.create_topic(name, partitions=2, config={**SMALL, "file.delete.delay.ms": 1000, "retention.ms": -1})
+        for log in logs.logs():
+            for number in range(12):
+                log.append([(b"k", b"%d" % number * 40)])
+
+
+def killed_two_topics(root: Path) -> None:
+    """Left by a process that was killed: unclean, with a torn batch."""
+    two_topics(root)
+    (root / ".kafka_cleanshutdown").unlink()
+    (root / "recovery-point-offset-checkpoint").unlink()
+    last = max((root / "t-0").glob("*.log"))
+    last.write_bytes(last.read_bytes() + batch([b"torn"], base_offset=12)[:40])
+    min((root / "t-1").glob("*.index")).unlink()
+    max((root / "u-0").glob("*.timeindex")).write_bytes(b"\xff" * 24)
+    for path in (root / "u-1").glob("*.snapshot"):
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+TWELVE = [b"%d" % number * 40 for number in range(12)]
+TWO_TOPICS: Content = {f"{topic}-{number}": TWELVE for topic in "tu" for number in (0, 1)}
+
+
+def unchanged(root: Path, _notes: list[Any]) -> None:
+    assert content(root) == TWO_TOPICS
+
+
+@operation(killed_two_topics, unchanged)
+def recover(root: Path, _book: Book) -> None:
+    for recovery in ("strict", "kafka"):
+        with opened(root, recovery=recovery) as logs:
+            assert all(len(list(log.read())) == 12 for log in logs.logs())
+
+
+@operation(two_topics, unchanged)
+def checkpoints(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        log = logs.log("t")
+        flush_round(logs, log)
+        log.update_high_watermark(7)
+        checkpoint_round(logs)
+        log.update_high_watermark(12)
+        checkpoint_round(logs)
+
+
+@operation(two_topics, lambda root, notes: one_of(root, notes or [[TWO_TOPICS]]))
+def delete_records_and_retention(root: Path, book: Book) -> None:
+    clock = ManualClock(NOW)
+    with opened(root, clock=clock) as logs:
+        some = {**TWO_TOPICS, "t-0": TWELVE[6:]}
+        book.note([{**TWO_TOPICS, "t-0": TWELVE[n:]} for n in range(7)])  # durable with the next checkpoint
+        logs.log("t").delete_records(6)
+        checkpoint_round(logs)
+        book.note([some])
+        logs.log("u", 1).update_config(logs.log("u", 1).config.replace({"retention.bytes": 1000}))
+        kept = [{**some, "u-1": TWELVE[n:]} for n in range(13)]
+        book.note(kept)
+        retention_round(logs)
+        clock.advance(2000)
+        logs.log("u", 1).append([(b"k", b"x")])
+        book.note([{name: [*v, b"x"] if name == "u-1" else v for name, v in one.items()} for one in kept])
+
+
+# ---- topics ---------------------------------------------------------------------------------------------------------------
+
+
+@operation(two_topics, lambda root, notes: one_of(root, notes or [[TWO_TOPICS]]))
+def create_and_delete_topics(root: Path, book: Book) -> None:
+    clock = ManualClock(NOW)
+    with opened(root, clock=clock, config={"log.segment.delete.delay.ms": 1000}) as logs:
+        new = {**TWO_TOPICS, "new-0": [], "new-1": []}
+        book.note([TWO_TOPICS, new])
+        logs.create_topic("new", partitions=2)
+        less = {name: values for name, values in new.items() if not name.startswith("t-")}
+        book.note([new, less])
+        logs.delete_topic("t")
+        book.note([less])
+        clock.advance(600_000)
+        logs.log("u", 0).append([])
+    with opened(root) as logs:
+        assert "t" not in logs.topics()
+
+
+def in_two_directories(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "b").mkdir()
+    with _two(root) as logs:
+        logs.create_topic("t", config={**SMALL, "file.delete.delay.ms": 1000})
+        for number in range(12):
+            logs.log("t").append([(b"k", b"%d" % number * 40)])
+        if Path(logs.log("t").path).parent.name == "b":
+            logs.move("t", 0, root / "a")
+
+
+@contextlib.contextmanager
+def _two(root: Path) -> Iterator[klog.LogManager]:
+    logs = klog.open([root / "a", root / "b"], create=True, clock=ManualClock(NOW))
+    try:
+        yield logs
+        logs.close()
+    finally:
+        abandon(logs)
+
+
+def in_one_place(root: Path, _notes: list[Any]) -> None:
+    with _two(root) as logs:
+        assert [record.value for record in logs.log("t").read()] == TWELVE
+        assert len(list(root.glob("*/t-0"))) == 1
+        assert not list(root.glob("*/*-future"))
+
+
+@operation(in_two_directories, in_one_place)
+def move_between_directories(root: Path, _book: Book) -> None:
+    with _two(root) as logs:
+        logs.move("t", 0, root / "b")
+        assert [record.value for record in logs.log("t").read()] == TWELVE
+        logs.move("t", 0, root / "a")
+        retention_round(logs)
+
+
+# ---- a log by itself ------------------------------------------------------------------------------------------------------
+
+
+def one_partition(root: Path) -> None:
+    with klog.Log.open(root / "t-0", config=SMALL, clock=ManualClock(NOW)) as log:
+        for number in range(12):
+            log.append([(b"k", b"%d" % number * 40)])
+            if number == 6:
+                log.append_batches(transactional(1, 0, 0, 1))
+                log.append_batches(marker(1, 0, "abort"), origin="coordinator")
+
+
+def is_one_partition(root: Path, notes: list[Any]) -> None:
+    if not notes and not (root / "t-0").exists():
+        return
+    with klog.Log.open(root / "t-0", config=SMALL, clock=ManualClock(NOW)) as log:
+        found = [record.value for record in log.read(isolation="read_committed")]
+        assert found == TWELVE[: len(found)] and len(found) >= (notes[-1] if notes else 12)
+        assert [p for p in log.verify().problems if p.kind not in ("leftover", "gap", "checkpoint")] == []
+
+
+@operation(one_partition, is_one_partition)
+def log_open_and_close(root: Path, _book: Book) -> None:
+    for _ in range(2):
+        log = klog.Log.open(root / "t-0", config=SMALL, clock=ManualClock(NOW))
+        try:
+            log.append([])
+            log.roll()
+            log.close()
+        finally:
+            abandon(log)
+    with klog.Log.open(root / "t-0", read_only=True, config=SMALL, clock=ManualClock(NOW)) as log:
+        assert [record.value for record in log.read(isolation="read_committed")] == TWELVE
+
+
+@operation(nothing, is_one_partition)
+def log_create(root: Path, book: Book) -> None:
+    book.note(0)
+    log = klog.Log.open(root / "t-0", config=SMALL, clock=ManualClock(NOW))
+    try:
+        for number in range(4):
+            log.append([(b"k", TWELVE[number])])
+            book.note(number + 1)
+        log.close()
+    finally:
+        abandon(log)
+
+
+# ---- cleaning -------------------------------------------------------------------------------------------------------------
+
+
+def _cleaning(name: str, way: Way) -> None:
+    cleanings: list[Cleaning] = []
+
+    def prepare(root: Path) -> None:
+        cleanings[:] = [Cleaning(root.parent / f"{name} cleaned", way)]
+        shutil.copytree(cleanings[0].original, root, dirs_exist_ok=True)
+
+    def run(root: Path, _book: Book) -> None:
+        cleanings[0].way.clean(root, abandoned=True)
+
+    run.__name__ = name
+    operation(prepare, lambda root, _notes: cleanings[0].check(root))(run)
+
+
+_cleaning("clean", Way(False, COMPACTED, {}))
+_cleaning("clean_of_a_manager", Way(True, COMPACTED, {}, roll=True))
+
+
+def keyed(root: Path) -> None:
+    with opened(root) as logs:
+        logs.create_topic("t", config={**COMPACTED, "segment.bytes": 1000})
+        for number in range(30):
+            logs.log("t").append([(b"k%d" % (number % 5), b"%d" % number), (b"secret", b"s%d" % number)])
+
+
+def keyed_check(root: Path, _notes: list[Any]) -> None:
+    with opened(root) as logs:
+        found = {record.key: record.value for record in logs.log("t").read()}
+    assert {key: value for key, value in found.items() if key != b"secret"} == {b"k%d" % (n % 5): b"%d" % n for n in range(25, 30)}  # fmt: skip
+    outcomes = [line["outcome"] for line in read_audit(root)]
+    if outcomes[-1:] == ["done"]:
+        assert b"secret" not in found
+    (_one,) = purge_directory(root, b"secret")
+    assert _one.error is None
+    with opened(root) as logs:
+        assert b"secret" not in {record.key for record in logs.log("t").read()}
+
+
+@operation(keyed, keyed_check)
+def purge_and_compact_by_hand(root: Path, _book: Book) -> None:
+    for outcome in (*compact_directory(root), *purge_directory(root, b"secret")):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def overflowed(root: Path) -> None:
+    overflow.overflowed(root / "t-0")
+
+
+def overflow_check(root: Path, _notes: list[Any]) -> None:
+    with overflow.opened(root / "t-0") as log:
+        expected = {record.key: record.value for record in overflow_records()}
+        assert {record.key: record.value for record in log.read()} == expected
+
+
+def overflow_records() -> Iterator[klog.Record]:
+    for data in (overflow.batches(0, 2), *(overflow.batches(s, 12 - 3 * n) for n, s in enumerate(overflow.FAR)),
+                 overflow.batches(3 * overflow.BEYOND, 1)):  # fmt: skip
+        for one in klog.record.decode(data):
+            yield from one
+
+
+@operation(overflowed, overflow_check)
+def clean_of_an_overflowed_segment(root: Path, _book: Book) -> None:
+    log = overflow.opened(root / "t-0")
+    try:
+        log.compact()
+        log.close()
+    finally:
+        abandon(log)
+
+
+@operation(overflowed, overflow_check)
+def recover_an_overflowed_segment(root: Path, _book: Book) -> None:
+    log = klog.Log.open(root / "t-0", config=overflow.CONFIG, clean_shutdown=False, clock=ManualClock(NOW),
+                        recovery="kafka")  # fmt: skip
+    try:
+        log.close()
+    finally:
+        abandon(log)
+
+
+def half_swapped(root: Path) -> None:
+    from tests.log.test_leftovers import NEW, half_way
+
+    half_way(root / "t-0", ("", ".deleted", "gone"), NEW, 24)
+
+
+def swap_check(root: Path, _notes: list[Any]) -> None:
+    from tests.log.test_leftovers import KEPT, read
+
+    assert read(root / "t-0") >= KEPT
+    assert not [path.name for path in (root / "t-0").iterdir() if path.suffix in (".swap", ".cleaned", ".tmp")]
+
+
+@operation(half_swapped, swap_check)
+def finish_a_swap(root: Path, _book: Book) -> None:
+    log = klog.Log.open(root / "t-0", clean_shutdown=False, config={"cleanup.policy": "compact"})
+    try:
+        log.close()
+    finally:
+        abandon(log)
+
+
+# ---- staged jobs ------------------------------------------------------------------------------------------------------------
+
+
+def aborted_or_committed(root: Path, _notes: list[Any]) -> None:
+    """Spark's abort follows a commit that raises."""
+    abort_staged(str(root), staged.TOKEN)
+    staged.check(root)
+
+
+@operation(staged.fill, aborted_or_committed)
+def stage_and_commit(root: Path, _book: Book) -> None:
+    staged.commit(root, staged.stage(root))
+    assert staged.content(root, read_only=True) == staged.NEW
+
+
+def committed_only(root: Path) -> None:
+    staged.fill(root)
+    job, files = staged.stage(root), staged.StopsAtManifest()
+    with contextlib.suppress(staged.Stop):
+        staged.commit(root, job, files)
+
+
+@operation(committed_only, lambda root, _notes: staged.check(root))
+def finish_a_commit(root: Path, _book: Book) -> None:
+    klog.open(root, clock=ManualClock(staged.NOW)).close()
+
+
+@operation(committed_only, lambda root, _notes: staged.check(root))
+def finish_a_commit_of_one_log(root: Path, _book: Book) -> None:
+    for topic, partition in staged.TARGETS:
+        klog.Log.open(root / f"{topic}-{partition}", config=staged.CONFIG, clock=ManualClock(staged.NOW)).close()
+
+
+def staged_only(root: Path) -> None:
+    staged.fill(root)
+    staged.stage(root)
+
+
+@operation(staged_only, lambda root, _notes: staged.check(root))
+def abort_a_staged_job(root: Path, _book: Book) -> None:
+    abort_staged(str(root), staged.TOKEN)
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------------
+
+
+@operation(two_topics, unchanged)
+def named_readers(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        reader = logs.reader("t", "billing")
+        assert len(list(reader)) == 24
+        reader.commit()
+        assert not list(logs.reader("t", "billing"))
+
+
+@operation(two_topics, unchanged)
+def read_in_every_way(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        log = logs.log("t")
+        _reads(log)
+        log.warm_up()
+        log.page_cache(cells=2)
+        logs.metrics()
+    with opened(root, read_only=True) as logs:
+        log = logs.log("t")
+        _reads(log)
+        log.refresh()
+        with opened(root) as writer:
+            writer.log("t").append([])
+            log.refresh()
+        log.metrics(page_cache=True)
+
+
+def _reads(log: klog.Log) -> None:
+    assert [record.value for record in log.read()] == TWELVE
+    assert log.count() == 12
+    assert log.list_offset("max_timestamp") is not None
+    assert log.offset_for_timestamp(0) is not None
+    assert log.legacy_fetch_offsets_before(NOW * 2, 3)
+    _send(log, *socket.socketpair())
+
+
+def _send(log: klog.Log, here: socket.socket, there: socket.socket) -> None:
+    data = log.fetch(0, 1 << 20)
+    got: list[bytes] = []
+
+    def receive() -> None:
+        while piece := there.recv(1 << 16):
+            got.append(piece)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    try:
+        data.send_to(here)
+    finally:
+        here.close()
+        thread.join()
+        there.close()
+    assert b"".join(got) == bytes(data.memory())
+
+
+def large(root: Path) -> None:
+    with opened(root) as logs:
+        logs.create_topic("t", config={"segment.bytes": 400_000})
+        for number in range(12):
+            logs.log("t").append([(b"k", b"%d" % number * 40_000)])
+
+
+def is_large(root: Path, _notes: list[Any]) -> None:
+    with opened(root) as logs:
+        assert [record.value for record in logs.log("t").read()] == [b"%d" % number * 40_000 for number in range(12)]
+
+
+@operation(large, is_large)
+def send_to_a_socket_and_a_pipe(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        _send(logs.log("t"), *socket.socketpair())
+        read, write = os.pipe()
+        thread = threading.Thread(target=_drain, args=(read,))
+        thread.start()
+        try:
+            with os.fdopen(write, "wb", buffering=0) as pipe:
+                logs.log("t").fetch(0, 1 << 20).send_to(pipe)
+        finally:
+            thread.join()
+
+
+def _drain(fd: int) -> None:
+    while os.read(fd, 1 << 16):
+        pass
+    os.close(fd)
+
+
+@operation(nothing, lambda _root, _notes: None)
+def direct_files(root: Path, _book: Book) -> None:
+    data = b"0123456789abcdef" * 1000
+    with DirectWriter(RealFiles(), str(root / "file")) as writer:
+        writer.write(data)
+    with DirectReader(RealFiles(), str(root / "file")) as reader:
+        assert bytes(reader.read(0, len(data))) == data
+
+
+@operation(two_topics, lambda root, _notes: _some_are_gone(root))
+def rename_and_delete_a_partition(root: Path, _book: Book) -> None:
+    log = klog.Log.open(root / "t-1", config=SMALL, clock=ManualClock(NOW))
+    try:
+        log.rename_dir("t-1.0123456789abcdef0123456789abcdef-delete")
+        log.delete()
+    finally:
+        abandon(log)
+
+
+def _some_are_gone(root: Path) -> None:
+    found = content(root)
+    assert {name: values for name, values in found.items() if name != "t-1"} == {
+        name: values for name, values in TWO_TOPICS.items() if name != "t-1"
+    }
+    assert found.get("t-1", []) in ([], TWELVE)
+
+
+def damaged_indexes(root: Path) -> None:
+    one_partition(root)
+    first = min((root / "t-0").glob("*.index"))
+    first.write_bytes(b"\xff" * 64)
+
+
+@operation(damaged_indexes, is_one_partition)
+def rebuild_indexes_beside(root: Path, _book: Book) -> None:
+    beside = root / "beside"
+    beside.mkdir()
+    with klog.Log.open(root / "t-0", read_only=True, config=SMALL, clock=ManualClock(NOW)) as log:
+        rebuilt = reindex.rebuild_indexes(log._core, {segment.base_offset for segment in log.segments}, str(beside))
+    reindex.put_in_place(str(root / "t-0"), rebuilt, str(beside), RealFiles())
+
+
+@operation(nothing, is_prefix)
+def create_a_log_dir_in_a_new_directory(root: Path, _book: Book) -> None:
+    with opened(root / "a" / "b") as logs:
+        logs.create_topic("t")
+
+
+_cleaning("clean_by_tasks", Tasks(True, COMPACTED, {}, roll=True))

@@ -1,0 +1,74 @@
+"""SIGKILL at every system call of every operation of the engine, and in the middle of every write: F1, F2.
+
+The ordinary run kills at a few of them, another few for each operation; `deep` at all that change something.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.crash.operations import OPERATIONS, Book
+from tests.support.killer import killed_at
+
+SAMPLE = 3
+
+
+class Kills:
+    """Runs one operation in forked processes on copies of what it starts with."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        self.place, self.operation = place, OPERATIONS[name]
+        (place / "prepared").mkdir()
+        self.operation.prepare(place / "prepared")
+
+    def calls(self, *, tear: bool = False) -> list[int]:
+        """The numbers of the calls that change something."""
+        self._copy()
+        end = killed_at(0, self._work, tear=tear)
+        self.operation.check(self.place / "run", self._book.notes())
+        return [number for number, name in enumerate(end.calls, 1) if name]
+
+    def at(self, nth: int, *, tear: bool = False) -> bool:
+        """Kill at the nth call and check what is left; return whether it was killed before its end."""
+        self._copy()
+        end = killed_at(nth, self._work, tear=tear)
+        try:
+            self.operation.check(self.place / "run", self._book.notes())
+        except BaseException as error:
+            error.add_note(f"nth={nth} tear={tear}, after {[name for name in end.calls if name][-3:]}")
+            raise
+        return end.killed
+
+    def _copy(self) -> None:
+        shutil.rmtree(self.place / "run", ignore_errors=True)
+        shutil.copytree(self.place / "prepared", self.place / "run")
+        self._book = Book()
+
+    def _work(self, armed: object) -> None:
+        assert callable(armed)
+        armed()
+        self.operation.run(self.place / "run", self._book)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kill_at_some_system_calls_of_every_operation(quick_path: Path, name: str) -> None:
+    kills = Kills(quick_path, name)
+    changing = kills.calls()
+    stride = max(1, len(changing) // SAMPLE)
+    for nth in changing[random.Random(name).randrange(stride) :: stride]:
+        kills.at(nth)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kill_at_every_system_call_of_every_operation(quick_path: Path, name: str) -> None:
+    kills = Kills(quick_path, name)
+    for nth in kills.calls():
+        kills.at(nth)
+    for nth in range(1, len(kills.calls(tear=True)) + 1):
+        kills.at(nth, tear=True)

@@ -1,0 +1,188 @@
+"""The call sites of file I/O in the engine's sources: Python, Cython and C.
+
+    Python  calls of the methods of Files and LogFile, of os, os.path and shutil, and open(); found in the syntax tree
+    Cython  the same, and calls of the kl_ functions of csrc/osio.h and of libc; found by line
+    C       calls through the kl_io_t table and of libc; found by line
+
+A site of Python is known by the position of its call, which a frame knows, too; one of Cython or C by its line, to which
+the debug information of the libraries leads from a return address.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ("config", "disk", "log", "segment", "manager", "cleaner", "record", "codec")
+FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "unlink")
+LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise", "length")
+BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "DirectoryPass")
+ENTRY = ("stat", "is_dir", "is_file", "is_symlink")
+OPEN_FILES = ("file", "_file", "copy", "original", "source", "target", "staged", "out", "beside")
+OS = [
+    "open",
+    "pread",
+    "pwrite",
+    "read",
+    "write",
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "rename",
+    "replace",
+    "link",
+    "symlink",
+    "unlink",
+    "remove",
+    "stat",
+    "lstat",
+    "fstat",
+    "scandir",
+    "listdir",
+    "fsync",
+    "ftruncate",
+    "truncate",
+    "chmod",
+    "utime",
+    "statvfs",
+]
+OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "samefile", "islink", "lexists"]
+IN_C = (
+    r"kl_(?:pread|pwrite|preadv|pwritev|write_zeros|pread_direct|pwrite_direct|fsync|fdatasync|write_behind|ftruncate|"
+    r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|look)|io->\w+|"
+    r"open|fstat|stat|mmap|msync|mincore|kl_getdents|syscall|pread|pwrite"
+)
+_CALL_IN_C = re.compile(rf"(?<![\w.>])({IN_C})\(|\b(?:os|_?files)\.(\w+)\(")
+_DEFINED_IN_C = re.compile(r"^(?:static |const )*(?:\w+ \**)+\w+\([^;]*$")
+
+
+class Site(NamedTuple):
+    """column: 0 outside Python."""
+
+    path: str
+    line: int
+    column: int
+    call: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.call}"
+
+
+def sites() -> dict[tuple[str, int, int], Site]:
+    """All call sites, by path, line and column."""
+    found: list[Site] = []
+    for package in ENGINE:
+        for path in sorted((ROOT / "klog" / package).rglob("*.py")):
+            if not path.name.endswith("_build.py"):
+                found += _in_python(path)
+        for path in sorted((ROOT / "klog" / package).rglob("*.pyx")):
+            found += _in_c(path)
+    for path in sorted((ROOT / "csrc").glob("*.[ch]")):
+        found += _in_c(path)
+    return {site[:3]: site for site in found}
+
+
+def _in_python(path: Path) -> Iterator[Site]:
+    name = str(path.relative_to(ROOT))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and (call := _io_of(node.func)):
+            yield Site(name, node.lineno, node.col_offset, call)
+
+
+def _io_of(called: ast.expr) -> str | None:
+    words = ast.unparse(called).split(".")
+    last, of = words[-1], words[-2] if len(words) > 1 else ""
+    if (
+        (len(words) == 1 and last in BARE)
+        or (of == "entry" and last in ENTRY)
+        or (of in ("files", "_files") and last in FILES)
+        or (of in OPEN_FILES and last in LOG_FILE)
+        or (words[:-1] == ["os"] and last in OS)
+        or (words[:-1] == ["os", "path"] and last in OS_PATH)
+        or of == "shutil"
+    ):
+        return ".".join(words[-2:])
+    return None
+
+
+def _in_c(path: Path) -> Iterator[Site]:
+    name, is_cython = str(path.relative_to(ROOT)), path.suffix == ".pyx"
+    outside = True
+    for number, line in enumerate(_without_comments(path.read_text(), is_cython).split("\n"), 1):
+        if is_cython and line.strip():
+            indented = line.startswith(" ")
+            outside = line.startswith(("cdef extern", "from ")) or (outside and indented)
+        declares = outside if is_cython else not line.startswith(" ")
+        if declares or re.match(r"\s*(?:cdef|cpdef|def) .*[:,(]$", line):
+            continue
+        for match in _CALL_IN_C.finditer(line):
+            call = match[1] or match[2]
+            if call == "mmap" and "MAP_ANONYMOUS" in line:
+                continue
+            if match[1] or call in (*FILES, *OS):
+                yield Site(name, number, 0, call)
+
+
+def _without_comments(text: str, is_cython: bool) -> str:
+    def blank(match: re.Match[str]) -> str:
+        return "\n" * match[0].count("\n")
+
+    if is_cython:
+        return re.sub(r"#[^\n]*", "", re.sub(r'"""(?:.|\n)*?"""', blank, text))
+    return re.sub(r"//[^\n]*", "", re.sub(r"/\*(?:.|\n)*?\*/", blank, text))
+
+
+# ---- from return addresses to lines ---------------------------------------------------------------------------------------
+
+
+def lines_of(library: str, addresses: list[int]) -> dict[int, list[tuple[str, int]]]:
+    """The source lines of addresses in a library, the innermost of inlined functions first: path in the repository and
+    line; those of C that Cython generated lead to the line of the .pyx."""
+    if not addresses:
+        return {}
+    text = subprocess.run(
+        ["addr2line", "-i", "-a", "-e", library],
+        input="".join(f"{address:#x}\n" for address in addresses),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found: dict[int, list[tuple[str, int]]] = {}
+    for line in text.splitlines():
+        if line.startswith("0x"):
+            of = found.setdefault(int(line, 16), [])
+        else:
+            of += _source_line(*line.split(" ")[0].rsplit(":", 1))
+    return found
+
+
+def _source_line(path: str, line: str) -> list[tuple[str, int]]:
+    if not line.isdigit():
+        return []
+    if match := re.search(r"/(build/[^/]+/cython/klog/.*\.c)$", path):
+        return [_pyx_line(match[1], int(line))]
+    if match := re.search(r"(?:^|/)(csrc/[^/]*)$", path):
+        return [(match[1], int(line))]
+    return []
+
+
+@cache
+def _generated(path: str) -> list[tuple[str, int]]:
+    """Of each line of a generated file the line of the .pyx that it is from."""
+    here, lines = ("", 0), []
+    for line in (ROOT / path).read_text().split("\n"):
+        if match := re.match(r'\s*/\* "(klog/[^"]*)":(\d+)$', line):
+            here = match[1], int(match[2])
+        lines.append(here)
+    return lines
+
+
+def _pyx_line(path: str, line: int) -> tuple[str, int]:
+    lines = _generated(path)
+    return lines[line - 1] if line <= len(lines) else ("", 0)
