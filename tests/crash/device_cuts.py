@@ -32,8 +32,9 @@ from klog.disk import RealFiles
 from klog.errors import CorruptLog, KlogError, StorageOffline
 from klog.log.directory import checkpoint
 from tests.crash import workload
+from tests.crash.look import open_logs, recovery_point
 from tests.crash.told import Send, Workload, Writer, told, workloads
-from tests.crash.workload import CONFIG, TOPIC, Expected, open_logs, recovery_point
+from tests.crash.workload import CONFIG, TOPIC, Expected
 from tests.support.abandon import abandon
 from tests.support.block_device import HOW, MARKER, Device, Remains
 from tests.support.file_systems import FileSystem, copy_image, end_with_parent
