@@ -29,7 +29,7 @@ cdef class Tail:
                     dict entries, int64_t now) except -1
     cdef bint write_group(self, LogCore log, BatchGroup group, int64_t now) except -1
     cdef dict entries_after(self, BatchTable batches, bint client)
-    cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1
+    cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset) except -1
     cdef int64_t waited(self, int64_t now) noexcept
     cdef int add(self, LogCore log, BatchTable batches, int64_t next_offset, dict entries, int64_t now) except -1
 
