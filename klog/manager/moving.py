@@ -96,6 +96,7 @@ class Moves:
         try:
             with target.guarded():
                 os.mkdir(under_way.path, 0o750)
+                self._files.fsync_dir(target.path)  # before a checkpoint names the partition
                 _note(self._files, under_way.path, key, source.path, ready=False)
                 _catch_up(log, under_way, self._files, progress)
             with without_cleaning(log._core), self._state.lock:
@@ -190,7 +191,6 @@ class Moves:
         if log.is_managed:
             copy.update_high_watermark(log.high_watermark)
         _note(files, path, (log.topic, log.partition), os.path.dirname(log.path), ready=True)
-        files.fsync_dir(target.path)
         return copy
 
     # ---- start -------------------------------------------------------------------------------------------------------
@@ -220,6 +220,8 @@ class Moves:
                     )  # after a crash here a load does it
                     _log.warning("event=move_finished path=%s", home.partition_path(*key))
                 else:
+                    if key not in entries.live:
+                        home.forget_partition(key)  # the checkpoints name it before the copy is ready
                     remove_tree(self._files, path)
                     _log.warning("event=move_undone path=%s", path)
         return settled

@@ -220,6 +220,8 @@ class TopicLife:
         for directory, entries in found.items():
             for name, way in entries.suffixed_names.items():
                 if way.suffix == DELETE:
+                    if (way.topic, way.partition) not in entries.live:
+                        directory.forget_partition((way.topic, way.partition))  # moved away just before a crash
                     self._deletions.remove_later(directory, os.path.join(directory.path, name), delay_ms)
                 else:
                     _log.warning("event=%s_directory path=%s", way.suffix, os.path.join(directory.path, name))

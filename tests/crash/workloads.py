@@ -15,6 +15,7 @@ from tests.crash.compaction import WAYS, cleaning_of, cut_cleaning
 from tests.crash.history import cut_history
 from tests.crash.life import cut_life
 from tests.crash.producing import cut_producers
+from tests.crash.topics import cut_topics
 from tests.crash.workload import POLICIES, cut_writer
 from tests.support.power_cuts import Tally
 
@@ -38,6 +39,7 @@ WORKLOADS: dict[str, tuple[int, Workload]] = {
     "producers": (2, cut_producers),
     "writer": (6, writer),
     "cleaning": (2, cleaning),
+    "topics": (1, cut_topics),
 }
 """The workloads, and how often a seed picks each: a history differs from seed to seed, the others mostly do not."""
 

@@ -18,8 +18,10 @@ from klog.errors import ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
 from klog.progress import Event
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 from tests.support.patience import PATIENCE
+from tests.support.state_directory import StateDirectory
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 700, "index.interval.bytes": 100, "file.delete.delay.ms": 1000}
@@ -283,6 +285,34 @@ def test_a_complete_future_copy_replaces_a_missing_log(tmp_path: Path) -> None:
         assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
         assert values(logs.log("t")) == list(range(60))
         assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
+
+
+def test_a_power_cut_during_a_move_leaves_one_log_and_checkpoints_of_it_alone(tmp_path: Path) -> None:
+    root, states = tmp_path / "run", StateDirectory(tmp_path / "states")
+    seen: set[bytes] = set()
+
+    def cut() -> None:
+        for state in disk.cuts(root, disk.steps, randoms=3):
+            if state.key not in seen:
+                seen.add(state.key)
+                with opened(states.lay_out(state)) as logs:
+                    assert values(logs.log("t")) == [0, 1]
+                    logs.log("t").close()
+                for name in ("a", "b"):
+                    problems = klog.verify(states.path / name).problems
+                    assert [it for it in problems if it.kind != "leftover"] == [], (state.name, disk.log[-5:])
+
+    disk = CrashFiles()
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+    disk.keep(root)
+    with opened(root, files=disk) as logs:
+        filled(logs, 2).flush()
+        disk.before_step = cut
+        logs.move("t", 0, root / "b")
+        cut()
+        disk.before_step = None
+    assert len(seen) > 50
 
 
 def test_a_future_copy_waits_while_the_logs_directory_is_offline(tmp_path: Path) -> None:

@@ -1,0 +1,237 @@
+"""Topics that are created, appended to, moved between two log.dirs and deleted, and what a crash may leave of them.
+
+A topic is there as a whole or not at all. Each of its partitions is a prefix of what was appended, in one of the
+log.dirs (P1 to P3); a deleted topic does not come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import Files
+from klog.log.load.loader import Policy
+from tests.support.abandon import abandon
+from tests.support.batches import NOW
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_states import State
+from tests.support.power_cuts import PowerCuts, Tally
+
+CONFIG = {"segment.bytes": 300, "segment.index.bytes": 96, "index.interval.bytes": 1, "file.delete.delay.ms": 1000}
+Content = tuple[tuple[str, int, tuple[bytes | None, ...]], ...]
+"""Topic, partition, values: of all partitions."""
+
+
+def open_both(root: Path, clock: ManualClock | None = None, **options: Any) -> klog.LogManager:
+    return klog.open([root / "a", root / "b"], create=True, clock=clock or ManualClock(NOW), **options)
+
+
+def content_of(logs: klog.LogManager) -> Content:
+    return tuple(
+        (topic, partition, tuple(record.value for record in logs.log(topic, partition).read()))
+        for topic, partitions in sorted(logs.topics().items())
+        for partition in partitions
+    )
+
+
+@dataclasses.dataclass
+class Partition:
+    """What was appended, and how much of it append() and flush() have promised."""
+
+    values: list[bytes] = dataclasses.field(default_factory=list)
+    acknowledged: int = 0
+    durable: int = 0
+
+
+class Topics:
+    """topics: {name: its partitions}. changing: topics of which the creation or the deletion is under way. gone: deleted
+    ones. stops: contents with which a clean-shutdown file may exist."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.topics: dict[str, list[Partition]] = {}
+        self.changing: set[str] = set()
+        self.gone: set[str] = set()
+        self.stops: set[Content] = set()
+        self.done: list[str] = []
+        self._clock = ManualClock(NOW)
+        self._serial = 0
+
+    def run(self, root: Path, files: CrashFiles) -> None:
+        for name in ("a", "b"):
+            (root / name).mkdir(parents=True)
+        files.keep(root)
+        for _ in range(3):
+            self._live(root, files)
+
+    def _live(self, root: Path, files: Files) -> None:
+        logs = open_both(root, self._clock, files=files)
+        try:
+            for _ in range(9):
+                self.done.append(self.rng.choices([*ACTIONS], [weight for weight, _ in ACTIONS.values()])[0])
+                ACTIONS[self.done[-1]][1](self, logs)
+            self.done.append(self.rng.choice(["stop", "die"]))
+            if self.done[-1] == "stop":
+                self.stops.add(content_of(logs))
+                logs.close()
+                for one in self._partitions():
+                    one.durable = one.acknowledged
+        finally:
+            abandon(logs)
+
+    def _partitions(self) -> list[Partition]:
+        return [one for partitions in self.topics.values() for one in partitions]
+
+    def _some(self) -> tuple[str, int, Partition] | None:
+        if not self.topics:
+            return None
+        topic = self.rng.choice([*self.topics])
+        partition = self.rng.randrange(len(self.topics[topic]))
+        return topic, partition, self.topics[topic][partition]
+
+    def create(self, logs: klog.LogManager) -> None:
+        self._serial += 1
+        name, count = f"t{self._serial}", self.rng.choice([1, 2])
+        self.changing.add(name)
+        self.topics[name] = [Partition() for _ in range(count)]
+        logs.create_topic(name, partitions=count, config=CONFIG)
+        self.changing.remove(name)
+
+    def append(self, logs: klog.LogManager) -> None:
+        if (some := self._some()) is None:
+            return
+        topic, partition, one = some
+        for _ in range(self.rng.choice([1, 4])):
+            self._serial += 1
+            one.values.append(b"%d." % self._serial + self.rng.randbytes(40))
+            logs.log(topic, partition).append([(b"k", one.values[-1])])
+            one.acknowledged += 1
+
+    def flush(self, logs: klog.LogManager) -> None:
+        if (some := self._some()) is not None:
+            logs.log(*some[:2]).flush()
+            some[2].durable = some[2].acknowledged
+
+    def delete(self, logs: klog.LogManager) -> None:
+        if (some := self._some()) is None:
+            return
+        topic = some[0]
+        self.changing.add(topic)
+        logs.delete_topic(topic)
+        self.changing.remove(topic)
+        self.gone.add(topic)
+        del self.topics[topic]
+
+    def move(self, logs: klog.LogManager) -> None:
+        if (some := self._some()) is not None:
+            here = Path(logs.log(*some[:2]).path).parent
+            logs.move(*some[:2], here.parent / ("b" if here.name == "a" else "a"))
+
+    def wait(self, logs: klog.LogManager) -> None:
+        """What was marked for deletion is deleted."""
+        self._clock.advance(61_000)
+
+
+ACTIONS: dict[str, tuple[int, Any]] = {
+    "create": (3, Topics.create),
+    "append": (6, Topics.append),
+    "flush": (2, Topics.flush),
+    "delete": (1, Topics.delete),
+    "move": (3, Topics.move),
+    "wait": (1, Topics.wait),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """clean: with clean-shutdown files."""
+
+    clean: bool
+    content: Content
+
+
+class LookAtTopics:
+    """How klog opens the two log.dirs. A full look also appends to each partition, stops, opens again and verifies."""
+
+    def __call__(self, root: Path, recovery: Policy) -> Found:
+        with open_both(root, recovery=recovery) as logs:
+            found = Found(logs.clean_shutdown, content_of(logs))
+            for topic, partition, _ in found.content:
+                logs.log(topic, partition).append([(None, b"after")])
+        with open_both(root) as logs:
+            assert content_of(logs) == tuple((topic, at, (*values, b"after")) for topic, at, values in found.content)
+        for name in ("a", "b"):
+            problems = [it for it in klog.verify(root / name).problems if it.kind != "leftover"]
+            assert not problems, problems
+        return found
+
+    def quick(self, state: State, root: Path, recovery: Policy) -> Found:
+        logs = open_both(root, recovery=recovery)
+        try:
+            return Found(logs.clean_shutdown, content_of(logs))
+        finally:
+            abandon(logs)
+
+    def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
+        files = CrashFiles(rng.randrange(40))
+        files.keep(root)
+        with contextlib.suppress(PowerCut):
+            logs = open_both(root, files=files, recovery=recovery)
+            try:
+                content_of(logs)
+            finally:
+                abandon(logs)
+        cut = files.cut(root)
+        return rng.choice([*cut.fixed(), cut.chosen("random", rng)])
+
+
+def judge(found: Found, promised: Topics, *, power: bool) -> None:
+    shown: dict[str, dict[int, tuple[bytes | None, ...]]] = {}
+    for topic, partition, values in found.content:
+        shown.setdefault(topic, {})[partition] = values
+    assert not shown.keys() & promised.gone, f"{shown.keys() & promised.gone} were deleted, after {promised.done}"
+    assert shown.keys() <= promised.topics.keys()
+    for topic, partitions in promised.topics.items():
+        if topic not in shown:
+            least = max(one.durable if power else one.acknowledged for one in partitions)
+            assert topic in promised.changing or (power and least == 0), f"{topic} is missing after {promised.done}"
+            continue
+        assert shown[topic].keys() == set(range(len(partitions)))
+        for number, one in enumerate(partitions):
+            values, least = shown[topic][number], one.durable if power else one.acknowledged
+            if topic in promised.changing:
+                least = 0
+            assert list(values) == one.values[: len(values)], f"{topic}-{number} is no prefix after {promised.done}"
+            assert len(values) >= least, f"{topic}-{number}: {len(values)} of {least} left after {promised.done}"
+    if found.clean:
+        assert found.content in promised.stops or not promised.stops
+
+
+def cut_topics(
+    place: Path,
+    *,
+    seed: int,
+    randoms: int,
+    stride: int = 1,
+    share: int = 1,
+    rig: type[PowerCuts[Found]] = PowerCuts,
+) -> Tally:
+    """Cut the power at every `stride`th operation of the disk."""
+    topics = Topics(seed)
+    cuts = rig(
+        place,
+        LookAtTopics(),
+        lambda found, only_died: judge(found, topics, power=not only_died),
+        stride=stride,
+        first=seed % stride,
+        randoms=randoms,
+        seed=seed,
+        share=share,
+        promised=lambda: (topics.topics, topics.gone, topics.changing),
+    )
+    return cuts.run(topics.run)
