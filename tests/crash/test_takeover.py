@@ -140,7 +140,7 @@ def loaded(judge: Judge, place: Path, name: str, **how: int) -> int:
     takeover = Takeover(judge, place / "takeover", topic, config)
     cut(place / "states", **how, opened=takeover.add)
     takeover.ask()
-    print(f"count: {takeover.loads} crash states of {name} loaded by Kafka {judge.kafka.version}")
+    print(f"count: {takeover.loads} crash states loaded by Kafka {judge.kafka.version}, of {name}")
     return takeover.loads
 
 
