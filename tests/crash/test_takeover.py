@@ -127,10 +127,10 @@ def cut_cleaning(place: Path, **how: Any) -> Tally:
 
 WORKLOADS = {
     "producers": Workload(cut_producers, producing.TOPIC, producing.CONFIG, 3000),
-    "truncations": Workload(cut_life, life.TOPIC, life.CONFIG, 3000),
+    "truncations": Workload(cut_life, life.TOPIC, life.CONFIG, 7000),
     "appends": Workload(partial(cut_writer, durability="os"), workload.TOPIC, workload.CONFIG, 1000),
     "durable appends": Workload(partial(cut_writer, durability="sync"), workload.TOPIC, workload.CONFIG, 1000),
-    "cleaning": Workload(cut_cleaning, compaction.TOPIC, compaction.SMALL, 1000),
+    "cleaning": Workload(cut_cleaning, compaction.TOPIC, compaction.SMALL, 900),
 }
 
 
