@@ -110,6 +110,12 @@ def test_every_contest_with_a_peer_runs(tmp_path, peer, subjects):
     assert {result["contest"].split()[1] for result in figures["results"]} == set(subjects.split())
 
 
+def test_the_cost_of_each_durability_level_is_still_measured(tmp_path):
+    output = run("-m", "bench.levels", str(tmp_path), "--tiny")
+    assert "a power cut | klog append" in output
+    assert "the death of the process | sqlite3" in output
+
+
 def test_the_tails_of_durable_appends_are_still_measured(tmp_path):
     output = run("-m", "bench.tails", str(tmp_path), "--tiny", "--save", str(tmp_path / "figures"))
     figures = json.loads((tmp_path / "figures").read_text())

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
-from klog.record import BATCH_HEADER, iter_records
+from klog.record import BATCH_HEADER, decode, iter_records
 from klog.segment import names
 from klog.segment._index import IndexPair
 from klog.segment._scan import (
@@ -59,6 +59,7 @@ T = TypeVar("T", bound=Reusable)
 
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
+_READ_BYTES = 1 << 20
 _ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
@@ -675,6 +676,8 @@ class Segment(SegmentState):
         newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
         last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
         timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
+        if last is None and timestamp < newest[0] and scan_headers(self.file, 0, self.size, 0).reason:
+            return newest  # damage hides the batches after it, but not the index
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
     def recover(self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False) -> Scan:
@@ -862,6 +865,10 @@ class Segment(SegmentState):
         size = self.size
         header = self.locate(start) if size else None
         if header is None or header.base_offset >= end:
+            if not self._in_order():
+                raise CorruptBatch(
+                    "damage hides its largest timestamp: run `klog verify`", path=self.path, offset=start
+                )
             return -1
         after = self.locate(end) if self.next_offset > end else None
         position, newest, stop = header.position, -1, size if after is None else after.position
@@ -881,7 +888,64 @@ class Segment(SegmentState):
         return max(newest, youngest(self.file, position, stop)[0])
 
     def find_timestamp(self, timestamp: int, start: int) -> FoundByTime | None:
-        """Return the first record at or above both; None if this segment has none."""
+        """Return the first record at or above both; None if this segment has none.
+
+        Base offsets lie outside the checksum: an answer that other batches contradict is looked up again, as readers
+        read. Raises CorruptBatch if the offset is not certain.
+        """
+        position, header, found = self._by_headers(timestamp, start)
+        if header is None or found is None:
+            certain = self._in_order()
+        else:
+            certain = self._in_order(position, header.position) and self._confirmed(header, found.offset)
+        if certain:
+            return found
+        return self._by_reading(timestamp, start)
+
+    def _confirmed(self, header: Header, offset: int) -> bool:
+        """Is this batch the one at `offset`, and does it end where the next one begins, or before?"""
+        try:
+            located = self._locate(offset, self.size)
+        except CorruptBatch:
+            return False
+        if located is None or located.position != header.position:
+            return False
+        after = next(itertools.islice(HeaderWalk(self.file, header.position, self.size), 1, 2), None)
+        return header.next_offset <= (self.next_offset if after is None or after.magic < 2 else after.base_offset)
+
+    def _in_order(self, position: int = 0, end: int | None = None) -> bool:
+        """Is every byte one of a batch, and do their offsets rise?"""
+        end = self.size if end is None else end
+        scan = scan_headers(self.file, position, end, 0 if position else self.base_offset)
+        return not scan.invalid and not scan.reason and scan.next_offset <= self.next_offset
+
+    def _by_reading(self, timestamp: int, start: int) -> FoundByTime | None:
+        """The result of find_timestamp(), by the offsets that readers return."""
+        position, due = 0, self.base_offset
+        while position < self.size:
+            chunk, after = self.read_chunk(position, _READ_BYTES)
+            self._check_rises(chunk, position, due)
+            due = after
+            for batch in decode(chunk, path=self.path, file_position=position, verify_crc=False):
+                if batch.max_timestamp >= timestamp:
+                    for record in batch:
+                        if record.timestamp >= timestamp and record.offset >= start:
+                            return FoundByTime(record.timestamp, record.offset, record.leader_epoch)
+            position += len(chunk)
+        return None
+
+    def _check_rises(self, chunk: AlignedBuffer, position: int, due: int) -> None:
+        if int.from_bytes(memoryview(chunk)[:8]) < due:
+            raise CorruptBatch(
+                f"a batch begins below offset {due}: run `klog verify` on the directory",
+                path=self.path,
+                position=position,
+                offset=due,
+                kind="offset_order",
+            )
+
+    def _by_headers(self, timestamp: int, start: int) -> tuple[int, Header | None, FoundByTime | None]:
+        """The result of find_timestamp(), its batch, and where the search began."""
         index = self.index
         floor, floor_offset = index.time_floor(timestamp)
         believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None
@@ -889,14 +953,15 @@ class Segment(SegmentState):
             position = believed.position
         else:
             position = start_of(self.file, index, self.size, start)
+        began = position
         while True:
             header = find_timestamp(self.file, position, self.size, timestamp, start)
             if header is None:
-                return None
+                return began, None, None
             data = self.file.read(header.position, header.size)
             for record in iter_records(
                 data, start=start, include_control=True, path=self.path, file_position=header.position, lazy=True
             ):
                 if record.timestamp >= timestamp:
-                    return FoundByTime(record.timestamp, record.offset, header.leader_epoch)
+                    return began, header, FoundByTime(record.timestamp, record.offset, header.leader_epoch)
             position = header.position + header.size

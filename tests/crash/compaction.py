@@ -344,6 +344,7 @@ def cut_cleaning(
     seed: int = 0,
     share: int = 1,
     rig: type[PowerCuts[None]] = PowerCuts,
+    opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> tuple[Tally, list[str]]:
     """Clean a copy whose earlier content is durable. Return the outcome, and the operations."""
 
@@ -361,5 +362,6 @@ def cut_cleaning(
         randoms=randoms,
         seed=seed,
         share=share,
+        opened=opened,
     )
     return cuts.run(clean), cuts.log

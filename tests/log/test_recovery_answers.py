@@ -1,0 +1,189 @@
+"""What opening a damaged log answers, by kind of damage and policy: the table of docs/guarantees.md, "After a crash, and
+after damage". A log of nine batches of one record, three to a segment; the last three are above the recovery point."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, CorruptLog
+from klog.log.load.loader import Policy
+from klog.record import decode
+from tests.support.batches import NOW, batch
+from tests.support.damage import flip
+
+COUNT, POINT = 9, 6
+CONFIG = {"segment.bytes": 250, "index.interval.bytes": 1}
+Outcome = Literal["refused", "raises"] | int
+"""Refused with CorruptLog and no .log changed; opened, and readers of the damage raise CorruptBatch; or the log end."""
+
+
+def log_file(path: Path, base: int) -> Path:
+    return path / f"{base:020d}.log"
+
+
+def batches(file: Path) -> list[tuple[int, int]]:
+    return [(each.position, each.position + each.size) for each in decode(file.read_bytes())]
+
+
+def body(base: int, number: int) -> Callable[[Path], None]:
+    """Flip a bit in the records of a batch."""
+
+    def damage(path: Path) -> None:
+        file = log_file(path, base)
+        file.write_bytes(flip(file.read_bytes(), batches(file)[number][1] - 3, 2))
+
+    return damage
+
+
+def cut(base: int, keep: int) -> Callable[[Path], None]:
+    """Cut the file so many bytes after the beginning of its last batch."""
+
+    def damage(path: Path) -> None:
+        file = log_file(path, base)
+        file.write_bytes(file.read_bytes()[: batches(file)[-1][0] + keep])
+
+    return damage
+
+
+def zeros(count: int) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        file = log_file(path, 6)
+        file.write_bytes(file.read_bytes() + bytes(count))
+
+    return damage
+
+
+def missing(base: int) -> Callable[[Path], None]:
+    return lambda path: log_file(path, base).unlink()
+
+
+@dataclass(frozen=True)
+class Case:
+    damage: Callable[[Path], None]
+    clean: bool
+    strict: Outcome
+    kafka: Outcome
+    point: int = POINT
+    start: int = 0
+
+
+CASES = {
+    "last batch cut in its header": Case(cut(6, 20), False, 8, 8),
+    "last batch cut in its records": Case(cut(6, 65), False, 8, 8),
+    "last batch fails its checksum": Case(body(6, 2), False, 8, 8),
+    "some zeros at the end": Case(zeros(100), False, 9, 9),
+    "pages of zeros at the end": Case(zeros(9000), False, 9, 9),
+    "in the middle, above the point": Case(body(6, 1), False, "refused", 7),
+    "in an earlier segment, above the point": Case(body(3, 1), False, "refused", 4, point=3),
+    "closed segment, below the point, crash": Case(body(3, 1), False, "raises", "raises"),
+    "closed segment, clean": Case(body(3, 1), True, "raises", "raises", point=COUNT),
+    "last bytes below the point, crash": Case(cut(6, 65), False, "refused", 8, point=COUNT),
+    "last bytes below the point, clean": Case(cut(6, 65), True, "refused", 8, point=COUNT),
+    "middle segment missing, crash": Case(missing(3), False, "refused", 9, point=0),
+    "first segment missing": Case(missing(0), False, 9, 9),
+    "last segment missing, unsynced": Case(missing(6), False, 6, 6),
+    "log start above the log end": Case(lambda path: None, False, "refused", 20, start=20),
+}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "t-0"
+    with klog.Log.open(path, config=CONFIG, clock=ManualClock(NOW)) as log:
+        for number in range(COUNT):
+            log.append_batches(batch([b"value %d" % number]))
+        assert [each.base_offset for each in log.segments] == [0, 3, 6]
+    return path
+
+
+def opened(path: Path, case: Case, policy: Policy) -> klog.Log:
+    return klog.Log.open(
+        path,
+        config=CONFIG,
+        clock=ManualClock(NOW),
+        recovery=policy,
+        clean_shutdown=case.clean,
+        recovery_point=case.point,
+        log_start_offset=case.start,
+    )
+
+
+def logs(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.glob("*.log")}
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_damaged_log(written: Path, name: str, policy: Policy) -> None:
+    case = CASES[name]
+    expected = case.strict if policy == "strict" else case.kafka
+    case.damage(written)
+    before = logs(written)
+    if expected == "refused":
+        with pytest.raises(CorruptLog) as caught:
+            opened(written, case, policy)
+        assert caught.value.path is not None
+        assert logs(written) == before
+        return
+    with opened(written, case, policy) as log:
+        if expected == "raises":
+            assert log.log_end_offset == COUNT
+            with pytest.raises(CorruptBatch) as damage:
+                list(log.read())
+            assert [record.offset for record in log.read(damage.value.next_offset)][-1] == COUNT - 1
+            assert logs(written) == before
+            return
+        assert log.log_end_offset == expected
+        for record in log.read():
+            assert record.value == b"value %d" % (record.offset or 0)
+        assert log.append([(b"k", b"next")]).first_offset == expected
+    with klog.Log.open(written, config=CONFIG, clock=ManualClock(NOW), clean_shutdown=True) as log:
+        assert [record.value for record in log.read(expected)] == [b"next"]
+
+
+# ---- caches ------------------------------------------------------------------------------------------------------------
+
+CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
+
+
+def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """Missing, cut, flipped, and of the right size with implausible content."""
+    yield "missing", None
+    yield from ((f"cut at {at}", data[:at]) for at in range(0, len(data), 5))
+    yield from ((f"flipped at {at}", flip(data, at, at % 8)) for at in range(len(data)))
+    yield "implausible", b"\xff" * len(data)
+    yield "zeros", bytes(len(data))
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_damaged_cache_changes_no_answer(written: Path, cache: str, clean: bool, policy: Policy) -> None:
+    case = Case(lambda path: None, clean, 9, 9, point=COUNT if clean else POINT)
+    files = {file.name: file.read_bytes() for file in written.iterdir()}
+
+    def answers() -> Any:
+        with opened(written, case, policy) as log:
+            found = [(record.offset, record.value) for record in log.read()]
+            times = log.offset_for_timestamp(NOW), log.offset_for_timestamp(NOW + 1)
+            return found, times, log.log_end_offset, log.end_offset_for(0)[1], log.count()
+
+    expected = answers()
+    for name in sorted(name for name in files if name.endswith(cache) and files[name]):
+        for how, data in damages(files[name]):
+            shutil.rmtree(written)
+            written.mkdir()
+            for other, content in files.items():
+                if other != name:
+                    (written / other).write_bytes(content)
+                elif data is not None:
+                    (written / other).write_bytes(data)
+            assert answers() == expected, f"{name} {how}"

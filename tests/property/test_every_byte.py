@@ -1,0 +1,222 @@
+"""One flipped bit in any file of a small log.dir: `verify` reports it, or it is harmless, and then every answer is the
+same. Opened with recovery="strict", after a clean stop and after a crash, the directory is refused by name, or gives
+records that were written.
+
+`make test` draws from all flips; the test marked deep tries each one. After the header of a batch, where only the
+checksum covers a byte, one bit of it is enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import KlogError
+from klog.record import decode
+from tests.property.test_caches import results
+from tests.property.test_hostile_directory import Unsynced
+from tests.support.abandon import abandon
+from tests.support.batches import NOW, marker, produced, transactional
+from tests.support.damage import flip
+
+CONFIG = {"segment.bytes": 900, "index.interval.bytes": 100, "segment.index.bytes": 240}
+META = "version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n"
+HEADER = 61
+Answers = dict[str, Any]
+Flip = tuple[str, int, int]
+
+
+def _digits(data: bytes) -> Iterator[int]:
+    return (at for at, byte in enumerate(data) if chr(byte).isdigit())
+
+
+def _everything(data: bytes) -> Iterable[int]:
+    return range(len(data))
+
+
+UNREPORTED: dict[str, tuple[Callable[[bytes], Iterable[int]], str]] = {
+    ".kafka_cleanshutdown": (_digits, "klog uses only the presence of the file, not the broker's epoch"),
+    "meta.properties": (_everything, "ids of a broker; klog reads none of them"),
+    "replication-offset-checkpoint": (_digits, "a log without replicas ends where its batches end"),
+    "recovery-point-offset-checkpoint": (_digits, "it decides how much is scanned after a crash"),
+    "klog-topics.json": (_everything, "white space, and the name of the checksum"),
+    "klog-reader.billing.json": (_everything, "white space, and the name of the checksum"),
+}
+"""Flips that verify cannot see, and why they change no answer."""
+
+CHANGED: dict[str, tuple[Callable[[bytes], Iterable[int]], str, set[str]]] = {
+    "log-start-offset-checkpoint": (
+        _digits,
+        "another log start that is inside the log; Kafka's format has no checksum",
+        {"bounds", "records", "committed", "count", "times", "epochs", "reader"},
+    ),
+    "leader-epoch-checkpoint": (lambda data: [6], "the start of the first epoch, which moves with the log start",
+                                {"epochs"}),
+}  # fmt: skip
+"""Flips that verify cannot see and that change answers: numbers in Kafka's text files that stay plausible."""
+
+
+class Swept:
+    """A log.dir with every kind of file, after a clean stop and after a crash. `expected`: the answers of each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self.manager(create=True) as logs:
+            logs.create_topic("t", config=CONFIG)
+            self._first_life(logs)
+        with self.manager() as logs:
+            logs.log("t").append([(b"x", b"3" * 50, NOW + 220)])
+            logs.log("t").append_batches(transactional(9, 0, 0))
+            logs.log("t").append([(b"last", b"4" * 50, NOW + 230)])
+            self.records |= set(results(logs.log("t"))["records"])
+            (path / "meta.properties").write_text(META)
+            crashed = self._files()
+        self.states = {"clean": self._files(), "crashed": crashed}
+        self.expected: dict[str, Answers] = {}
+        for state in self.states:
+            self.lay_out(state)
+            assert klog.verify(path).problems == []
+            answers = self.ask()
+            assert isinstance(answers, dict)
+            self.expected[state] = answers
+
+    def _first_life(self, logs: klog.LogManager) -> None:
+        log = logs.log("t")
+        for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+            at = NOW + number * 10
+            log.append(
+                [(b"k%d" % number, bytes(40), at), (None, b"w", at + 1, [("h", b"x")])],
+                compression=codec,  # type: ignore[arg-type]
+            )
+        log.append_batches(produced(5, 0, 0, 2))
+        log.append_batches(transactional(7, 0, 0, 2))
+        log.append_batches(transactional(8, 0, 0))
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        log.append_batches(transactional(7, 0, 2), leader_epoch=2)
+        log.append_batches(marker(8, 0, "commit"), origin="coordinator")
+        log.append_batches(produced(5, 0, 2))
+        log.append([(b"z", b"1" * 50, NOW + 200)])
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        self.records = set(results(log)["records"])
+        log.delete_records(1)
+        reader = logs.reader("t", "billing")
+        next(iter(reader))
+        reader.commit()
+
+    def manager(self, **options: Any) -> klog.LogManager:
+        return klog.open(self.path, clock=ManualClock(NOW), files=Unsynced(), **options)
+
+    def _files(self) -> dict[str, bytes]:
+        found = (path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock")
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
+
+    def lay_out(self, state: str, damage: Flip | None = None) -> None:
+        shutil.rmtree(self.path)
+        (self.path / "t-0").mkdir(parents=True)
+        for name, data in self.states[state].items():
+            wanted = damage is not None and damage[0] == name
+            (self.path / name).write_bytes(flip(data, *damage[1:]) if wanted and damage else data)
+
+    def ask(self) -> Answers | type[KlogError]:
+        """All answers, or how the directory is refused."""
+        try:
+            logs = self.manager()
+        except KlogError as error:
+            return type(error)
+        try:
+            answers = results(logs.log("t"))
+            del answers["positions"]  # raw bytes, with the flipped ones
+            answers["reader"] = [record.offset for record in logs.reader("t", "billing")]
+            return answers
+        except KlogError as error:
+            return type(error)
+        finally:
+            abandon(logs)
+
+    def flips(self, state: str) -> Iterator[Flip]:
+        """Every flip; not in the unused part of a preallocated index."""
+        for name, data in sorted(self.states[state].items()):
+            headers = {each.position + at for each in decode(data) for at in range(HEADER)} if ".log" in name else None
+            for position in range(len(data)):
+                if any(data[max(position - 24, 0) :]):
+                    bits = range(8) if headers is None or position in headers else (position % 8,)
+                    for bit in bits:
+                        yield name, position, bit
+
+    def judge(self, state: str, damage: Flip) -> bool:
+        """Raise AssertionError if the flip does harm that is not reported. Returns whether verify has reported it."""
+        self.lay_out(state, damage)
+        reported = bool(klog.verify(self.path).problems)
+        answers = self.ask()
+        self.judge_records(damage, answers)
+        if not reported:
+            self.judge_unreported(state, damage, answers)
+        return reported
+
+    def judge_records(self, damage: Flip, answers: Answers | type[KlogError]) -> None:
+        """What is read was written. Outside the checksum of a batch lie its base offset and leader epoch."""
+        if isinstance(answers, dict):
+            loose = damage[0].endswith(".log")
+            written = {_content(record, loose) for record in self.records}
+            assert {_content(record, loose) for record in answers["records"]} <= written
+
+    def judge_unreported(self, state: str, damage: Flip, answers: Answers | type[KlogError]) -> None:
+        name, position, _ = damage
+        data, name = self.states[state][name], Path(name).name
+        differ = isinstance(answers, dict) and {
+            key for key, value in self.expected[state].items() if answers[key] != value
+        }
+        if name in CHANGED and position in CHANGED[name][0](data):
+            assert differ is False or differ <= CHANGED[name][2]
+            return
+        assert isinstance(answers, dict), f"refused with {answers}, but verify reports nothing"
+        assert name in UNREPORTED, "neither reported nor listed"
+        assert position in UNREPORTED[name][0](data), "neither reported nor listed"
+        assert not differ, "not reported, and answers differ"
+
+
+def _content(record: Any, loose: bool) -> Any:
+    return record._replace(offset=0, leader_epoch=0) if loose else record
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Iterator[Swept]:
+    logging.disable(logging.CRITICAL)
+    yield Swept(tmp_path / "logs")
+    logging.disable(logging.NOTSET)
+
+
+def sweep(swept: Swept, state: str, flips: Iterable[Flip]) -> None:
+    """Printed: docs/guarantees.md has the sum."""
+    count = reported = 0
+    for damage in flips:
+        try:
+            reported += swept.judge(state, damage)
+        except BaseException as problem:
+            problem.add_note(f"{state}: file, byte and bit: {damage}")
+            raise
+        count += 1
+    assert reported > count // 2
+    print(f"count: {count} flipped bits in files of a log.dir, {reported} reported by verify")
+
+
+@pytest.mark.parametrize("state", ["clean", "crashed"])
+def test_a_sample_of_flips(swept: Swept, state: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed={seed}")
+    sweep(swept, state, random.Random(seed).sample(list(swept.flips(state)), 300))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("state", ["clean", "crashed"])
+def test_every_flip(swept: Swept, state: str) -> None:
+    sweep(swept, state, swept.flips(state))
