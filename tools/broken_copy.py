@@ -95,7 +95,7 @@ class Copy:
         if arguments[0] == "make":
             code, output = self._run(arguments, seconds)
             return Outcome(code != 0, time.monotonic() - began, _last_line(output) if code else "passed")
-        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", f"--timeout={each or seconds:.0f}", *arguments]
+        pytest = [sys.executable, "-m", "pytest", "-x", "-rfE", "-m", "not deep", "--tb=line", "--show-capture=no", f"--timeout={each or seconds:.0f}", *arguments]
         code, output = self._run(pytest, seconds + 30)
         taken = time.monotonic() - began
         if code > _FOUND:
@@ -103,7 +103,7 @@ class Copy:
         return Outcome(code != _PASSED, taken, _failure(output) if code else "passed")
 
     def _run(self, command: Sequence[str], seconds: float) -> tuple[int, str]:
-        """Exit code and output; a negative code for a crash or a command that had to be killed."""
+        """Exit code and output; a negative code for a crash. Raises Unusable for a command that does not end."""
         with subprocess.Popen(
             command,
             cwd=self.root,
@@ -119,7 +119,8 @@ class Copy:
                 output = process.communicate(timeout=seconds)[0]
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return -signal.SIGKILL, f"{process.communicate()[0]}\nFAILED: no end within {seconds:.0f} s"
+                process.communicate()
+                raise Unusable(f"no end within {seconds:.0f} s") from None
         return process.returncode, output
 
     def _build(self, modules: Sequence[str]) -> None:
@@ -142,7 +143,7 @@ class Copy:
 
 
 def _failure(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR tests"))]
     return lines[0] if lines else _last_line(output)
 
 

@@ -574,3 +574,13 @@ def test_append_and_append_batches_alternate(tmp_path: Path) -> None:
         assert not log.verify().problems
     with opened(tmp_path) as log:
         assert values(log) == expected
+
+
+def test_records_get_the_epoch_that_another_append_has_just_raised(log: klog.Log) -> None:
+    """A4: every append looks for the latest epoch."""
+    log.append([(b"k", b"a")])
+    log.append_batches(batch(1), leader_epoch=3)
+    log.append([(b"k", b"b")])
+    follow(log, batch(1, base_offset=log.log_end_offset, leader_epoch=5))
+    log.append([(b"k", b"c")])
+    assert [record.leader_epoch for record in log.read()] == [0, 3, 3, 5, 5]

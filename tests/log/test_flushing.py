@@ -324,3 +324,13 @@ def test_an_append_that_makes_a_flush_due_is_flushed_by_the_thread_alone(
         wait_for(lambda: log.recovery_point == 1)
         wait_for(lambda: logs.metrics()["FlushQueueSize"] == {"": 0})
     assert "task_failed" not in caplog.text
+
+
+def test_a_new_flush_messages_holds_from_the_next_append_on(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for number in range(3):
+            log.append([(None, b"%d" % number)])
+        assert log.recovery_point == 0
+        log.update_config(klog.LogConfig(flush_messages=1))
+        log.append([(None, b"next")])
+        assert log.recovery_point == 4
