@@ -26,6 +26,7 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.record import decode
+from klog.log.directory import checkpoint
 from tests.support.batches import NOW, batch, marker, old, produced, transactional
 from tests.support.logs import bases, values
 
@@ -584,3 +585,10 @@ def test_records_get_the_epoch_that_another_append_has_just_raised(log: klog.Log
     follow(log, batch(1, base_offset=log.log_end_offset, leader_epoch=5))
     log.append([(b"k", b"c")])
     assert [record.leader_epoch for record in log.read()] == [0, 3, 3, 5, 5]
+
+
+def test_a_new_epoch_is_on_disk_when_its_first_append_returns(log: klog.Log) -> None:
+    """E2"""
+    for epoch in (3, 4):
+        log.append_batches(batch(1), leader_epoch=epoch)
+        assert checkpoint.parse_epochs((Path(log.path) / "leader-epoch-checkpoint").read_bytes(), "") == log.leader_epochs
