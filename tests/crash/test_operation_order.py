@@ -139,3 +139,21 @@ def test_a_load_finishes_a_swap_after_its_originals_are_durably_gone(tmp_path: P
 def _stop_at_first_deletion(disk: CrashFiles, place: Path) -> None:
     if list(place.glob("*.log.swap")) and disk.stop_at is None:
         disk.stop_at = disk.steps + 2  # the sync of the .swap names, then nothing more
+
+
+def test_an_undone_append_leaves_no_index_entry(tmp_path: Path) -> None:
+    """I1: the first part of the records was in the active segment, with index entries, when the roll failed."""
+    files = NoSpaceForNames()
+    config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300, "index.interval.bytes": 0}
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC, config=config)
+        log = logs.log(TOPIC)
+        log.append([(b"k", b"first")])
+        files.armed = True
+        with pytest.raises(OSError, match="full"):
+            log.append([(b"k", b"%d" % number * 100) for number in range(30)])
+        assert not files.armed and log.log_end_offset == 1
+        assert log.segments[-1].index.entries == 0
+        for number in range(3):
+            log.append([(b"k", b"later-%d" % number * 30)])
+    assert klog.verify(tmp_path / "data").problems == []

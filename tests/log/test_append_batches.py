@@ -16,6 +16,7 @@ from klog.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTxnState,
     LogClosed,
     OffsetsOutOfOrder,
     OutOfOrderSequence,
@@ -592,3 +593,22 @@ def test_a_new_epoch_is_on_disk_when_its_first_append_returns(log: klog.Log) -> 
     for epoch in (3, 4):
         log.append_batches(batch(1), leader_epoch=epoch)
         assert checkpoint.parse_epochs((Path(log.path) / "leader-epoch-checkpoint").read_bytes(), "") == log.leader_epochs
+
+
+def test_a_refused_batch_of_a_leader_leaves_no_epoch(log: klog.Log) -> None:
+    """A4: the next append would be counted to an epoch that no record has."""
+    follow(log, transactional(1, 0, 0, 1, base_offset=0, leader_epoch=1))
+    with pytest.raises(InvalidTxnState):
+        follow(log, produced(1, 0, 1, 1, base_offset=1, leader_epoch=2))
+    assert log.leader_epochs == [(1, 0)]
+    stored = (Path(log.path) / "leader-epoch-checkpoint").read_bytes()
+    assert checkpoint.parse_epochs(stored, "") == [(1, 0)]
+
+
+def test_sequence_numbers_wrap_inside_a_batch(log: klog.Log) -> None:
+    """PS: after 2^31-1 comes 0."""
+    log.append_batches(produced(7, 0, 2**31 - 2))
+    log.append_batches(produced(7, 0, 2**31 - 1, 2))
+    assert log.producers[7].last_sequence == 0
+    assert log.append_batches(produced(7, 0, 1)).first_offset == 3
+    assert log.append_batches(produced(7, 0, 2**31 - 1, 2)).is_duplicate

@@ -59,7 +59,7 @@ def test_a_torn_tail_is_cut_from_the_indexes_too(original: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped"])
+@pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped", "raised"])
 def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str, damage: str) -> None:
     directory = tmp_path / "t-0"
     shutil.copytree(original, directory)
@@ -71,6 +71,8 @@ def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str,
         path.write_bytes(data[:-5])
     elif damage == "flipped":
         path.write_bytes(data[:-1] + bytes((data[-1] ^ 4,)))
+    elif damage == "raised":  # the key of the last entry: still above the one before
+        path.write_bytes(data[:-5] + bytes((data[-5] ^ 8 if suffix == ".timeindex" else data[-5] ^ 16,)) + data[-4:])
     else:
         path.unlink()
     klog.Log.open(directory, config=CONFIG, clean_shutdown=True, clock=ManualClock(T)).close()
