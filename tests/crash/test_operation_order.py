@@ -157,3 +157,14 @@ def test_an_undone_append_leaves_no_index_entry(tmp_path: Path) -> None:
         for number in range(3):
             log.append([(b"k", b"later-%d" % number * 30)])
     assert klog.verify(tmp_path / "data").problems == []
+
+
+def test_what_retention_deletes_is_durably_gone_when_it_returns(tmp_path: Path) -> None:
+    """R3 of retention: an old segment must not come back without the ones after it."""
+    files = CrashFiles()
+    with open_logs(tmp_path / "data", files) as logs:
+        log = ten_records(logs)
+        before = segment_logs(list(files.durable_names))
+        log.delete_records(5)
+        assert log.apply_retention() > 0
+        assert segment_logs(list(files.durable_names)) == segment_logs([s.path for s in log.segments]) != before

@@ -77,3 +77,13 @@ def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str,
         path.unlink()
     klog.Log.open(directory, config=CONFIG, clean_shutdown=True, clock=ManualClock(T)).close()
     check(directory)
+
+
+def test_a_closed_segment_has_its_largest_timestamp_in_the_time_index(tmp_path: Path) -> None:
+    """I3: also if it is too short for an entry of its own."""
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(T)) as log:
+        log.append([(b"k", b"v", T)])
+        log.append([(b"k", b"v", T + 9)])
+        log.roll()
+        log.append([(b"k", b"v", T + 1)])
+        assert entries(tmp_path / "t-0" / f"{0:020d}.timeindex", ">qI") == [(T + 9, 1)]
