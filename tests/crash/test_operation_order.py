@@ -168,3 +168,16 @@ def test_what_retention_deletes_is_durably_gone_when_it_returns(tmp_path: Path) 
         log.delete_records(5)
         assert log.apply_retention() > 0
         assert segment_logs(list(files.durable_names)) == segment_logs([s.path for s in log.segments]) != before
+
+
+def test_a_roll_of_an_empty_segment_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    """L3: the new file has the name of the old one."""
+    files = CrashFiles()
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC, config=CONFIG)
+        log = logs.log(TOPIC)
+        path = log.segments[-1].path
+        log.roll()
+        before = files.durable_names[path]
+        log.roll()
+        assert files.durable_names[path] is files.names[path] is not before
