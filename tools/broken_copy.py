@@ -95,7 +95,8 @@ class Copy:
         if arguments[0] == "make":
             code, output = self._run(arguments, seconds)
             return Outcome(code != 0, time.monotonic() - began, _last_line(output) if code else "passed")
-        pytest = [sys.executable, "-m", "pytest", "-x", "-rfE", "-m", "not deep", "--tb=line", "--show-capture=no", f"--timeout={each or seconds:.0f}", *arguments]
+        options = ["-x", "-rfE", "-m", "not deep", "--tb=line", "--show-capture=no", f"--timeout={each or seconds:.0f}"]
+        pytest = [sys.executable, "-m", "pytest", *options, *arguments]
         code, output = self._run(pytest, seconds + 30)
         taken = time.monotonic() - began
         if code > _FOUND:

@@ -4,9 +4,9 @@
     python -m tools.mutate [MODULE ...]        run the mutants that have no result yet; Ctrl-C and run again to go on
     python -m tools.mutate --report            survivors, without those that tools/equivalent.toml argues equivalent
 
-A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. It runs
-the tests that reach its line, the quickest first, until one fails. Results are in build/mutation/; a mutant is known by
-the text of its line and of its function, so results outlive changes elsewhere.
+A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. It
+runs the tests that reach its line, the quickest first, until one fails. Results are in build/mutation/; a mutant is
+known by the text of its function and its change, so results outlive changes elsewhere.
 
 Why not mutmut or cosmic-ray: the same copies of the tree serve the planted bugs, Cython and C included; neither picks
 tests by line when klog's own child processes and compiled modules are in play, and neither removes statements.
@@ -131,6 +131,11 @@ def _is_log(node: ast.AST) -> bool:
     return ast.unparse(node).startswith("_log.")
 
 
+def _is_flipped(test: ast.expr) -> bool:
+    """Is it one comparison, whose operator is replaced?"""
+    return isinstance(test, ast.Compare) and len(test.ops) == 1
+
+
 def _replacements(source: _Source, node: ast.AST) -> Iterator[tuple[int, int, str]]:
     match node:
         case (
@@ -144,9 +149,7 @@ def _replacements(source: _Source, node: ast.AST) -> Iterator[tuple[int, int, st
             yield *source.span(node), str(not value)
         case ast.Constant(value=int(value)):
             yield *source.span(node), str(value + 1)
-    if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Compare):
-        yield *source.span(node.test), f"not ({source.of(node.test)})"
-    elif isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and len(node.test.ops) > 1:
+    if isinstance(node, ast.If | ast.While | ast.IfExp) and not _is_flipped(node.test):
         yield *source.span(node.test), f"not ({source.of(node.test)})"
     if isinstance(node, ast.Expr | ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Delete) or (
         isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
@@ -198,7 +201,10 @@ def run(todo: list[Mutant], jobs: int) -> None:
                 found = _try(copy, mutant, lines)
                 with lock, RESULTS.open("a") as file:
                     file.write(json.dumps(found) + "\n")
-                    print(f"{found['verdict']:9} {found['seconds']:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}", flush=True)
+                    print(
+                        f"{found['verdict']:9} {found['seconds']:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}",
+                        flush=True,
+                    )
 
     workers = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
     for worker in workers:

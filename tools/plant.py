@@ -118,7 +118,9 @@ def main() -> None:
             missed.append(bug)
         verdict = "found" if outcome.found else "MISSED"
         line = row(bug, outcome) if asked.table and outcome.found else None
-        print(line or f"{verdict:6} {outcome.seconds:6.1f} s  {bug.area}: {bug.name}\n       {outcome.reason}", flush=True)
+        print(
+            line or f"{verdict:6} {outcome.seconds:6.1f} s  {bug.area}: {bug.name}\n       {outcome.reason}", flush=True
+        )
 
     if asked.list:
         for bug in chosen:

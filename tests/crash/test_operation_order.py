@@ -44,7 +44,9 @@ class TruncationOrder(CrashFiles):
     def _check(self, path: str, what: str) -> None:
         if self.armed is None or not path.endswith(".log"):
             return
-        points = checkpoint.read_offsets(os.path.join(os.path.dirname(os.path.dirname(path)), checkpoint.RECOVERY_POINT))
+        points = checkpoint.read_offsets(
+            os.path.join(os.path.dirname(os.path.dirname(path)), checkpoint.RECOVERY_POINT)
+        )
         assert points[TOPIC, 0] <= self.armed, f"T3: {what} before the recovery point was lowered"
         live = segment_logs([str(other) for other in Path(path).parent.iterdir()])
         assert live[-1] == os.path.basename(path), f"T1: {what} of an earlier segment before later ones are gone"
@@ -181,3 +183,25 @@ def test_a_roll_of_an_empty_segment_is_on_disk_when_it_returns(tmp_path: Path) -
         before = files.durable_names[path]
         log.roll()
         assert files.durable_names[path] is files.names[path] is not before
+
+
+class MarkerOrder(CrashFiles):
+    """Checks that every log is on disk before the marker of a clean stop."""
+
+    markers = 0
+
+    def replace(self, path: str, data: bytes) -> None:
+        if path.endswith(checkpoint.CLEAN_SHUTDOWN):
+            logs = [name for name in self.names if name.endswith(".log")]
+            assert logs and all(name in self.durable_names for name in logs)
+            assert [name for name in logs if self.names[name].pending] == [], "S10: the marker is the last write"
+            self.markers += 1
+        super().replace(path, data)
+
+
+def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:
+    files = MarkerOrder()
+    with open_logs(tmp_path / "data", files) as logs:
+        log = ten_records(logs)
+        log.append([(b"k", b"not flushed")])
+    assert files.markers == 1

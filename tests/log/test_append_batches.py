@@ -26,8 +26,8 @@ from klog.errors import (
     SegmentOffsetOverflow,
     UnexpectedAppendOffset,
 )
-from klog.record import decode
 from klog.log.directory import checkpoint
+from klog.record import decode
 from tests.support.batches import NOW, batch, marker, old, produced, transactional
 from tests.support.logs import bases, values
 
@@ -592,7 +592,9 @@ def test_a_new_epoch_is_on_disk_when_its_first_append_returns(log: klog.Log) -> 
     """E2"""
     for epoch in (3, 4):
         log.append_batches(batch(1), leader_epoch=epoch)
-        assert checkpoint.parse_epochs((Path(log.path) / "leader-epoch-checkpoint").read_bytes(), "") == log.leader_epochs
+        assert (
+            checkpoint.parse_epochs((Path(log.path) / "leader-epoch-checkpoint").read_bytes(), "") == log.leader_epochs
+        )
 
 
 def test_a_refused_batch_of_a_leader_leaves_no_epoch(log: klog.Log) -> None:

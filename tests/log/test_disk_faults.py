@@ -11,9 +11,9 @@ to do.
 
 from __future__ import annotations
 
-import os
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
