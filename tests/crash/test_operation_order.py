@@ -205,3 +205,33 @@ def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:
         log = ten_records(logs)
         log.append([(b"k", b"not flushed")])
     assert files.markers == 1
+
+
+class NoSpaceAtTheSecondRoll(CrashFiles):
+    """Once armed with 2, the second producer snapshot from then on cannot be written."""
+
+    armed = 0
+
+    def replace(self, path: str, data: bytes) -> None:
+        if self.armed and path.endswith(".snapshot"):
+            self.armed -= 1
+            if not self.armed:
+                raise OSError(errno.ENOSPC, "full", path)
+        super().replace(path, data)
+
+
+def test_an_undone_append_takes_the_recovery_point_back(tmp_path: Path) -> None:
+    """FS2: the first roll has raised it beyond the end of what is left; after a crash a load would believe it."""
+    files = NoSpaceAtTheSecondRoll()
+    config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300}
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC, config=config)
+        log = logs.log(TOPIC)
+        log.append([(b"k", b"first")])
+        files.armed = 2
+        with pytest.raises(OSError, match="full"):
+            log.append([(b"k", b"%d" % number * 100) for number in range(60)])
+        assert not files.armed and log.log_end_offset == 1
+        assert log.recovery_point <= 1
+        stored = checkpoint.read_offsets(str(tmp_path / "data" / checkpoint.RECOVERY_POINT))
+        assert stored.get((TOPIC, 0), 0) <= 1
