@@ -6,6 +6,8 @@ KLOG_BUILD picks a flavour, each with its own build directory (see Makefile):
   asan     address and undefined sanitizers
   profile  as release, with frame pointers for profilers, and line numbers of .pyx files instead of generated C
   coverage -O0, counting the executed lines of C for gcov
+
+KLOG_ONLY names .pyx files, separated by spaces: only their modules are built.
 """
 
 import os
@@ -32,6 +34,7 @@ LINK = [flag for flag in FLAGS if flag.startswith(("-fsanitize", "--coverage"))]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
 BUILD = Path("build") / FLAVOUR
 
+ONLY = os.environ.get("KLOG_ONLY", "").split()
 SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c"))
 HEADERS = sorted(str(path) for path in Path("csrc").glob("*.h"))
 
@@ -74,7 +77,7 @@ class BuildExt(build_ext):
 
 
 extensions = cythonize(
-    [extension(path) for path in sorted(Path("klog").rglob("*.pyx"))],
+    [extension(path) for path in sorted(Path("klog").rglob("*.pyx")) if not ONLY or str(path) in ONLY],
     build_dir=str(BUILD / "cython"),
     emit_linenums=FLAVOUR == "profile",
     compiler_directives={
@@ -106,6 +109,6 @@ setup(
             },
         )
     ],
-    cffi_modules=["klog/disk/_os_build.py:builder"] if Path("klog/disk/_os_build.py").exists() else [],
+    cffi_modules=["klog/disk/_os_build.py:builder"] if Path("klog/disk/_os_build.py").exists() and not ONLY else [],
     cmdclass={"build_clib": BuildClib, "build_ext": BuildExt},
 )

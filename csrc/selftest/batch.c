@@ -133,4 +133,7 @@ void test_offsets(void) {
     size_t half = size; /* the same four again: their offsets start again */
     memcpy(out + KL_BATCH_HEADER + half, out + KL_BATCH_HEADER, half);
     CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * half, 8, 7, &bad) == KL_EORDER && bad == 4);
+    size = make_batch(out, 1) - KL_BATCH_HEADER; /* the same offset twice */
+    memcpy(out + KL_BATCH_HEADER + size, out + KL_BATCH_HEADER, size);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * size, 2, 1, &bad) == KL_EORDER && bad == 1);
 }

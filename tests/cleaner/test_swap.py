@@ -66,6 +66,36 @@ def steps_of(directory: Path, emptied: bool) -> list[str]:
     return files.log
 
 
+class SwapOrder(CrashFiles):
+    """Checks what is durable before each rename of a swap."""
+
+    checks = 0
+
+    def rename(self, source: str, target: str) -> None:
+        durable = {os.path.basename(name) for name in self.durable_names}
+        if target.endswith(".log.deleted"):
+            assert any(name.endswith(".log.swap") for name in durable), "W1: an original goes before its replacement"
+            self.checks += 1
+        elif source.endswith(".log.swap"):
+            assert not any(name.endswith(".cleaned") for name in durable), "a load would drop the .swap"
+            self.checks += 1
+        super().rename(source, target)
+
+
+def test_the_disk_knows_the_swap_before_the_originals_go(tmp_path: Path) -> None:
+    """W1: no order of names in one directory is assumed, only its syncs count."""
+    three_segments(tmp_path / "t-0")
+    files = SwapOrder()
+    files.keep(tmp_path)
+    compact(tmp_path / "t-0", files)
+    assert files.checks >= 2
+    present = {str(path) for path in (tmp_path / "t-0").glob("*.log*")}
+    logs = {name for name in files.durable_names if ".log" in os.path.basename(name)}
+    assert {name for name in logs if not name.endswith(".deleted")} == {
+        name for name in present if not name.endswith(".deleted")
+    }, "the names of the new log are not durable when compact returns"
+
+
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
     """CL39, W1, W3, W5: killed before any operation of the cleaning, opening included."""

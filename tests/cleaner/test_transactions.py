@@ -22,6 +22,15 @@ def test_an_aborted_batch_is_removed_and_its_marker_and_entry_stay() -> None:
     assert not seen.on_batch(7, 6)  # the producer's next transaction
 
 
+def test_a_transaction_of_one_record_is_removed() -> None:
+    """X1: its first offset is the last one of its batch."""
+    seen, entry = CleanedTransactions(), aborted(7, 3, 4)
+    seen.add([entry])
+    assert seen.on_batch(7, 3)
+    assert not seen.on_control(7, 4, ABORT)
+    assert seen.take_retained() == [entry]
+
+
 def test_a_marker_without_batches_can_be_removed() -> None:
     """X1, X2"""
     seen = CleanedTransactions()

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,3 +148,23 @@ def test_a_symlink_as_lock_file_raises(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         DirectoryLock(str(tmp_path))
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
+
+
+def test_a_lock_on_a_file_that_was_unlinked_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.1: between open and lock the last holder may remove the file, and the next one make another."""
+    real, others = fcntl.fcntl, list[Any]()
+
+    def lock_then_lose_the_file(*args: Any) -> Any:
+        result = real(*args)
+        if not others:
+            os.unlink(tmp_path / ".lock")
+            others.append(None)
+            others[0] = DirectoryLock(str(tmp_path))
+        return result
+
+    monkeypatch.setattr(fcntl, "fcntl", lock_then_lose_the_file)
+    with pytest.raises(AlreadyLocked):
+        DirectoryLock(str(tmp_path))
+    others[0].release()

@@ -16,6 +16,7 @@ from klog.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTxnState,
     LogClosed,
     OffsetsOutOfOrder,
     OutOfOrderSequence,
@@ -25,6 +26,7 @@ from klog.errors import (
     SegmentOffsetOverflow,
     UnexpectedAppendOffset,
 )
+from klog.log.directory import checkpoint
 from klog.record import decode
 from tests.support.batches import NOW, batch, marker, old, produced, transactional
 from tests.support.logs import bases, values
@@ -574,3 +576,41 @@ def test_append_and_append_batches_alternate(tmp_path: Path) -> None:
         assert not log.verify().problems
     with opened(tmp_path) as log:
         assert values(log) == expected
+
+
+def test_records_get_the_epoch_that_another_append_has_just_raised(log: klog.Log) -> None:
+    """A4: every append looks for the latest epoch."""
+    log.append([(b"k", b"a")])
+    log.append_batches(batch(1), leader_epoch=3)
+    log.append([(b"k", b"b")])
+    follow(log, batch(1, base_offset=log.log_end_offset, leader_epoch=5))
+    log.append([(b"k", b"c")])
+    assert [record.leader_epoch for record in log.read()] == [0, 3, 3, 5, 5]
+
+
+def test_a_new_epoch_is_on_disk_when_its_first_append_returns(log: klog.Log) -> None:
+    """E2"""
+    for epoch in (3, 4):
+        log.append_batches(batch(1), leader_epoch=epoch)
+        assert (
+            checkpoint.parse_epochs((Path(log.path) / "leader-epoch-checkpoint").read_bytes(), "") == log.leader_epochs
+        )
+
+
+def test_a_refused_batch_of_a_leader_leaves_no_epoch(log: klog.Log) -> None:
+    """A4: the next append would be counted to an epoch that no record has."""
+    follow(log, transactional(1, 0, 0, 1, base_offset=0, leader_epoch=1))
+    with pytest.raises(InvalidTxnState):
+        follow(log, produced(1, 0, 1, 1, base_offset=1, leader_epoch=2))
+    assert log.leader_epochs == [(1, 0)]
+    stored = (Path(log.path) / "leader-epoch-checkpoint").read_bytes()
+    assert checkpoint.parse_epochs(stored, "") == [(1, 0)]
+
+
+def test_sequence_numbers_wrap_inside_a_batch(log: klog.Log) -> None:
+    """PS: after 2^31-1 comes 0."""
+    log.append_batches(produced(7, 0, 2**31 - 2))
+    log.append_batches(produced(7, 0, 2**31 - 1, 2))
+    assert log.producers[7].last_sequence == 0
+    assert log.append_batches(produced(7, 0, 1)).first_offset == 3
+    assert log.append_batches(produced(7, 0, 2**31 - 1, 2)).is_duplicate

@@ -11,7 +11,9 @@ to do.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -377,3 +379,32 @@ def test_an_exception_of_a_signal_handler_is_not_an_error_of_the_disk(
                 log.append([(None, b"no")])
         assert log.offline is None
         assert log.append([(None, b"yes")]).first_offset == 0
+
+
+class Unopenable(RealFiles):
+    """Opening a .log for writing fails with `error`."""
+
+    error = 0
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if self.error and write and path.endswith(".log"):
+            raise OSError(self.error, os.strerror(self.error), path)
+        return super().open(path, write=write, create=create)
+
+
+@pytest.mark.parametrize(("error", "final"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_segment_that_cannot_be_opened_for_appends(tmp_path: Path, error: int, final: bool) -> None:
+    """P6: a failed disk is final, a full one is not."""
+    files = Unopenable()
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append([(b"k", b"v")])
+    log = klog.Log.open(tmp_path / "t-0", files=files)
+    files.error = error
+    with pytest.raises(OSError, match=os.strerror(error)):
+        log.append([(b"k", b"w")])
+    assert (log.offline is not None) == final
+    files.error = 0
+    if not final:
+        assert log.append([(b"k", b"w")]).first_offset == 1
+    with contextlib.suppress(StorageOffline):
+        log.close()

@@ -573,6 +573,40 @@ def test_an_error_reports_the_bytes_of_all_calls(log: klog.Log, run: Run, kind: 
     run(work())
 
 
+def test_an_error_inside_a_part_reports_the_bytes_before_it(log: klog.Log, run: Run) -> None:
+    """W2: the peer has them, so a caller must not send them again."""
+    data, left = log.fetch(0, 140_500), 100_000
+    assert data.size > left
+    os.truncate(log.segments[0].path, left)
+
+    async def work() -> None:
+        with pair("unix") as (ours, theirs):
+            ours.setblocking(False)
+            with pytest.raises(CorruptBatch) as caught:
+                await data.send_to_async(ours, 7)
+            assert caught.value.sent == left - 7  # type: ignore[attr-defined]
+            assert len(theirs.recv(left, socket.MSG_WAITALL | socket.MSG_DONTWAIT)) == left - 7
+
+    run(work())
+    log.truncate_to(0)
+
+
+def test_an_error_of_a_second_call_reports_only_its_own_bytes(log: klog.Log, run: Run) -> None:
+    out = klog.Outgoing([b"head", whole(log)])
+
+    async def work() -> None:
+        with pair("unix") as (ours, theirs):
+            ours.setblocking(False)
+            before = out.send_to(ours)
+            assert 0 < before == out.sent < out.size
+            theirs.close()
+            with pytest.raises(PeerGone) as caught:
+                await out.send_to_async(ours)
+            assert (caught.value.sent, out.sent) == (0, before)
+
+    run(work())
+
+
 def test_a_cancelled_send_of_a_slice_reports_what_was_sent(log: klog.Log, run: Run) -> None:
     data = whole(log)
 

@@ -220,3 +220,15 @@ def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
                     reaches = next(position for position, base in batches if base + 1 >= offset)
                     assert found.position.position <= reaches
             path.write_bytes(sound)
+
+
+def test_a_fetch_below_the_log_start_is_refused(tmp_path: Path) -> None:
+    """UL: its records are in the segment still."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for number in range(4):
+            log.append([(b"k", b"%d" % number)])
+        log.delete_records(2)
+        assert len(log.segments) == 1
+        with pytest.raises(OffsetOutOfRange):
+            log.fetch(1)
+        assert log.fetch(2).size > 0

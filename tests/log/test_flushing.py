@@ -16,6 +16,7 @@ from klog.clock import ManualClock, SystemClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import StorageOffline
 from klog.log.directory import checkpoint
+from klog.log.state._flush_state import FlushState
 from tests.support.batches import NOW, batch
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
@@ -324,3 +325,23 @@ def test_an_append_that_makes_a_flush_due_is_flushed_by_the_thread_alone(
         wait_for(lambda: log.recovery_point == 1)
         wait_for(lambda: logs.metrics()["FlushQueueSize"] == {"": 0})
     assert "task_failed" not in caplog.text
+
+
+def test_a_new_flush_messages_holds_from_the_next_append_on(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for number in range(3):
+            log.append([(None, b"%d" % number)])
+        assert log.recovery_point == 0
+        log.update_config(klog.LogConfig(flush_messages=1))
+        log.append([(None, b"next")])
+        assert log.recovery_point == 4
+
+
+def test_a_flush_that_ends_after_a_roll_does_not_move_the_recovery_point_back() -> None:
+    """FS1: it was begun when the log was shorter."""
+    state = FlushState(0, NOW)
+    state.synced_up_to(5)
+    state.flushed_beside(3, NOW + 1, 10)
+    assert state.recovery_point == 5
+    state.flushed_beside(7, NOW + 2, 10)
+    assert state.recovery_point == 7

@@ -278,3 +278,12 @@ def test_a_high_watermark_in_a_gap_has_no_position(tmp_path: Path) -> None:
         assert log.high_watermark_metadata == OffsetMetadata(7)
         assert log.maybe_increment_high_watermark(7) is None
         assert log.maybe_increment_high_watermark(8) == 7
+
+
+def test_a_roll_by_hand_moves_a_high_watermark_at_the_log_end(tmp_path: Path) -> None:
+    """A fetch that waits there is not on an older segment."""
+    with managed(tmp_path) as log:
+        log.append(THREE)
+        log.update_high_watermark(3)
+        log.roll()
+        assert log.high_watermark_metadata == OffsetMetadata(3, 3, 0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import klog
 from klog.clock import ManualClock
 from klog.config import LogConfig
 from klog.disk import HandleCache, RealFiles
@@ -17,6 +18,7 @@ from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, format_snapshot, parse_snapshot
 from tests.log.test_producer_state import DAY, NOW, OTHER, PID, data, mark, unstable, write
 from tests.support import golden
+from tests.support.batches import produced
 
 
 def name(offset: int) -> str:
@@ -239,3 +241,19 @@ def test_a_failed_append_begins_no_transactions() -> None:
     append = producers.prepare(PID, "client")
     data(append, 0, 0, 0, 5, 5, txn=True)
     assert unstable(producers) is None
+
+
+def test_a_snapshot_with_another_content_is_replaced(tmp_path: Path) -> None:
+    """N1, P4: what was computed from the batches counts, not what is on the disk."""
+    snapshots, producers = Snapshots(str(tmp_path), RealFiles()), opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    snapshots.write(1, {})
+    snapshots.write(1, producers.states)
+    assert snapshots.read(1) == producers.states != {}
+
+
+def test_a_close_writes_the_snapshot_of_its_log_end(tmp_path: Path) -> None:
+    """PS: the next clean load replays nothing."""
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW)) as log:
+        log.append_batches(produced(PID, 0, 0, 3))
+    assert parse_snapshot((tmp_path / "t-0" / name(3)).read_bytes(), "")[PID].last_sequence == 2

@@ -425,3 +425,14 @@ def test_removed_segments_are_unlinked_wherever_the_round_ends(
         assert not [path for path in Path(log.path).iterdir() if path.name.endswith(".deleted")]
         monkeypatch.undo()
         assert log.apply_retention() == 3
+
+
+def test_the_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
+    """R1: no snapshot names an offset at which no segment begins."""
+    with one_log(tmp_path) as log:
+        for number in range(4):
+            log.append([(b"k", b"%d" % number)])
+            log.roll()
+        log.delete_records(3)
+        assert log.apply_retention() == 3
+        assert {int(path.stem) for path in Path(log.path).glob("*.snapshot")} == {3, 4}

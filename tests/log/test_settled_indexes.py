@@ -59,7 +59,7 @@ def test_a_torn_tail_is_cut_from_the_indexes_too(original: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped"])
+@pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped", "raised"])
 def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str, damage: str) -> None:
     directory = tmp_path / "t-0"
     shutil.copytree(original, directory)
@@ -71,7 +71,19 @@ def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str,
         path.write_bytes(data[:-5])
     elif damage == "flipped":
         path.write_bytes(data[:-1] + bytes((data[-1] ^ 4,)))
+    elif damage == "raised":  # the key of the last entry: still above the one before
+        path.write_bytes(data[:-5] + bytes((data[-5] ^ 8 if suffix == ".timeindex" else data[-5] ^ 16,)) + data[-4:])
     else:
         path.unlink()
     klog.Log.open(directory, config=CONFIG, clean_shutdown=True, clock=ManualClock(T)).close()
     check(directory)
+
+
+def test_a_closed_segment_has_its_largest_timestamp_in_the_time_index(tmp_path: Path) -> None:
+    """I3: also if it is too short for an entry of its own."""
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(T)) as log:
+        log.append([(b"k", b"v", T)])
+        log.append([(b"k", b"v", T + 9)])
+        log.roll()
+        log.append([(b"k", b"v", T + 1)])
+        assert entries(tmp_path / "t-0" / f"{0:020d}.timeindex", ">qI") == [(T + 9, 1)]

@@ -28,7 +28,7 @@ from klog.log.state.snapshots import format_snapshot
 from klog.segment import Segment
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
-from tests.support.logs import bases
+from tests.support.logs import bases, one_log
 from tests.support.no_gc import no_gc
 
 DAY = 86_400_000
@@ -574,3 +574,14 @@ def test_cached_aborted_transactions_are_dropped_with_their_segments(tmp_path: P
             entries = [entry for segment in log.segments for entry in segment.txn_index.entries]
             wanted = [entry for entry in entries if entry.last_offset >= low and entry.first_offset < high]
             assert log.aborted_transactions(low, high) == wanted
+
+
+def test_an_open_transaction_survives_a_clean_reload(tmp_path: Path) -> None:
+    """R3: the state comes from the snapshot alone; no batch is replayed."""
+    with one_log(tmp_path) as log:
+        log.append_batches(transactional(7, 0, 0))
+        log.roll()
+    with one_log(tmp_path) as log:
+        log.append([(b"k", b"other")])
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 2)
+        assert list(log.read(isolation="read_committed")) == []

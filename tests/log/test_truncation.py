@@ -13,7 +13,7 @@ from klog.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, ReadOnly
 from klog.log.load.loader import Policy
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from tests.support.abandon import abandon
-from tests.support.batches import batch
+from tests.support.batches import batch, produced
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -541,3 +541,24 @@ def test_records_that_a_truncation_leaves_have_a_leader_epoch(tmp_path: Path) ->
         assert log.verify().ok
     with klog.Log.open(tmp_path / "t-0") as log:
         assert log.leader_epochs == [(0, 0)]
+
+
+def test_a_truncation_lowers_a_managed_high_watermark(tmp_path: Path) -> None:
+    """W3: readers of the high watermark must not see offsets beyond the log end."""
+    with one_log(tmp_path) as log:
+        fill(log, 6)
+        log.update_high_watermark(5)
+        log.truncate_to(3)
+        assert log.high_watermark == 3
+        fill(log, 4)
+        assert log.high_watermark == 3
+
+
+def test_a_truncation_forgets_the_producers_of_removed_records(tmp_path: Path) -> None:
+    """R1: a producer goes on where the log ends now."""
+    with one_log(tmp_path) as log:
+        for sequence in range(4):
+            log.append_batches(produced(7, 0, sequence))
+        log.truncate_to(2)
+        assert log.producers[7].last_sequence == 1
+        assert log.append_batches(produced(7, 0, 2)).first_offset == 2

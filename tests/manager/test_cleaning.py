@@ -687,3 +687,16 @@ def test_a_rate_of_zero_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert len(caplog.messages) == 1
         logs.alter_config({rate: 0})
         assert len(caplog.messages) == 2
+
+
+def test_a_truncation_lowers_the_checkpoint_of_the_cleaner(tmp_path: Path) -> None:
+    """CM: what is appended from there on is not clean."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact"})
+        log = logs.log("t")
+        for number in range(6):
+            log.append([(b"k%d" % number, b"v")])
+        log.compact(roll=True)
+        assert cleaner_offsets.read(str(tmp_path)) == {("t", 0): 6}
+        log.truncate_to(2)
+        assert cleaner_offsets.read(str(tmp_path)) == {("t", 0): 2}

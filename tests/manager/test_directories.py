@@ -566,3 +566,15 @@ def test_each_log_has_its_metrics_once(tmp_path: Path) -> None:
         assert found["LogStartOffset"] == {"t-0": 0, "t-1": 0}
         assert found["Size"] == {"t-0": 0, "t-1": log.size}
         assert os.path.basename(log.path) == "t-1"
+
+
+def test_the_marker_of_the_last_stop_is_gone_while_a_log_is_open(tmp_path: Path) -> None:
+    """S10: a crash from then on is a crash."""
+    marker = tmp_path / "a" / MARKER
+    for _ in range(2):
+        with opened([tmp_path / "a"]) as logs:
+            assert not marker.exists()
+            if not logs.topics():
+                logs.create_topic("t")
+            logs.log("t").append([(None, b"v")])
+        assert marker.exists()

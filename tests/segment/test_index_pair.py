@@ -572,3 +572,13 @@ def test_a_pair_follows_its_files_to_another_directory(tmp_path: Path) -> None:
     index.moved(str(tmp_path / "new" / "index"), str(tmp_path / "new" / "timeindex"))
     index.trim()
     assert (tmp_path / "new" / "index").stat().st_size == 16
+
+
+def test_an_entry_at_the_end_of_the_log_is_refused(tmp_path: Path) -> None:
+    """I2: no batch begins there."""
+    index = make(tmp_path)
+    add(index, [1, 2, 3])
+    last = index.entry(index.entries - 1)[1]
+    index.check(last + 1)
+    with pytest.raises(CorruptIndex, match=f"points at byte {last} of a log of {last} bytes"):
+        index.check(last)

@@ -147,3 +147,16 @@ def test_an_old_kafkas_entry_names_the_end_of_its_append(tmp_path: Path) -> None
         at = max(((o, p) for o, p in entries if o < offset), default=(0, 0))
         assert start_of(segment.file, segment.index, segment.size, offset) == at[1]
         assert found(segment, offset) == (offset, sum(map(len, data[:offset])))
+
+
+def test_a_reused_inode_number_is_another_file(tmp_path: Path) -> None:
+    """S4: a file system gives the number of a deleted file to the next new one."""
+    segment = open_segment(tmp_path / "t-0", 0, batch(0))
+    found = Path(segment.path).stat()
+    segment.take_for(found, closed=True)
+    assert segment.is_file(found)
+    with open(segment.path, "ab") as file:
+        file.write(batch(1))
+    assert not segment.is_file(Path(segment.path).stat())
+    segment.take_for(found, closed=False)  # one that still grows
+    assert segment.is_file(Path(segment.path).stat())

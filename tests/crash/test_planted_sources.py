@@ -1,0 +1,49 @@
+"""Each bug of tests/planted/ fits the sources of today; deep: each is found by the tests that it names.
+
+`python -m tools.plant WORD` plants some of them by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import plant
+from tools.broken_copy import ROOT, Copy, occurrences
+
+AREAS = sorted({bug.area for bug in plant.bugs()})
+BUGS_MIN = 120
+
+
+def test_every_planted_bug_fits_the_sources() -> None:
+    """A change of the sources changes the bugs in them, too."""
+    stale = [bug.name for bug in plant.bugs() if occurrences(bug.change) != 1 or bug.change.old == bug.change.new]
+    assert stale == [], "in tests/planted: `old` must occur exactly once in its file"
+
+
+def test_every_planted_bug_has_a_name_and_tests_that_exist() -> None:
+    bugs = plant.bugs()
+    assert len({bug.name for bug in bugs}) == len(bugs) >= BUGS_MIN
+    for bug in bugs:
+        if bug.tests[0] == "make":
+            continue
+        for test in bug.tests:
+            path, _, name = test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), (bug.name, test)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("area", AREAS)
+def test_every_planted_bug_is_found(tmp_path_factory: pytest.TempPathFactory, area: str) -> None:
+    copy = Copy(Path(tmp_path_factory.mktemp("planted")))
+    bugs = [bug for bug in plant.bugs() if bug.area == area]
+    plant.check_clean(copy, bugs)
+    missed = []
+    for bug in bugs:
+        outcome = plant.plant(copy, bug)
+        print(plant.row(bug, outcome))
+        if not outcome.found:
+            missed.append(bug.name)
+    assert missed == []

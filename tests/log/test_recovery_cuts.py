@@ -1,0 +1,109 @@
+"""What recovery cuts is gone for good, in an order that a second crash cannot turn into a hole; nothing durable is cut."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import LogFile
+from klog.errors import CorruptLog
+from tests.support.batches import NOW
+from tests.support.crash_files import CrashFiles
+from tests.support.logs import values
+
+
+def opened(path: Path, **options: Any) -> klog.Log:
+    return klog.Log.open(path / "t-0", clock=ManualClock(NOW), **options)
+
+
+def four_batches(path: Path, roll_at: int | None = None) -> tuple[Path, int]:
+    """A log of four batches of equal size. Returns its first .log, and the size of a batch."""
+    with opened(path) as log:
+        for number in range(4):
+            if number == roll_at:
+                log.roll()
+            log.append([(b"k", b"value-%d" % number)])
+        file = Path(log.segments[0].path)
+        return file, log.segments[0].size // (4 if roll_at is None else roll_at)
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
+
+
+def test_records_after_a_cut_do_not_come_back(tmp_path: Path) -> None:
+    """S8, P3: a batch as long as the damaged one takes its place, so that those after it would continue the log."""
+    file, size = four_batches(tmp_path)
+    flip(file, 2 * size - 1)
+    with opened(tmp_path, recovery="kafka", clean_shutdown=False) as log:
+        assert log.log_end_offset == 1
+        log.append([(b"k", b"value-x")])
+    with opened(tmp_path, recovery="kafka", clean_shutdown=False) as log:
+        assert values(log) == [b"value-0", b"value-x"]
+
+
+class CutLast(CrashFiles):
+    """Checks that the later segments are durably gone before the .log is cut."""
+
+    cuts = 0
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        if file.path.endswith(".log"):
+            later = [name for name in self.durable_names if name.endswith(".log") and name > file.path]
+            assert later == [], "once the cut is on disk, nothing shows that these are invalid"
+            self.cuts += 1
+        super().truncate(file, size)
+
+
+def test_later_segments_go_durably_before_the_damaged_one_is_cut(tmp_path: Path) -> None:
+    """S6, P3"""
+    file, size = four_batches(tmp_path, roll_at=2)
+    flip(file, 2 * size - 1)
+    disk = CutLast()
+    disk.keep(tmp_path)
+    with opened(tmp_path, recovery="kafka", clean_shutdown=False, recovery_point=0, files=disk) as log:
+        assert values(log) == [b"value-0"]
+    assert disk.cuts >= 1
+    assert [os.path.basename(name) for name in disk.durable_names if name.endswith(".log")] == [f"{0:020}.log"]
+
+
+@pytest.mark.parametrize("point", [3, 4])
+def test_the_last_durable_batch_is_not_cut(tmp_path: Path, point: int) -> None:
+    """C3: the batch of offset 3 is durable if the recovery point is 4, and may be torn if it is 3."""
+    file, size = four_batches(tmp_path)
+    flip(file, 4 * size - 1)
+    if point == 4:
+        with pytest.raises(CorruptLog, match="below the recovery point 4"):
+            opened(tmp_path, clean_shutdown=False, recovery_point=point)
+        assert file.stat().st_size == 4 * size
+        return
+    with opened(tmp_path, clean_shutdown=False, recovery_point=point) as log:
+        assert log.log_end_offset == 3
+
+
+def test_a_flush_syncs_closed_segments_that_a_broker_has_not_synced(tmp_path: Path) -> None:
+    """S9: a broker syncs the segments that it rolls in the background; it may die before."""
+    four_batches(tmp_path, roll_at=2)
+    disk = CrashFiles()
+    with opened(tmp_path, clean_shutdown=False, recovery_point=0, files=disk) as log:
+        assert log.recovery_point == 0
+        log.append([(b"k", b"next")])
+        log.flush()
+        assert log.recovery_point == 5
+        assert f"fsync {0:020}.log" in disk.log
+
+
+def test_a_segment_after_a_gap_has_its_producer_snapshot(tmp_path: Path) -> None:
+    """R1: a snapshot has the name of the segment that begins there, so that recovery of that segment finds it."""
+    with opened(tmp_path) as log:
+        log.append([(b"k", b"v")])
+        log.roll(10)
+        assert (tmp_path / "t-0" / f"{10:020}.snapshot").exists()
+        assert not (tmp_path / "t-0" / f"{1:020}.snapshot").exists()

@@ -1,0 +1,295 @@
+"""Mutation testing: changes one expression or statement of a module at a time and expects that a test fails.
+
+    python -m tools.mutate --map               which tests reach which line: minutes, once, and after large changes
+    python -m tools.mutate [MODULE ...]        run the mutants that have no result yet; Ctrl-C and run again to go on
+    python -m tools.mutate --report            survivors, without those that tools/equivalent.toml argues equivalent
+
+A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. It
+runs the tests that reach its line, the quickest first, until one fails. Results are in build/mutation/; a mutant is
+known by the text of its function and its change, so results outlive changes elsewhere.
+
+Why not mutmut or cosmic-ray: the same copies of the tree serve the planted bugs, Cython and C included; neither picks
+tests by line when klog's own child processes and compiled modules are in play, and neither removes statements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.broken_copy import ROOT, Change, Copy, Unusable
+
+MUTATED = (
+    *(f"klog/log/load/{name}.py" for name in ("loader", "recovery", "leftovers", "rebuild", "replay", "reindex")),
+    *(f"klog/log/load/{name}.py" for name in ("batch_epochs", "segment_starts", "damage", "overflow")),
+    *(f"klog/log/write/{name}.py" for name in ("roll", "flush", "commit", "truncate", "undo", "log_end")),
+    *(f"klog/log/directory/{name}.py" for name in ("checkpoint", "closing", "gaps", "cleaner_offsets")),
+    *(f"klog/log/state/{name}.py" for name in ("snapshots", "leader_epochs", "segments")),
+    *(f"klog/cleaner/{name}.py" for name in ("swap", "rewriting", "checkpoints")),
+    "klog/log/retain/removal.py",
+    "klog/segment/segment.py",
+    "klog/segment/active.py",
+    "klog/segment/txn_index.py",
+)
+TESTS = ("tests/log", "tests/segment", "tests/cleaner", "tests/crash", "tests/manager")
+WORK = ROOT / "build" / "mutation"
+LINES, RESULTS = WORK / "lines.json", WORK / "results.jsonl"
+FEW = 20
+EQUIVALENT = ROOT / "tools" / "equivalent.toml"
+SECONDS_MAX = 40.0  # recorded time of the tests of one mutant; with the trace they take several times as long
+
+_OPERATORS = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"), ast.FloorDiv: ("//", "*"),
+    ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"),
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    file: str
+    line: int
+    change: str  # "old → new"
+    mutated: str  # the whole module
+    key: str
+
+
+# ---- making mutants --------------------------------------------------------------------------------------------------
+
+
+class _Source:
+    """Replaces nodes of one module by other text."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.text = (ROOT / file).read_text()
+        self.tree = ast.parse(self.text)
+        self._starts = [0]
+        for line in self.text.encode().splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def span(self, node: Any) -> tuple[int, int]:
+        return (
+            self._starts[node.lineno - 1] + node.col_offset,
+            self._starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+    def of(self, node: ast.AST) -> str:
+        begin, end = self.span(node)
+        return self.text.encode()[begin:end].decode()
+
+    def put(self, begin: int, end: int, new: str) -> str:
+        plain = self.text.encode()
+        return (plain[:begin] + new.encode() + plain[end:]).decode()
+
+
+def mutants(file: str) -> Iterator[Mutant]:
+    source = _Source(file)
+    seen: Counter[str] = Counter()
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in _own(function):
+            for begin, end, new in _replacements(source, node):
+                old = source.text.encode()[begin:end].decode()
+                line: int = node.lineno  # type: ignore[attr-defined]
+                change = f"{' '.join(old.split())} → {new}"
+                body = hashlib.sha256(source.of(function).encode()).hexdigest()[:12]
+                name = f"{file} {function.name} {body} {line - function.lineno} {change}"
+                seen[name] += 1
+                yield Mutant(file, line, change, source.put(begin, end, new), f"{name} {seen[name]}")
+
+
+def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function's body, without those of functions in it, docstrings, messages and log lines."""
+    waiting: list[ast.AST] = list(function.body[::-1])
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.JoinedStr | ast.AnnAssign) and not getattr(node, "value", None):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.JoinedStr | ast.Assert):
+            continue
+        if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or _is_log(node.value)):
+            continue
+        yield node
+        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(node, ast.Raise)][::-1]
+
+
+def _is_log(node: ast.AST) -> bool:
+    return ast.unparse(node).startswith("_log.")
+
+
+def _is_flipped(test: ast.expr) -> bool:
+    """Is it one comparison, whose operator is replaced?"""
+    return isinstance(test, ast.Compare) and len(test.ops) == 1
+
+
+def _replacements(source: _Source, node: ast.AST) -> Iterator[tuple[int, int, str]]:
+    match node:
+        case (
+            ast.Compare(left=before, ops=[op], comparators=[after])
+            | ast.BoolOp(op=op, values=[*_, before, after])
+            | ast.BinOp(left=before, op=op, right=after)
+        ) if type(op) in _OPERATORS:
+            begin, end = source.span(before)[1], source.span(after)[0]
+            yield begin, end, source.text.encode()[begin:end].decode().replace(*_OPERATORS[type(op)], 1)
+        case ast.Constant(value=bool(value)):
+            yield *source.span(node), str(not value)
+        case ast.Constant(value=int(value)):
+            yield *source.span(node), str(value + 1)
+    if isinstance(node, ast.If | ast.While | ast.IfExp) and not _is_flipped(node.test):
+        yield *source.span(node.test), f"not ({source.of(node.test)})"
+    if isinstance(node, ast.Expr | ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Delete) or (
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
+    ):
+        yield *source.span(node), "pass"
+    if isinstance(node, ast.Return) and node.value is None:
+        yield *source.span(node), "pass"
+
+
+# ---- running them ----------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Which tests reach a line, the quickest first."""
+
+    def __init__(self) -> None:
+        self._tests = {}
+        for path in sorted(WORK.glob("lines*.json")):
+            self._tests.update(json.loads(path.read_text()))
+
+    def tests(self, file: str, line: int) -> list[str]:
+        found = [(t["seconds"], name) for name, t in self._tests.items() if line in t["lines"].get(file, ())]
+        taken, chosen = 0.0, []
+        for seconds, name in sorted(found):
+            if taken + seconds > SECONDS_MAX and chosen:
+                break
+            taken += seconds
+            chosen.append(name)
+        return chosen
+
+
+def results() -> dict[str, dict[str, Any]]:
+    if not RESULTS.exists():
+        return {}
+    return {found["key"]: found for found in map(json.loads, RESULTS.read_text().splitlines())}
+
+
+def run(todo: list[Mutant], jobs: int) -> None:
+    lines, lock = Lines(), threading.Lock()
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory(prefix="klog-mutate-", ignore_cleanup_errors=True) as place:
+            copy = Copy(Path(place))
+            while True:
+                with lock:
+                    if not todo:
+                        return
+                    mutant = todo.pop()
+                found = _try(copy, mutant, lines)
+                with lock, RESULTS.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+                    print(
+                        f"{found['verdict']:9} {found['seconds']:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}",
+                        flush=True,
+                    )
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _try(copy: Copy, mutant: Mutant, lines: Lines) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": mutant.key, "file": mutant.file, "line": mutant.line, "change": mutant.change}
+    tests = lines.tests(mutant.file, mutant.line)
+    if not tests:
+        return {**found, "verdict": "unreached", "seconds": 0.0, "reason": "no test reaches the line"}
+    try:
+        with copy.changed(Change(mutant.file, (ROOT / mutant.file).read_text(), mutant.mutated)):
+            for some in filter(None, (tests[:FEW], tests[FEW:])):  # collecting many files takes long
+                outcome = copy.test(some, 60 + 5 * SECONDS_MAX, each=60)
+                if outcome.found:
+                    break
+    except Unusable as error:  # the module cannot be imported
+        return {**found, "verdict": "unusable", "seconds": 0.0, "reason": str(error)}
+    return {**found, "verdict": "found" if outcome.found else "survived", **outcome._asdict()}
+
+
+def map_lines() -> None:
+    """Run all the tests, with a trace of the modules."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    for number, tests in enumerate(TESTS):
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tools.lines_by_test", f"--lines-by-test={WORK}/lines{number}.json",
+             "-m", "not deep and not java and not spark", "-q", tests],
+            cwd=ROOT,
+            check=False,
+        )  # fmt: skip
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+def argued() -> list[dict[str, str]]:
+    return tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+
+
+def survivors(known: Iterable[Mutant]) -> list[tuple[Mutant, str]]:
+    done = results()
+    equivalent = {(entry["file"], entry["line"], entry["change"]) for entry in argued()}
+    return [
+        (mutant, done[mutant.key]["verdict"])
+        for mutant in known
+        if done.get(mutant.key, {}).get("verdict") in ("survived", "unreached")
+        and (mutant.file, line_of(mutant), mutant.change) not in equivalent
+    ]
+
+
+def line_of(mutant: Mutant) -> str:
+    return (ROOT / mutant.file).read_text().splitlines()[mutant.line - 1].strip()
+
+
+def report(known: list[Mutant]) -> None:
+    done = results()
+    for mutant, verdict in survivors(known):
+        print(f"{verdict:9} {mutant.file}:{mutant.line}: {mutant.change}\n          {line_of(mutant)}")
+    counts = Counter(done[mutant.key]["verdict"] if mutant.key in done else "not run" for mutant in known)
+    print(f"{len(known)} mutants: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="part of a module's path; default: all")
+    parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
+    parser.add_argument("--report", action="store_true", help="list the survivors, and run nothing")
+    parser.add_argument("--again", action="store_true", help="run survivors again, with the tests of today")
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    if asked.map:
+        map_lines()
+        return
+    chosen = [m for part in asked.modules or [""] for m in MUTATED if part in m]
+    known = [mutant for file in chosen for mutant in mutants(file)]
+    if not asked.report:
+        done = results()
+        again = {mutant.key for mutant, _ in survivors(known)} if asked.again else set()
+        run([m for m in known if m.key not in done or m.key in again][::-1], asked.jobs)
+    report(known)
+
+
+if __name__ == "__main__":
+    main()
