@@ -10,7 +10,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 
-from klog.disk import Files, is_directory
+from klog.disk import Files, is_directory, naming_the_next_step
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.closing import abandon, mark_for_deletion
 from klog.log.directory.partition_names import DELETE, suffixed_name
@@ -77,7 +77,8 @@ def remove_tree(files: Files, path: str) -> None:
     with os.scandir(path) as entries:
         for entry in list(entries):
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+                with naming_the_next_step(entry.path):
+                    shutil.rmtree(entry.path)
             else:
                 files.unlink(entry.path)
     os.rmdir(path)

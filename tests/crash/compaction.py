@@ -20,6 +20,7 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
+from klog.errors import KlogError
 from klog.log.load.loader import Policy
 from klog.spark.compacting import Compaction, build_one
 from klog.spark.jobs import clear_staging
@@ -116,10 +117,10 @@ class Tasks(Way):
                     for item in items:
                         work = pickle.loads(pickle.dumps(item.value))
                         outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
-                        assert outcome.error is None, outcome.error
                         compaction.take(outcome)
                 for row in compaction.rows():
-                    assert row[-1] is None, row
+                    if row[-1] is not None:
+                        raise KlogError(row[-1])
             finally:
                 clear_staging(str(root), compaction.token)
 

@@ -148,6 +148,12 @@ def check(operation: Operation, root: Path, book: Book, fault: Fault) -> int:
     return 0
 
 
+def of_the_engine(call: Call) -> bool:
+    """Not one of the operation itself, or of a package above the engine."""
+    innermost = call.positions[0][0] if call.positions else "klog/" * bool(call.addresses)
+    return innermost.startswith(tuple(f"klog/{package}/" for package in ENGINE)) or innermost == "klog/"
+
+
 def load_all() -> None:
     """Import the engine, so that forked processes have the same libraries at the same addresses."""
     for package in ENGINE:
@@ -168,7 +174,7 @@ def main(what: str, stride: str = "1", only: str = "") -> None:
         reached = {str(site) for calls in sweep.calls.values() for on in calls.values() for site in on}
         stray = sorted({
             f"{call.name} {call.positions[:1]} {[line for at in call.addresses[:2] for line in sweep.table.lines(at)]}"
-            for calls in sweep.calls.values() for call, on in calls.items() if not on
+            for calls in sweep.calls.values() for call, on in calls.items() if not on and of_the_engine(call)
         })  # fmt: skip
         missing = sorted(str(site) for site in sweep.table.all.values() if str(site) not in reached)
         cells = sweep.cells()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-from klog.disk import exists
+from klog.disk import exists, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.state._log_core import LogCore
@@ -66,7 +66,8 @@ def delete_empty_dir_locked(log: LogCore) -> None:
         raise ValueError(f"{log.name} still has {len(log.segments)} segments: delete them first")
     import shutil  # loads modules of compression; few processes delete a log
 
-    shutil.rmtree(log.directory.path)
+    with naming_the_next_step(log.directory.path):
+        shutil.rmtree(log.directory.path)
     log.options.files.fsync_dir(os.path.dirname(log.directory.path))
 
 

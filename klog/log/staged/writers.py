@@ -205,7 +205,8 @@ def _empty(path: str, files: Files) -> None:
         if is_directory(inside, follow_symlinks=False):
             import shutil  # no job makes directories; its import loads modules of compression
 
-            shutil.rmtree(inside)
+            with naming_the_next_step(inside):
+                shutil.rmtree(inside)
         else:
             files.unlink(inside)
 
