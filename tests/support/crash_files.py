@@ -154,8 +154,8 @@ class CrashFiles(RealFiles):
             self._unsynced.setdefault(directory, []).append(NameChange(inode, gone, there))
 
     def keep(self, directory: Path) -> None:
-        """Record every file below a directory, and its name, as durable."""
-        for path in directory.rglob("*"):
+        """Record a directory, every file below it, and their names, as durable."""
+        for path in [directory, *directory.rglob("*")]:
             if path.is_dir():
                 self._known_directories[str(path)] = path.stat().st_ino
             if path.is_file():
