@@ -339,9 +339,9 @@ def test_a_new_flush_messages_holds_from_the_next_append_on(tmp_path: Path) -> N
 
 def test_a_flush_that_ends_after_a_roll_does_not_move_the_recovery_point_back() -> None:
     """FS1: it was begun when the log was shorter."""
-    state = FlushState(0, NOW)
+    state = FlushState(0, ManualClock(NOW))
     state.synced_up_to(5)
-    state.flushed_beside(3, NOW + 1, 10)
+    state.flushed_beside(3, state.moment(10))
     assert state.recovery_point == 5
-    state.flushed_beside(7, NOW + 2, 10)
+    state.flushed_beside(7, state.moment(10))
     assert state.recovery_point == 7
