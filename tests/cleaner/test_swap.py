@@ -14,7 +14,7 @@ import klog
 from klog.cleaner import Dirt, KeyMap, Overtaken, clean_round
 from klog.cleaner.swap import check_unchanged
 from klog.disk import RealFiles
-from klog.errors import StorageOffline
+from klog.errors import CorruptLog, StorageOffline
 from tests.cleaner.logs import append, done_in, fill, offsets, open_log, values
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
@@ -59,6 +59,18 @@ def check(directory: Path, expected: dict[bytes, bytes], before: list[int], empt
     assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
 
 
+def reads(directory: Path, expected: dict[bytes, bytes]) -> bool:
+    """Open a log for reading, which changes nothing. False if the error says how the swap is finished."""
+    try:
+        with klog.Log.open(directory, read_only=True) as log:
+            assert values(log) == expected
+    except CorruptLog as error:
+        if "open the log for writing once" not in str(error):
+            raise
+        return False
+    return True
+
+
 def steps_of(directory: Path, emptied: bool) -> list[str]:
     three_segments(directory, emptied=emptied)
     files = CrashFiles()
@@ -98,7 +110,9 @@ def test_the_disk_knows_the_swap_before_the_originals_go(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
-    """CL39, W1, W3, W5: killed before any operation of the cleaning, opening included."""
+    """CL39, W1, W3, W5: killed before any operation of the cleaning, opening included. A reader finds either, or an
+    error."""
+    refused = 0
     steps = steps_of(tmp_path / "whole" / "t-0", emptied)
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original, emptied=emptied)
@@ -109,11 +123,13 @@ def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, empti
         with pytest.raises(PowerCut):
             compact(directory, CrashFiles(stop_at), emptied)
         try:
+            refused += not reads(directory, expected)
             check(directory, expected, before, emptied)
         except BaseException as error:
             error.add_note(f"stop_at={stop_at}: before {steps[stop_at]}")
             raise
         shutil.rmtree(directory.parent)
+    assert 0 < refused < 30
 
 
 @pytest.mark.parametrize("emptied", [False, True])

@@ -67,6 +67,21 @@ def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable
     return Listing(directory)
 
 
+def check_complete(listing: Listing, files: Files) -> None:
+    """Raise CorruptLog if some offsets of a log are only in files of an unfinished swap. For a reader, which cannot
+    finish it. Raises FileNotFoundError if a writer goes on meanwhile."""
+    swaps = [name for name in listing.unfinished if name.endswith(names.SWAP)]
+    needed = _Swaps(listing.directory, files, "strict", lambda _: None, swaps).needed()
+    if needed:
+        raise CorruptLog(
+            f"an unfinished compaction: offset {min(needed)} and others are only in its files. A writer that is at "
+            f"work finishes it; if there is none, open the log for writing once",
+            path=os.path.join(listing.directory, swaps[0]),
+            offset=min(needed),
+            kind="leftover",
+        )
+
+
 def _is_live(directory: str) -> bool:
     return parse_directory_name(os.path.basename(directory)) is not None
 
@@ -91,10 +106,15 @@ class _Swaps:
         self._swaps = swaps
         self._logs = [name for name in swaps if name.endswith(names.LOG + names.SWAP)]
         self._live = self._list_live()
-        self._sound = {name: self._is_sound(name) for name in self._logs}
+        self._sound: dict[str, bool] = {}
+
+    def needed(self) -> list[int]:
+        """The offsets that only these files hold."""
+        return self._needs(self._logs)
 
     def settle(self, cleaned: Collection[str]) -> None:
         """Finish the .swap files if they are intact, else drop them if that loses nothing (O1)."""
+        self._sound = {name: self._is_sound(name) for name in self._logs}
         whole = not cleaned and all(self._sound.values())
         writing, waiting = set(map(_base, cleaned)), set(map(_base, self._logs))
         ready = [

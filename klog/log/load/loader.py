@@ -18,11 +18,12 @@ import os
 import time
 from dataclasses import dataclass
 
+from klog.disk import Files
 from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, home_of, new_segment
-from klog.log.load.leftovers import clear_leftovers
+from klog.log.load.leftovers import check_complete, clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
     mend_txn_indexes,
@@ -104,17 +105,21 @@ def _settled_end(inputs: Inputs, listing: Listing) -> SettledEnd | None:
     return end
 
 
-def settled_listing(directory: str) -> Listing:
+def settled_listing(directory: str, files: Files) -> Listing:
     """What a directory holds, for a reader beside a writer.
 
-    Waits while a cleaner replaces segments, when old names are gone and new ones are missing. After a crash in that
-    state it returns what is there, after 0.2 s.
+    Waits up to 0.2 s while a cleaner replaces segments, when old names are gone and new ones are missing. Raises
+    CorruptLog if they stay so, since the writer is suspended or dead.
     """
     for _ in range(_SWAP_LOOKS):
         listing = Listing(directory)
         if not any(name.endswith(names.LOG + names.SWAP) for name in listing.unfinished):
-            break
+            return listing
         time.sleep(0.002)
+    try:
+        check_complete(listing, files)
+    except FileNotFoundError:  # the writer goes on
+        return settled_listing(directory, files)
     return listing
 
 
@@ -194,7 +199,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
 def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = _list_segments(inputs, settled_listing(inputs.directory), found, writable=False)
+    segments = _list_segments(inputs, settled_listing(inputs.directory, inputs.files), found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1

@@ -192,7 +192,7 @@ class Follower:
 
     def _tail_was_deleted(self, log: LogCore) -> bool:
         """Has retention deleted the last segment that this reader knows?"""
-        present = settled_listing(log.directory.path).logs
+        present = settled_listing(log.directory.path, log.options.files).logs
         return self._tail is not None and bool(present) and min(present) > self._tail.segment.base_offset
 
     def _extend(self, segment: Segment) -> None:
@@ -217,7 +217,7 @@ class Follower:
 
     def _relist(self, log: LogCore) -> None:
         """Follow rolls and deletions."""
-        present = set(settled_listing(log.directory.path).logs)
+        present = set(settled_listing(log.directory.path, log.options.files).logs)
         known = {segment.base_offset: segment for segment in log.segments}
         if self._epochs_changed(log):  # else what the load has mended stays
             _follow_epochs(log)
