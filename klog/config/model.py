@@ -107,8 +107,8 @@ class _Config(Mapping[str, Any]):
         values = {name: given.get(name, key.default) for name, key in self._table.items()}
         object.__setattr__(self, "_given", MappingProxyType(dict(given)))
         object.__setattr__(self, "_values", MappingProxyType(values))
-        for name, key in self._table.items():  # real attributes: an append reads about ten of them
-            self.__dict__[key.field] = values[name]
+        # Real attributes: an append reads about ten of them. Fields and names are in the order of the table.
+        self.__dict__.update(zip(self._by_field, values.values(), strict=True))
 
     def __getitem__(self, name: str) -> Any:
         key = self._by_field.get(name)
