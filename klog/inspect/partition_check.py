@@ -73,7 +73,7 @@ class PartitionCheck:
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
-        self._replay = ProducerReplay([])
+        self._replay = ProducerReplay([], 0)
 
     def run(self) -> int | None:
         """Check everything. Returns the log end offset, None for a directory without a segment."""
@@ -96,13 +96,9 @@ class PartitionCheck:
         self._read_snapshots(live)
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
-        self._replay = ProducerReplay(seeded)
-        epoch_check = EpochCheck(
-            self._report,
-            self._file("leader-epoch-checkpoint"),
-            epochs,
-            max(self._facts.log_start or 0, self._facts.deleted_to),
-        )
+        log_start = max(self._facts.log_start or 0, self._facts.deleted_to)
+        self._replay = ProducerReplay(seeded, log_start)
+        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, log_start)
         for base in sorted(logs):
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))
@@ -228,7 +224,7 @@ class PartitionCheck:
         expected = self._expected
         self._expected = base
         if expected is not None and base <= (self._facts.log_start or 0):
-            self._replay = ProducerReplay(None)  # a recovery ignores the producers of segments below the log start
+            self._replay = ProducerReplay(None, 0)  # a recovery ignores the producers of segments below the log start
         if expected is None or expected == base:
             return
         if expected > base:

@@ -98,10 +98,15 @@ class EpochCheck:
 
 
 class ProducerReplay:
-    """Producers and open transactions after the batches so far."""
+    """Producers and open transactions after the batches so far.
 
-    def __init__(self, seed: list[ProducerEntry] | None) -> None:
+    log_start: what producers had below it may be missing in a snapshot, since a truncation replays from there.
+    """
+
+    def __init__(self, seed: list[ProducerEntry] | None, log_start: int) -> None:
         self.complete = seed is not None
+        self._log_start = log_start
+        self._below: set[int] = set()  # producers with batches below the log start
         self.producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, tuple[int, bool]] = {}  # producer → first offset, data seen
         for entry in seed or ():
@@ -119,6 +124,8 @@ class ProducerReplay:
         producer_id = batch.producer_id
         if producer_id < 0:
             return None
+        if batch.base_offset < self._log_start:
+            self._below.add(producer_id)
         if batch.is_control:
             return self._control(position, batch) if batch.count else None
         if batch.is_transactional:
@@ -175,6 +182,8 @@ class ProducerReplay:
                 continue
             known = self.producers.get(entry.producer_id)
             if not self.complete or (known is not None and entry.producer_id not in self._seen):
+                continue
+            if entry.producer_id in self._below:
                 continue
             if known is None:
                 report.add(

@@ -262,3 +262,18 @@ def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> No
     assert verify(directory).problems == []
     point.unlink()
     assert {problem.kind for problem in verify(directory).problems} == {"txnindex"}
+
+
+def test_a_truncation_forgets_producers_below_the_log_start(tmp_path: Path) -> None:
+    """Its snapshot holds what a replay from the log start gives, the files hold more."""
+    path = tmp_path / "t-0"
+    with klog.Log.open(path, clock=ManualClock(NOW)) as log:
+        log.append_batches(batch(1))
+        log.append_batches(transactional(8, 0, 0, 1))
+        log.append_batches(marker(8, 0, "commit"), origin="coordinator")
+        log.append_batches(batch(2))
+        log.delete_records(2)
+        log.truncate_to(3)
+        log.roll()
+        log.append_batches(batch(1))
+        assert log.verify().problems == []

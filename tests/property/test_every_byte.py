@@ -43,7 +43,10 @@ def _everything(data: bytes) -> Iterable[int]:
 
 
 UNREPORTED: dict[str, tuple[Callable[[bytes], Iterable[int]], str]] = {
-    ".kafka_cleanshutdown": (_digits, "klog uses only the presence of the file, not the broker's epoch"),
+    ".kafka_cleanshutdown": (
+        lambda data: [*_digits(data), data.find(b"-")],
+        "klog uses only the presence of the file, not the broker's epoch",
+    ),
     "meta.properties": (_everything, "ids of a broker; klog reads none of them"),
     "replication-offset-checkpoint": (_digits, "a log without replicas ends where its batches end"),
     "recovery-point-offset-checkpoint": (_digits, "it decides how much is scanned after a crash"),
