@@ -37,6 +37,7 @@ def test_some_device_states_keep_what_was_promised(tmp_path: Path, crash_seed: i
 @pytest.mark.parametrize("kind", ["ext4", "ext4-writeback", "xfs"])
 def test_device_states_keep_what_was_promised(tmp_path: Path, kind: str, crash_seed: int) -> None:
     tally = run(tmp_path, kind, "cuts", crash_seed, 30)
+    print(f"count: {tally['states']} states of a block device with real file systems")
     assert tally["states"] + tally.get("refused", 0) == 30 * WORKLOADS
     assert tally["flushes"] > 1000 and all(tally[how] for how in HOW)
 

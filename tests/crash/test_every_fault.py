@@ -74,6 +74,7 @@ def test_every_fault_is_applicable_somewhere_or_has_a_reason() -> None:
 @pytest.mark.timeout(3600)
 def test_every_fault_at_every_call_site_breaks_no_promise() -> None:
     found = ran("tests.crash.every_fault", "inject", "1")
+    print(f"count: {found['injected']} faults injected at call sites")
     assert "\n".join(found["wrong"]) == "" and found["injected"] > 2000
 
 
@@ -86,4 +87,5 @@ def test_a_sample_of_failed_allocations_breaks_no_promise() -> None:
 @pytest.mark.timeout(3600)
 def test_every_failed_allocation_breaks_no_promise() -> None:
     found = ran("tests.crash.every_allocation", "1")
+    print(f"count: {sum(found['failed'].values())} failed allocations")
     assert "\n".join(found["wrong"]) == "" and sum(found["failed"].values()) > 1000

@@ -34,6 +34,7 @@ def cut(place: Path, kind: str, cuts: int, seed: int) -> dict[str, Any]:
     done = subprocess.run(alone(kind, PROGRAM, str(place), kind, str(cuts), str(seed)), **HOW)
     assert done.returncode == 0, f"seed={seed}\n{done.stderr}"
     tally: dict[str, Any] = json.loads(done.stdout)
+    print(f"count: {tally['cuts']} power cuts of real file systems")
     assert tally["cuts"] == cuts
     assert tally["exit 3"] > 0, "no writer was cut while it worked"
     return tally

@@ -53,6 +53,9 @@ def test_a_million_states(part: int, crash_seed: int) -> None:
     """All parts together. They differ by their seeds."""
     tally, distinct, after, cpu = long.many(STATES_OF_A_PART, (crash_seed + part) * 100_000)
     print(f"{distinct} distinct states to seed {after - 1}, {cpu:.0f} s of CPU: {tally}")
+    print(
+        f"count: {distinct} different crash states of a simulated disk, {tally.second} second crashes during recovery"
+    )
     assert distinct >= STATES_OF_A_PART
     assert tally.judged >= distinct
 
