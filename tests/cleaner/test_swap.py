@@ -85,6 +85,8 @@ class SwapOrder(CrashFiles):
 
     def rename(self, source: str, target: str) -> None:
         durable = {os.path.basename(name) for name in self.durable_names}
+        if target.endswith(".swap"):
+            assert self.is_synced(source), f"S5: {os.path.basename(source)} gets a name of a complete file"
         if target.endswith(".log.deleted"):
             assert any(name.endswith(".log.swap") for name in durable), "W1: an original goes before its replacement"
             self.checks += 1

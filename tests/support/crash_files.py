@@ -165,6 +165,12 @@ class CrashFiles(RealFiles):
                 if mapped:
                     self._mapped.keep(path)
 
+    def is_synced(self, path: str) -> bool:
+        """Would a cut leave the bytes of this file as they are, if it leaves the name?"""
+        if is_mapped(path):
+            return self._mapped.durable(Path(path)) == Path(path).read_bytes()
+        return not self.names[path].pending
+
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         return self._opened(CrashFile, path, write, create)
 
