@@ -13,8 +13,8 @@
 static kl_pool_t pool;
 
 const kl_column_t every_kind[KL_COLUMN_KINDS] = {
-    KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP, KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_KEY,
-    KL_COLUMN_VALUE,  KL_COLUMN_HEADERS,   KL_COLUMN_LEADER_EPOCH,
+    KL_COLUMN_OFFSET,  KL_COLUMN_TIMESTAMP,    KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_KEY,       KL_COLUMN_VALUE,
+    KL_COLUMN_HEADERS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_TOPIC,          KL_COLUMN_PARTITION,
 };
 
 void test_columns_shared(void) {
@@ -48,6 +48,33 @@ void test_columns_shared(void) {
     CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == KL_COLUMN_KINDS);
     CHECK(strcmp(schema.children[5]->children[0]->children[0]->format, "u") == 0);
     schema.release(&schema);
+}
+
+/* Records that were picked, over two batches; each row has the topic and the partition. */
+void test_columns_picked(void) {
+    uint8_t out[16384];
+    kl_columns_t *columns = NULL;
+    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &columns) == KL_OK);
+    const int64_t picked[] = {7, 1003, 1004, 1019, 5000};
+    kl_columns_pick(columns, picked, sizeof picked / sizeof *picked);
+    kl_columns_origin(columns, "events", 6, 3);
+    size_t size = make_batch(out, 20);
+    kl_batch_t b;
+    int32_t bad;
+    CHECK(kl_batch_header(out, size, &b) == KL_OK);
+    for (int i = 0; i < 2; i++) { /* the second time all offsets of the batch have been passed */
+        CHECK(kl_columns_append(columns, &b, out + KL_BATCH_HEADER, size - KL_BATCH_HEADER, 0, 2000, 1, &bad) == KL_OK);
+        CHECK(kl_columns_rows(columns) == 3);
+    }
+    struct ArrowArray array;
+    CHECK(kl_columns_export(columns, &array) == KL_OK);
+    kl_columns_drop(columns);
+    CHECK(memcmp(array.children[0]->buffers[1], picked + 1, 3 * sizeof *picked) == 0);
+    CHECK(memcmp(array.children[7]->buffers[2], "eventseventsevents", 18) == 0);
+    CHECK(((const int32_t *)array.children[7]->buffers[1])[3] == 18);
+    for (int i = 0; i < 3; i++)
+        CHECK(((const int32_t *)array.children[8]->buffers[1])[i] == 3);
+    array.release(&array);
 }
 
 static void count_release(void *owner) { ++*(int *)owner; }

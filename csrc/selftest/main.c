@@ -65,6 +65,7 @@ int main(int argc, char **argv) {
         {"leader's sets", test_leader_sets},
         {"pool", test_pool},
         {"shared columns", test_columns_shared},
+        {"picked columns", test_columns_picked},
         {"views", test_columns_views},
         {"views far away", test_views_far_away},
         {"headers", test_headers},
@@ -74,6 +75,8 @@ int main(int argc, char **argv) {
         {"key map", test_key_map},
         {"lz4", test_lz4},
         {"clean", test_clean},
+        {"wire", test_wire},
+        {"hostile messages", test_wire_hostile},
     };
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20130208;
     printf("seed %" PRIu64 "\n", seed);

@@ -48,6 +48,7 @@ void test_leader(void);
 void test_leader_sets(void);
 void test_pool(void);
 void test_columns_shared(void);
+void test_columns_picked(void);
 void test_columns_views(void);
 void test_views_far_away(void);
 void test_headers(void);
@@ -57,5 +58,7 @@ void test_key_hashes(void);
 void test_key_map(void);
 void test_lz4(void);
 void test_clean(void);
+void test_wire(void);
+void test_wire_hostile(void);
 
 #endif

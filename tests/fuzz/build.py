@@ -28,6 +28,7 @@ from pathlib import Path
 
 from klog.cli.output import progress_bar
 from klog.progress import Event
+from tests.fuzz.programs import write_header
 from tests.fuzz.seeds import make_seeds
 
 HERE = Path(__file__).resolve().parent
@@ -52,7 +53,10 @@ def _sources() -> list[str]:
 def _compile(compiler: str, name: str, output: Path, sanitize: str, extra: list[Path]) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     target = HERE / f"{name}_fuzz.c"
-    command = [compiler, *_FLAGS, f"-fsanitize={sanitize}", f"-I{ROOT / 'csrc'}", str(target), *map(str, extra)]
+    if name == "wire":
+        write_header(output.parent)
+    folders = [f"-I{ROOT / 'csrc'}", f"-I{HERE}", f"-I{output.parent}"]
+    command = [compiler, *_FLAGS, f"-fsanitize={sanitize}", *folders, str(target), *map(str, extra)]
     done = subprocess.run([*command, *_sources(), "-o", str(output)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         if "libclang_rt" in done.stderr:

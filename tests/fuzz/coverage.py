@@ -17,11 +17,13 @@ from collections import Counter
 from pathlib import Path
 
 from tests.fuzz import build
+from tests.fuzz.programs import write_header
 
 SCANNERS = ("klog/record", "klog/segment", "klog/codec", "klog/cleaner")
 """Packages whose Cython modules take bytes apart."""
 PARSERS = [
-    f"csrc/{name}.c" for name in ("batch", "clean", "columns", "headers", "index", "leader", "legacy", "lz4", "rows")
+    f"csrc/{name}.c"
+    for name in ("batch", "clean", "columns", "headers", "index", "leader", "legacy", "lz4", "rows", "wire")
 ]
 LEAST = 0.7
 """Files that take hostile bytes apart, and the least share of their lines that inputs must reach."""
@@ -33,7 +35,10 @@ def _run_c_target(name: str) -> None:
     program = build.WORK / "coverage" / name
     program.parent.mkdir(parents=True, exist_ok=True)
     sources = [str(build.HERE / f"{name}_fuzz.c"), str(build.HERE / "replay.c"), str(library)]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{build.ROOT / 'csrc'}", "--coverage", "-lpthread"]
+    if name == "wire":
+        write_header(program.parent)
+    folders = [f"-I{build.ROOT / 'csrc'}", f"-I{build.HERE}", f"-I{program.parent}"]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", *folders, "--coverage", "-lpthread"]
     compiler = shlex.split(os.environ.get("CC", "cc"))
     # With --coverage only for the linker: the target's own lines do not count.
     subprocess.run([*compiler, *flags, *sources, "-o", str(program)], check=True, cwd=program.parent)

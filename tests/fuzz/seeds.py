@@ -8,6 +8,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.fuzz import programs
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 _BYTES_MAX = 2048
 _COUNT_MAX = 80
@@ -134,6 +136,8 @@ def _of(name: str) -> Iterator[bytes]:
         yield from _legacy()
     elif name == "clean":
         yield from _clean()
+    elif name == "wire":
+        yield from programs.seeds()
     elif name == "leader":
         yield from _leader()
     elif name == "checkpoint":

@@ -1,0 +1,39 @@
+"""protocol: Kafka's wire protocol. Takes bytes of a connection and gives messages as objects, and the other way round.
+
+    messages                          the classes: messages.Metadata.Request(topics=None)
+    decode, encode                    one message of one version
+    decode_request, encode_response   frames with their headers, for a broker
+    encode_request, decode_response   the same for a client
+    decode_data, encode_data          messages with their version in front: the blobs of consumer groups
+    ApiKey, ErrorCode                 Kafka's tables of requests, with their versions, and of errors
+
+The messages of all versions of one API are one class: a field that a version lacks has its default after decoding. The
+schemas are in schemas/, one file for each API; schema.py has their language. Kafka: org.apache.kafka.common.protocol.
+"""
+
+from klog.protocol import messages
+from klog.protocol._decode import decode
+from klog.protocol._encode import encode
+from klog.protocol.api_keys import ApiKey
+from klog.protocol.data import decode_data, encode_data
+from klog.protocol.error_codes import ErrorCode
+from klog.protocol.frames import Request, decode_request, decode_response, encode_request, encode_response
+
+__all__ = [
+    "ApiKey",
+    "ErrorCode",
+    "Request",
+    "decode",
+    "decode_data",
+    "decode_request",
+    "decode_response",
+    "encode",
+    "encode_data",
+    "encode_request",
+    "encode_response",
+    "messages",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

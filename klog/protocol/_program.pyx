@@ -1,0 +1,109 @@
+# cython: auto_pickle=False
+"""Programs: what csrc/wire.c walks, one for each version of a message, compiled when it is first used."""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from klog._c.status cimport (
+    KL_ECOUNT, KL_ELENGTH, KL_ENULL, KL_EORDER, KL_EOVERLONG, KL_ERANGE, KL_ESLACK, KL_ETRUNCATED, KL_EUTF8,
+)
+from klog.protocol._message cimport Shape
+
+from klog.arguments import whole, wrong_type
+from klog.errors import UnsupportedVersion
+
+from klog.protocol._message import Message
+
+cdef dict TEXTS = {
+    KL_ETRUNCATED: "the bytes end inside a value",
+    KL_EOVERLONG: "a varint is too long",
+    KL_ELENGTH: "a length is invalid",
+    KL_ECOUNT: "more elements than the remaining bytes can hold",
+    KL_ENULL: "null is not allowed",
+    KL_EORDER: "tags do not rise",
+    KL_ESLACK: "bytes are left over after the last field",
+    KL_EUTF8: "not valid UTF-8",
+    KL_ERANGE: "the integer is out of the range of its type",
+}
+
+
+cdef str text_of(int status):
+    return TEXTS.get(status) or f"status {status}"
+
+
+@cython.final
+cdef class Program:
+    """code: from Layout.compile(). classes: the class of each struct, by its name."""
+
+    def __cinit__(self, code, dict classes, str name, int version):
+        cdef Py_ssize_t number, place
+        cdef Shape shape
+        self.name, self.version = name, version
+        self.kept = [classes[struct.name] for struct in code.structs]
+        self.names = tuple(field.name for field in code.fields)
+        self.structs = <kl_wire_struct_t *>PyMem_Calloc(len(code.structs) + 1, sizeof(kl_wire_struct_t))
+        self.shapes = <PyObject **>PyMem_Calloc(len(code.structs) + 1, sizeof(PyObject *))
+        self.fields = <kl_wire_field_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(kl_wire_field_t))
+        self.offsets = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
+        self.numbers = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
+        if not (self.structs and self.shapes and self.fields and self.offsets and self.numbers):
+            raise MemoryError
+        self.c = kl_wire_program_t(self.structs, self.fields)
+        for number, field in enumerate(code.fields):
+            self.fields[number] = kl_wire_field_t(field.kind, field.flags, field.child, field.tag, field.element_min)
+        for number, struct in enumerate(code.structs):
+            self.structs[number] = kl_wire_struct_t(
+                struct.first, struct.plain, struct.tagged, struct.absent, struct.flexible
+            )
+            shape = self.kept[number]._shape
+            self.shapes[number] = <PyObject *>shape
+            for place in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
+                self.numbers[place] = shape.numbers[self.names[place]]
+                self.offsets[place] = shape.offsets[self.numbers[place]]
+
+    def __dealloc__(self):
+        PyMem_Free(self.structs)
+        PyMem_Free(self.shapes)
+        PyMem_Free(self.fields)
+        PyMem_Free(self.offsets)
+        PyMem_Free(self.numbers)
+
+    cdef str path(self, const kl_wire_place_t *place):
+        steps = []
+        for depth in range(place.depth):
+            name = self.names[place.steps[depth].field - self.fields]
+            index = place.steps[depth].index
+            steps.append(name if index < 0 else f"{name}[{index}]")
+        return ".".join(steps)
+
+
+@cython.final
+cdef class Programs:
+    """layout: of one message. classes: of its structs, by name, the message included."""
+
+    def __cinit__(self, layout, dict classes):
+        self.layout, self.classes, self.made = layout, classes, {}
+
+    cdef Program program(self, object version):
+        cdef PyObject *found
+        if type(version) is int:
+            found = PyDict_GetItemWithError(self.made, version)
+            if found != NULL:
+                return <Program>found
+        number, layout = whole("version", version), self.layout
+        if number not in layout.versions:
+            raise UnsupportedVersion(
+                f"{layout.name} version {number}: klog knows versions {layout.versions.low} to {layout.versions.high}; "
+                "use one of them"
+            )
+        made = self.made[number] = Program(layout.compile(number), self.classes, layout.name, number)
+        return made
+
+
+cdef Programs programs_of(object owner):
+    programs = getattr(owner, "_programs", None) if isinstance(owner, type) else None
+    if programs is not None and type(programs) is Programs:
+        return <Programs>programs
+    if isinstance(owner, type) and issubclass(owner, Message):
+        raise TypeError(f"message={owner.__qualname__}: a whole message expected, not a struct in one")
+    raise wrong_type("message", owner, "a message of klog.protocol.messages")

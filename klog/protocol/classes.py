@@ -1,0 +1,53 @@
+"""The classes of messages, made from the schemas when they are first asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from klog.protocol._message import Message, set_programs, set_shape
+from klog.protocol._program import Programs
+from klog.protocol.api_keys import ApiKey
+from klog.protocol.layout import DATA, Layout, load
+from klog.protocol.schema import Field, Struct
+
+NAMES = sorted((*(api.message for api in ApiKey), *DATA))
+_MODULE = "klog.protocol.messages"
+
+
+@cache
+def message(name: str) -> Any:
+    """The class of a name in NAMES: a message of DATA, or a class that has those of the API's request and response as
+    attributes. Raises KeyError for another name."""
+    layouts = load(name)
+    if "data" in layouts:
+        return _message(layouts["data"], name)
+    made = {section.title(): _message(layout, f"{name}.{section.title()}") for section, layout in layouts.items()}
+    return type(name, (), {"__module__": _MODULE, "__slots__": (), **made})
+
+
+def _message(layout: Layout, name: str) -> type[Message]:
+    """The class of one message, with the classes of its structs as attributes."""
+    classes: dict[str, type[Message]] = {}
+    for struct in reversed(list(layout.section)):  # a struct comes after those that have it
+        is_top = struct is layout.section.top
+        made = _class(struct, name if is_top else f"{name}.{struct.name}", classes, dict(classes) if is_top else {})
+        classes[struct.name] = made
+    top = classes[layout.section.top.name]
+    set_programs(top, Programs(layout, classes))
+    return top
+
+
+def _class(struct: Struct, name: str, classes: dict[str, type[Message]], inner: dict[str, Any]) -> type[Message]:
+    names = tuple(field.name for field in struct.fields)
+    body = {"__module__": _MODULE, "__qualname__": name, "__slots__": names, **inner}
+    made: type[Message] = type(name.rpartition(".")[2], (Message,), body)
+    set_shape(made, names, [_default(field, classes) for field in struct.fields])
+    return made
+
+
+def _default(field: Field, classes: dict[str, type[Message]]) -> Any:
+    """What set_shape takes: a struct that is not null by default is a new object of its class."""
+    if field.struct is not None and not field.is_array and field.default is ...:
+        return classes[field.struct.name]
+    return field.default

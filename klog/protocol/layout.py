@@ -1,0 +1,146 @@
+"""Layouts: a message's schema with its versions, and the program of each version for the walker in csrc/wire.c.
+
+A program is compiled when a version is first used: a broker pays only for the versions that its clients speak.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from klog.protocol.api_keys import ApiKey
+from klog.protocol.schema import SCALARS, STRUCT, Field, Section, Struct, Versions, parse
+
+# (versions, first flexible one) of the messages that are no request or response.
+DATA = {
+    "RequestHeader": (Versions(1, 2), 2),
+    "ResponseHeader": (Versions(0, 1), 1),
+    "ConsumerProtocolSubscription": (Versions(0, 3), None),
+    "ConsumerProtocolAssignment": (Versions(0, 3), None),
+}
+_APIS = {api.message: api for api in ApiKey}
+_ARRAY, _NULLABLE, _COMPACT, _IGNORABLE = 1, 2, 4, 8
+_FIXED = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16}
+_KINDS = {kind: number for number, kind in enumerate((*SCALARS, STRUCT))}
+DEPTH_MAX = 8
+
+
+class FieldCode(NamedTuple):
+    """kl_wire_field_t, with the field's name."""
+
+    kind: int
+    flags: int
+    child: int
+    tag: int
+    element_min: int
+    name: str
+
+
+class StructCode(NamedTuple):
+    """kl_wire_struct_t, with the struct's name."""
+
+    first: int
+    plain: int
+    tagged: int
+    absent: int
+    flexible: int
+    name: str
+
+
+class Code(NamedTuple):
+    """The program of one version."""
+
+    structs: list[StructCode]
+    fields: list[FieldCode]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """name: Produce.Request. flexible_from: the first flexible version, or None."""
+
+    name: str
+    section: Section
+    versions: Versions
+    flexible_from: int | None
+
+    def compile(self, version: int) -> Code:
+        """The program of one version, which must be one of `versions`."""
+        return _Compiler(version, self.flexible_from is not None and version >= self.flexible_from).code(self.section)
+
+
+@cache
+def load(message: str) -> dict[str, Layout]:
+    """{section: its layout} of an API ("request" and "response") or of one of DATA ("data").
+
+    Raises KeyError for a name that klog does not know.
+    """
+    if message in DATA:
+        versions, flexible = DATA[message]
+        return {"data": Layout(message, _sections(message)["data"], versions, flexible)}
+    api = _APIS[message]
+    sections, versions = _sections(message), Versions(api.low, api.high)
+    return {
+        name: Layout(f"{message}.{name.title()}", sections[name], versions, api.flexible)
+        for name in ("request", "response")
+    }
+
+
+def _sections(message: str) -> dict[str, Section]:
+    file = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in message)[1:]
+    data = pkgutil.get_data(__package__, f"schemas/{file}.txt")
+    assert data is not None, "the loader of klog.protocol has no get_data"
+    return parse(data.decode())
+
+
+class _Compiler:
+    """Compiles one section for one version."""
+
+    def __init__(self, version: int, is_flexible: bool) -> None:
+        self.version, self.is_flexible = version, is_flexible
+
+    def code(self, section: Section) -> Code:
+        structs = list(section)
+        numbers = {struct.name: number for number, struct in enumerate(structs)}
+        self._check_depth(section.top, 1)
+        code = Code([], [])
+        for struct in structs:
+            here = [field for field in struct.fields if self.version in field.versions]
+            plain = [field for field in here if field.tag is None]
+            tagged = sorted((field for field in here if field.tag is not None), key=lambda field: field.tag or 0)
+            absent = [field for field in struct.fields if self.version not in field.versions]
+            counts = len(plain), len(tagged), len(absent)
+            code.structs.append(StructCode(len(code.fields), *counts, self.is_flexible, struct.name))
+            code.fields.extend(self._field(field, numbers) for field in (*plain, *tagged, *absent))
+        return code
+
+    def _field(self, field: Field, numbers: dict[str, int]) -> FieldCode:
+        flags = _ARRAY * field.is_array | _IGNORABLE * field.is_ignorable
+        flags |= _NULLABLE * (self.version in field.nullable)
+        flags |= _COMPACT * (self.is_flexible and not field.is_classic)
+        child = numbers[field.struct.name] if field.struct is not None else 0
+        element_min = self._smallest(field, is_element=True) if field.is_array else 1
+        assert field.tag is None or field.kind != "records", "records in a tagged field: csrc/wire.c moves its bytes"
+        return FieldCode(_KINDS[field.kind], flags, child, field.tag or 0, max(1, element_min), field.name)
+
+    def _smallest(self, field: Field, is_element: bool = False) -> int:
+        """Bytes that a value takes at least."""
+        compact = self.is_flexible and not field.is_classic
+        if field.is_array and not is_element:
+            return 1 if compact else 4
+        if field.struct is not None:
+            return 1 if self.version in field.nullable and not is_element else self._smallest_struct(field.struct)
+        if field.kind in _FIXED:
+            return _FIXED[field.kind]
+        return 1 if compact else 2 if field.kind == "string" else 4
+
+    def _smallest_struct(self, struct: Struct) -> int:
+        plain = (field for field in struct.fields if self.version in field.versions and field.tag is None)
+        return sum(map(self._smallest, plain)) + self.is_flexible
+
+    def _check_depth(self, struct: Struct, depth: int) -> None:
+        assert depth <= DEPTH_MAX, f"{struct.name} is nested deeper than KL_WIRE_DEPTH"
+        for field in struct.fields:
+            if field.struct is not None:
+                self._check_depth(field.struct, depth + 1)
