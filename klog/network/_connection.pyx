@@ -1,0 +1,593 @@
+"""One connection: frames in, one request at a time, responses out.
+
+    frame := size:i32 (big-endian)  body:size bytes
+
+  C1  all fields are written by the network thread of the connection; a request that is completed in another thread is
+      posted to it. So responses leave in the order of the requests
+  C2  the memory of a frame grows with the bytes that arrive (F1); bytes that are not looked at yet are at most one
+      receive, BUFFER_BYTES
+  C3  the next request is handled only when at most 64 KiB of responses wait to be sent: a peer that does not read costs
+      that and one response
+  C4  after the peer has closed, the complete requests that it had sent are still handled; after an error they are not
+
+Descriptors are edge-triggered: `readable` and `writable` keep what the kernel has reported, until a call is refused or
+takes less than it could. Kafka: KafkaChannel, NetworkReceive, SocketServer.Processor.
+"""
+
+cimport cython
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from klog._c.bytes cimport kl_load_u32
+from klog.network._frame cimport Frame
+from klog.network._mute cimport (
+    MUTE, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_PENDING, RESPONSE_SENT, THROTTLE_ENDED, THROTTLE_STARTED,
+    THROTTLED_AND_PENDING, UNMUTE, after,
+)
+from klog.network._output cimport BLOCKED, EMPTY, MORE, FileSlice, Flushed, Output
+from klog.network._turn cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THROTTLE, MEMORY, Turn
+
+import os
+
+from klog.arguments import whole
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void *data, size_t size, int flags)
+    ssize_t send(int fd, const void *data, size_t size, int flags)
+    int MSG_NOSIGNAL
+    int MSG_TRUNC
+
+cdef extern from "<sys/epoll.h>" nogil:
+    enum:
+        EPOLLIN
+        EPOLLOUT
+        EPOLLERR
+        EPOLLHUP
+        EPOLLRDHUP
+
+cdef enum:
+    DIRECT_BYTES = 32768        # of a frame still to come: received into its own memory
+    HOLD_BYTES = 131072         # a receive of so much is too short to be worth taking the GIL back
+    ROUNDS = 4                  # of one connection, before the others come
+
+cdef enum:
+    RESPONDED
+    SILENT
+    CLOSED
+    REFUSED
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@cython.final
+cdef class Connection:
+    """Facts about a connection, for handlers. Any thread may read them.
+
+    listener: its Listener. peer: the address as the socket gives it. number: unique in the server. principal: who the
+    peer is; User:ANONYMOUS until it has authenticated. state: for the handler; klog does not touch it.
+    """
+
+    def __cinit__(self, Turn turn, sock, listener, peer, int64_t number, session):
+        self.turn = turn
+        self.sock, self.listener, self.peer, self.number = sock, listener, peer, number
+        self.fd = sock.fileno()
+        self.principal = ANONYMOUS
+        self.mute = NOT_MUTED
+        self.wanted = -1
+        self.writable = True
+        self.output = Output()
+        self.session = session
+        self.shaking = session is not None
+        self.limit = (
+            turn.config.unauthenticated_request_max_bytes if listener.authenticates
+            else turn.config.socket_request_max_bytes
+        )
+        self.opened = self.active = turn.now
+
+    def __repr__(self):
+        return f"<Connection {self.id}{' closed' if self.closed else ''}>"
+
+    @property
+    def id(self):
+        """local address-peer address-network thread-number, as in Kafka."""
+        return f"{self.listener.host}:{self.listener.port}-{self.peer[0]}:{self.peer[1]}-{self.turn.number}-{self.number}"
+
+    def authenticate(self, principal):
+        """Note who the peer is, and admit requests of up to socket.request.max.bytes. Any thread."""
+        if not isinstance(principal, str):
+            raise TypeError(f"principal={principal!r}: a str expected, not {type(principal).__name__}")
+        self.principal = principal
+        self.limit = self.turn.config.socket_request_max_bytes
+
+    def memory_is_back(self):
+        """For the memory pool. Any thread."""
+        self.turn.mailbox.post((MEMORY, self))
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    cdef bint accepts(self) noexcept:
+        """May the next request be handled?"""
+        return (
+            self.mute == NOT_MUTED and not self.starved and not self.finishing and not self.closed
+            and not self.turn.draining
+        )
+
+    cdef bint is_pending(self) noexcept:
+        """Is a request being handled, or its response on the way?"""
+        return self.mute == RESPONSE_PENDING or self.mute == THROTTLED_AND_PENDING
+
+    cdef int touch(self) except -1:
+        if not self.touched and not self.closed:
+            self.touched = True
+            self.turn.touch(self)
+        return 0
+
+    cdef int notice(self, unsigned int events) except -1:
+        """What epoll has reported."""
+        if events & EPOLLERR or events & EPOLLHUP:
+            self.close("reset")
+            return 0
+        if events & (EPOLLIN | EPOLLRDHUP):
+            self.readable = True
+            if events & EPOLLRDHUP:
+                self.hung_up = True
+        if events & EPOLLOUT:
+            self.writable = True
+        self.touch()
+        return 0
+
+    cdef int process(self) except -1:
+        """Do everything that can be done without waiting, but let other connections in after a few rounds."""
+        cdef bint progress
+        self.touched = False
+        for _ in range(ROUNDS):
+            progress = False
+            if self.closed:
+                return 0
+            if self.shaking:
+                progress = self.shake()
+            elif self.accepts():
+                if self.backlog is not None:
+                    progress = self.look_again()
+                elif self.readable:
+                    self.receive()
+                    progress = True
+            if self.closed:
+                return 0
+            if self.writable and self.owes() and not (self.backlog is not None and self.accepts()):
+                progress |= self.flush()
+            if self.closed or not progress:
+                break
+        else:
+            self.touch()
+        self.close_if_done()
+        return 0
+
+    cdef bint owes(self) noexcept:
+        return self.output.size > 0 or self.encrypted is not None
+
+    cdef int close_if_done(self) except -1:
+        if self.closed or self.owes() or self.is_pending():
+            return 0
+        if not (self.finishing or self.turn.draining or (self.eof and self.backlog is None)):
+            return 0
+        if self.session is not None and not self.shaking:
+            self.keep_encrypted(self.session.end())
+            self.flush()
+            if self.closed:
+                return 0
+        if self.finishing or self.turn.draining:
+            recv(self.fd, NULL, 1 << 20, MSG_TRUNC)     # closing with unread bytes would reset, and drop the response
+        self.close("done")
+        return 0
+
+    cdef int drain(self) except -1:
+        """The loop drains: no more requests, and the end when nothing is owed."""
+        if self.body is not None or self.wanted >= 0:
+            self.drop_frame()
+        self.backlog = None
+        self.close_if_done()
+        return 0
+
+    cdef int close(self, str reason) except -1:
+        if self.closed:
+            return 0
+        self.closed = True
+        self.drop_frame()
+        self.backlog = None
+        self.encrypted = None
+        self.output.clear()
+        self.turn.closed(self, self.sock, reason)
+        return 0
+
+    cdef int drop_frame(self) except -1:
+        self.body = None
+        if self.reserved:
+            self.reserved = False
+            self.turn.pool.give(self.wanted)
+        self.wanted = -1
+        return 0
+
+    cdef object expired_by(self):
+        """The name of the limit that the connection has exceeded by now, None if there is none."""
+        cdef double now = self.turn.now
+        config = self.turn.config
+        if self.shaking and now - self.opened > config.handshake_ms / 1000:
+            return "handshake"
+        if self.frame_started > 0 and now - self.frame_started > config.frame_ms / 1000:
+            return "frame"
+        if config.connections_max_idle_ms >= 0 and now - self.active > config.connections_max_idle_ms / 1000:
+            return "idle"
+        return None
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    cdef int receive(self) except -1:
+        """One receive, and the requests in it."""
+        cdef uint8_t *data = self.turn.buffer
+        cdef Py_ssize_t room = BUFFER_BYTES, used
+        cdef ssize_t got
+        cdef bint direct = self.body is not None and self.session is None
+        if direct:
+            direct = self.wanted - self.body.filled >= DIRECT_BYTES
+        if direct:
+            self.body.make_room()
+            data = self.body.data + self.body.filled
+            room = self.body.capacity - self.body.filled
+        if room <= HOLD_BYTES:
+            got = recv(self.fd, data, room, 0)
+        else:
+            with nogil:
+                got = recv(self.fd, data, room, 0)
+        if got <= 0:
+            return self.received_nothing(got)
+        if got < room and not self.hung_up:
+            self.readable = False
+        self.turn.bytes_in += got
+        self.active = self.turn.now
+        if direct:
+            self.body.filled += got
+            if self.body.filled == self.wanted:
+                self.dispatch(self.body)
+        elif self.session is not None:
+            self.look_at(self.decrypted(got))
+        else:
+            used = self.consume(data, got)
+            if used < got and not self.closed:
+                self.backlog, self.backlog_at = data[used:got], 0
+        return 0
+
+    cdef int received_nothing(self, ssize_t got) except -1:
+        if got == 0:
+            self.eof = True
+            self.readable = False
+        elif errno == EAGAIN:
+            self.readable = False
+        elif errno != EINTR:
+            self.close("reset")
+        return 0
+
+    cdef bint look_again(self) except -1:
+        """Look at the bytes that were received while the connection was muted. Returns whether there was progress."""
+        cdef bytes data = self.backlog
+        cdef Py_ssize_t at = self.backlog_at, used
+        used = self.consume(<const uint8_t *>(<const char *>data) + at, len(data) - at)
+        if at + used == len(data):
+            self.backlog = None
+        else:
+            self.backlog_at = at + used
+        return used > 0
+
+    cdef int look_at(self, bytes data) except -1:
+        """Look at decrypted bytes."""
+        if data and not self.closed:
+            self.backlog, self.backlog_at = data, 0
+            self.look_again()
+        return 0
+
+    cdef Py_ssize_t consume(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Take requests from received bytes while the connection accepts any. Returns the number of bytes used."""
+        cdef Py_ssize_t at = 0, part
+        while self.accepts():
+            if self.wanted < 0:
+                part = min(<Py_ssize_t>4 - self.prefixed, size - at)
+                memcpy(self.prefix + self.prefixed, data + at, part)
+                self.prefixed += part
+                at += part
+                if self.prefixed < 4:
+                    break
+                if not self.admit():
+                    return size
+            if not self.reserved:
+                if not self.turn.pool.take(self.wanted, self):
+                    self.starved = True
+                    break
+                self.reserved = True
+            if self.body is None and size - at >= self.wanted:
+                at += self.wanted
+                self.dispatch((<const char *>data)[at - self.wanted:at])
+                continue
+            if self.body is None:
+                self.body = Frame(self.wanted)
+            part = min(size - at, self.wanted - self.body.filled)
+            self.body.append(data + at, part)
+            at += part
+            if self.body.filled < self.wanted:
+                break
+            self.dispatch(self.body)
+        self.frame_started = self.frame_clock()
+        return at
+
+    cdef bint admit(self) except -1:
+        """Check the size prefix. False: the connection will be closed, after the responses before."""
+        cdef int32_t announced = <int32_t>kl_load_u32(self.prefix)
+        self.prefixed = 0
+        if announced < 0 or announced > self.limit:
+            self.turn.refused += 1
+            self.turn.notices.warn(
+                "frame_refused", connection=self.id, size=announced, limit=self.limit,
+                hint="TLS on a plaintext port" if self.prefix[0] == 0x16 else "not a request, or above the limit",
+            )
+            self.finishing = True
+            return False
+        self.wanted = announced
+        return True
+
+    cdef double frame_clock(self) noexcept:
+        """When the frame that is arriving began; 0 if none is, or if it waits for memory."""
+        if not self.accepts() or (self.wanted < 0 and self.prefixed == 0):
+            return 0
+        return self.frame_started if self.frame_started > 0 else self.turn.now
+
+    cdef int dispatch(self, frame) except -1:
+        """Pass a complete request to its handler: here if that is cheap, else to a handler thread."""
+        cdef Turn turn = self.turn
+        cdef Request request = Request.__new__(Request)
+        request.connection = self
+        request.frame = memoryview(frame)
+        request.received = turn.now
+        request.reserved = self.wanted
+        self.body = None
+        self.wanted = -1
+        self.reserved = False
+        self.frame_started = 0
+        self.mute = after(after(self.mute, MUTE), REQUEST_RECEIVED)
+        turn.requests += 1
+        if turn.is_cheap is not None:
+            try:
+                if turn.is_cheap(request):
+                    turn.handler(request)
+                    return 0
+            except Exception as error:
+                request.failed(error)
+                return 0
+        if turn.unqueued or not turn.queue.offer(request, turn.mailbox):
+            turn.unqueued.append(request)
+        return 0
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    cdef int complete(self, Request request) except -1:
+        """A request has been completed. In the network thread."""
+        cdef Turn turn = self.turn
+        turn.pool.give(request.reserved)
+        if self.closed:
+            turn.late += 1
+            return 0
+        if request.outcome == REFUSED:
+            turn.at(turn.now + turn.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY)
+            self.refusal = request
+            return 0
+        if request.throttle_ms > 0:
+            turn.throttled += 1
+            self.mute = after(self.mute, THROTTLE_STARTED)
+            turn.at(turn.now + request.throttle_ms / 1000.0, self, END_OF_THROTTLE)
+        self.answer(request)
+        return 0
+
+    cdef int answer(self, Request request) except -1:
+        if request.outcome == CLOSED or request.outcome == REFUSED:
+            self.finishing = True
+        if request.parts is not None:
+            self.turn.responses += 1
+            for part in request.parts:
+                self.output.add(part)
+        request.parts = None
+        if self.output.is_light():
+            self.response_sent()
+        else:
+            self.unsent = True
+        self.touch()
+        return 0
+
+    cdef int response_sent(self) except -1:
+        self.unsent = False
+        self.mute = after(after(self.mute, RESPONSE_SENT), UNMUTE)
+        return 0
+
+    cdef int time_is_up(self, int kind) except -1:
+        if self.closed:
+            return 0
+        if kind == END_OF_THROTTLE:
+            self.mute = after(after(self.mute, THROTTLE_ENDED), UNMUTE)
+            self.touch()
+        else:
+            if self.refusal is None:
+                self.close("handshake")
+            else:
+                self.answer(self.refusal)
+                self.refusal = None
+        return 0
+
+    cdef bint flush(self) except -1:
+        """Send what the socket takes. Returns whether the connection can go on: all was sent, or more may be."""
+        cdef Flushed status
+        cdef int64_t before = self.output.size
+        try:
+            if self.session is not None:
+                status = self.flush_encrypted()
+            else:
+                status = self.output.flush(self.sock, self.fd, self.turn.sends)
+                self.turn.bytes_out += before - self.output.size
+        except (OSError, EOFError) as error:
+            if isinstance(error, EOFError):
+                self.turn.notices.warn("response_failed", connection=self.id, error=error)
+            self.close("send")
+            return False
+        if self.output.size < before:
+            self.active = self.turn.now
+        if status == BLOCKED:
+            self.writable = False
+            return False
+        if status == EMPTY and self.unsent:
+            self.response_sent()
+        return True
+
+    # ---- TLS ---------------------------------------------------------------------------------------------------------
+
+    cdef bytes decrypted(self, Py_ssize_t size):
+        """Give received bytes to the TLS session. Returns plain ones; the handshake may be among what they complete."""
+        cdef bytes data
+        try:
+            data = self.session.receive((<const char *>self.turn.buffer)[:size])
+        except OSError as error:                # ssl.SSLError is one
+            self.tls_failed(error)
+            return b""
+        if self.shaking and self.session.established:
+            self.shaking = False
+            self.principal = self.session.principal or ANONYMOUS
+        if self.session.ended:
+            self.eof, self.readable = True, False
+        self.keep_encrypted(self.session.output())
+        return data
+
+    cdef bint shake(self) except -1:
+        """A step of the handshake. Returns whether another one may follow."""
+        if not self.readable:
+            return False
+        if self.turn.handshakes_left <= 0:
+            self.touch()
+            return False
+        self.turn.handshakes_left -= 1
+        self.receive()
+        if self.closed:
+            return False
+        if self.shaking and self.eof:
+            self.close("eof")
+        return True
+
+    cdef int tls_failed(self, error) except -1:
+        """Send the alert, and close: later if it was the handshake, so that failing costs the peer time."""
+        self.keep_encrypted(self.session.output())
+        self.readable = False
+        if not self.shaking:
+            self.close("tls")
+            return 0
+        self.shaking = False
+        self.turn.failed_handshakes += 1
+        self.turn.notices.warn("tls_handshake_failed", connection=self.id, error=error)
+        if self.encrypted is not None:
+            self.flush()
+        if not self.closed:
+            self.mute = after(after(self.mute, MUTE), REQUEST_RECEIVED)     # nothing is read until it is closed
+            self.turn.at(
+                self.turn.now + self.turn.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY
+            )
+        return 0
+
+    cdef int keep_encrypted(self, bytes data) except -1:
+        if data:
+            self.encrypted = data if self.encrypted is None else self.encrypted[self.encrypted_at:] + data
+            self.encrypted_at = 0
+        return 0
+
+    cdef Flushed flush_encrypted(self) except *:
+        """Encrypt and send piece by piece: a piece is encrypted when the one before has left."""
+        cdef ssize_t went
+        cdef const char *data
+        for _ in range(32):
+            if self.encrypted is None:
+                if self.output.size == 0:
+                    return EMPTY
+                self.keep_encrypted(self.session.encrypt(self.output.take()))
+            data = self.encrypted
+            went = send(self.fd, data + self.encrypted_at, len(self.encrypted) - self.encrypted_at, MSG_NOSIGNAL)
+            if went < 0:
+                if errno == EAGAIN:
+                    return BLOCKED
+                if errno == EINTR:
+                    continue
+                raise OSError(errno, os.strerror(errno))
+            self.turn.bytes_out += went
+            self.active = self.turn.now
+            self.encrypted_at += went
+            if self.encrypted_at == len(self.encrypted):
+                self.encrypted = None
+        return MORE
+
+
+cdef object part_of(part):
+    """A part of a response as Output takes it."""
+    if type(part) is bytes or type(part) is FileSlice:
+        return part
+    try:
+        view = memoryview(part)
+    except TypeError:
+        raise TypeError(f"parts: bytes, buffers and FileSlices expected, not {type(part).__name__}") from None
+    return view.cast("B")
+
+
+@cython.final
+cdef class Request:
+    """One request, which its handler completes once: by respond(), no_response() or close(), now or later. Any thread.
+
+    connection: where it came from. frame: its bytes, a memoryview that is released when the request is completed.
+    received: seconds of the monotonic clock. A request that is dropped without being completed closes its connection.
+    """
+
+    def respond(self, parts, *, throttle_ms=0):
+        """Send a response. parts: bytes, a buffer or a FileSlice, or a list or tuple of them. They must not change until they
+        have been sent. throttle_ms: how long the connection is not read afterwards. Raises RuntimeError if the request has
+        been completed."""
+        found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
+        self.end(RESPONDED, found, whole("throttle_ms", throttle_ms, 0))
+
+    def no_response(self, *, throttle_ms=0):
+        """End the request without a response, as Produce with acks=0 does. throttle_ms, errors: as above."""
+        self.end(SILENT, None, whole("throttle_ms", throttle_ms, 0))
+
+    def close(self):
+        """Close the connection, after the responses before. Errors as above."""
+        self.end(CLOSED, None, 0)
+
+    def refuse_authentication(self, parts):
+        """Send this response after connection.failed.authentication.delay.ms, then close. Errors as above."""
+        found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
+        self.end(REFUSED, found, 0)
+
+    def failed(self, error):
+        """Close the connection, because its handler raised this."""
+        self.connection.turn.notices.error("handler_failed", error, connection=self.connection.id)
+        if not self.completed:
+            self.end(CLOSED, None, 0)
+
+    cdef int end(self, int outcome, parts, int64_t throttle_ms) except -1:
+        cdef Turn turn = self.connection.turn
+        if self.completed:
+            raise RuntimeError("the request has been completed before")
+        self.completed = True
+        self.outcome, self.parts, self.throttle_ms = outcome, parts, throttle_ms
+        try:
+            self.frame.release()
+        except BufferError:     # the handler keeps a view of it, which stays valid
+            pass
+        if turn.is_mine():
+            self.connection.complete(self)
+        else:
+            turn.mailbox.post(self)
+        return 0
+
+    def __del__(self):
+        if self.connection is not None and not self.completed:
+            self.end(CLOSED, None, 0)

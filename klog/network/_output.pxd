@@ -1,0 +1,30 @@
+from libc.stdint cimport int64_t
+
+from klog.disk._send cimport SendCounts
+
+cdef enum Flushed:
+    BLOCKED     # the socket takes no more now
+    EMPTY       # everything has been sent
+    MORE        # the socket may take more, but other connections come first
+
+
+cdef class FileSlice:
+    cdef readonly object file
+    cdef readonly int64_t position
+    cdef readonly int64_t size
+
+
+cdef class Output:
+    cdef object parts
+    cdef readonly int64_t size      # bytes that are still to be sent
+    cdef int slices                 # of the parts
+    cdef int64_t sent               # of the first part
+
+    cdef int add(self, part) except -1
+    cdef bint is_light(self) noexcept
+    cdef int clear(self) except -1
+    cdef Flushed flush(self, sock, int fd, SendCounts counts) except *
+    cdef int64_t send_first(self, sock, int64_t most, SendCounts counts) except -1
+    cdef int64_t send_bytes(self, int fd) except -1
+    cdef int pass_over(self, int64_t went) except -1
+    cdef object take(self)

@@ -1,0 +1,19 @@
+from typing import final
+
+from klog.disk import LogFile
+
+@final
+class FileSlice:
+    @property
+    def file(self) -> LogFile: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def __new__(cls, file: LogFile, position: int, size: int) -> FileSlice: ...
+
+@final
+class Output:
+    @property
+    def size(self) -> int: ...
+    def __new__(cls) -> Output: ...

@@ -1,0 +1,112 @@
+"""The limits of a server, under Kafka's names. Kafka: SocketServerConfigs, QuotaConfig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from klog import arguments
+from klog.config import BROKER_KEYS
+from klog.errors import InvalidConfig
+
+INT_MAX = 2**31 - 1
+_SWEEP_SECONDS = (0.01, 1.0)
+
+
+def _key(name: str, default: Any, low: int = arguments.LONG_MIN) -> Any:
+    return field(default=default, metadata={"name": name, "low": low})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """Times in ms, sizes in bytes. Names that begin with `klog.` are klog's own; docs/network.md says what each limit
+    does.
+
+    Two defaults are not Kafka's: one network thread, because under the GIL more of them only take turns, and requests
+    of up to 16 MiB. Raises ValueError or TypeError.
+    """
+
+    num_network_threads: int = _key("num.network.threads", 1, 1)
+    num_io_threads: int = _key("num.io.threads", 8, 1)
+    queued_max_requests: int = _key("queued.max.requests", 500, 1)
+    queued_max_request_bytes: int = _key("queued.max.request.bytes", -1)
+    socket_send_buffer_bytes: int = _key("socket.send.buffer.bytes", 102_400, -1)
+    socket_receive_buffer_bytes: int = _key("socket.receive.buffer.bytes", 102_400, -1)
+    socket_request_max_bytes: int = _key("socket.request.max.bytes", 16 << 20, 1)
+    unauthenticated_request_max_bytes: int = _key("klog.unauthenticated.request.max.bytes", 512 << 10, 1)
+    socket_listen_backlog_size: int = _key("socket.listen.backlog.size", 50, 1)
+    max_connections: int = _key("max.connections", INT_MAX, 0)
+    max_connections_per_ip: int = _key("max.connections.per.ip", INT_MAX, 0)
+    max_connections_per_ip_overrides: Mapping[str, int] = _key("max.connections.per.ip.overrides", None)
+    max_connection_creation_rate: int = _key("max.connection.creation.rate", INT_MAX, 1)
+    connection_creation_rate_per_ip: int = _key("klog.connection.creation.rate.per.ip", INT_MAX, 1)
+    quota_window_num: int = _key("quota.window.num", 11, 2)
+    quota_window_size_seconds: int = _key("quota.window.size.seconds", 1, 1)
+    connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000, -1)
+    failed_authentication_delay_ms: int = _key("connection.failed.authentication.delay.ms", 100, 0)
+    handshake_ms: int = _key("klog.handshake.ms", 10_000, 1)
+    frame_ms: int = _key("klog.frame.ms", 300_000, 1)
+
+    def __post_init__(self) -> None:
+        overrides = self.max_connections_per_ip_overrides
+        if overrides is None:
+            overrides = {}
+        elif not isinstance(overrides, Mapping):
+            raise arguments.wrong_type("max_connections_per_ip_overrides", overrides, "a mapping of address to number")
+        checked = {
+            arguments.text("max_connections_per_ip_overrides", address): arguments.whole(
+                f"max_connections_per_ip_overrides[{address!r}]", count, 0
+            )
+            for address, count in overrides.items()
+        }
+        object.__setattr__(self, "max_connections_per_ip_overrides", checked)
+        for each in fields(self):
+            if each.name != "max_connections_per_ip_overrides":
+                low, hint = each.metadata["low"], f" ({each.metadata['name']})"
+                value = arguments.whole(each.name, getattr(self, each.name), low, hint=hint)
+                object.__setattr__(self, each.name, value)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From properties by Kafka's names, as in a server.properties; those of other packages are left out. Raises
+        InvalidConfig for an unknown name."""
+        names = {each.metadata["name"]: each.name for each in fields(cls)}
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in names:
+                if name not in BROKER_KEYS:
+                    raise InvalidConfig(f"{name}: not a property of the network or of a broker")
+            elif name == "max.connections.per.ip.overrides":
+                found[names[name]] = _overrides(name, value)
+            else:
+                found[names[name]] = _number(name, value)
+        return cls(**found)
+
+    @property
+    def sweep_seconds(self) -> float:
+        """How often the connections are searched for expired ones: a quarter of the shortest limit, at most a
+        second."""
+        limits = [self.handshake_ms, self.frame_ms]
+        if self.connections_max_idle_ms >= 0:
+            limits.append(self.connections_max_idle_ms)
+        shortest, longest = _SWEEP_SECONDS
+        return max(shortest, min(longest, min(limits) / 4000))
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidConfig(f"{name}={value!r}: a whole number expected") from None
+
+
+def _overrides(name: str, value: str) -> dict[str, int]:
+    """`address:number,...`; an IPv6 address may contain colons."""
+    found = {}
+    for item in filter(None, map(str.strip, value.split(","))):
+        address, colon, count = item.rpartition(":")
+        if not colon:
+            raise InvalidConfig(f"{name}={value!r}: address:number,... expected")
+        found[address] = _number(name, count)
+    return found

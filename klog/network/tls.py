@@ -1,0 +1,152 @@
+"""TLS of a connection, over memory: the loop receives and sends, this encrypts and decrypts. Kafka: SslTransportLayer.
+
+Sessions are resumed: OpenSSL issues tickets, whose keys live as long as the context, and so as its listener.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Literal
+
+from klog import arguments
+
+_READ_BYTES = 1 << 18
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+def tls_context(
+    certificate: str | os.PathLike[str],
+    key: str | os.PathLike[str],
+    *,
+    client_auth: Literal["none", "requested", "required"] = "none",
+    trusted: str | os.PathLike[str] | None = None,
+) -> ssl.SSLContext:
+    """A server's context: TLS 1.2 or newer, the server's order of ciphers, no renegotiation, no compression.
+
+    certificate, key, trusted: PEM files; only the owner may read the key. client_auth: ssl.client.auth; the principal
+    of a client with a certificate is its subject. Raises ValueError, OSError.
+    """
+    arguments.chosen("client_auth", client_auth, tuple(_CLIENT_AUTH))
+    mode = os.stat(key).st_mode
+    if mode & 0o077:
+        raise ValueError(f"key={os.fspath(key)!r}: others may read it (mode {mode & 0o777:o}); chmod 600")
+    if client_auth != "none" and trusted is None:
+        raise ValueError("trusted=None: the certificates of clients are checked against those in this file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.load_cert_chain(certificate, key)
+    if trusted is not None:
+        context.load_verify_locations(trusted)
+    context.verify_mode = _CLIENT_AUTH[client_auth]
+    return context
+
+
+def check_context(context: ssl.SSLContext) -> None:
+    """Check that a server's context refuses old versions and has a certificate: a client in memory sees it. Raises
+    TypeError, ValueError."""
+    if not isinstance(context, ssl.SSLContext):
+        raise arguments.wrong_type("context", context, "an ssl.SSLContext")
+    if context.minimum_version not in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        raise ValueError(f"context: minimum_version is {context.minimum_version.name}; TLSv1_2 or TLSv1_3 expected")
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        ends = [trusting.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)]
+        for _ in range(4):
+            for end in ends:
+                try:
+                    end.do_handshake()
+                except ssl.SSLWantReadError:
+                    pass
+    except (ssl.SSLError, ValueError) as error:
+        if getattr(error, "reason", None) != "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            raise ValueError(
+                f"context: no handshake is possible with it, {error}; load a certificate and its key"
+            ) from None
+
+
+class TlsSession:
+    """One connection's TLS. One thread at a time. established: the handshake is complete. principal: the peer's, by its
+    certificate; None without. ended: the peer has announced the end."""
+
+    __slots__ = ("_in", "_object", "_out", "ended", "established", "principal")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        self.established = False
+        self.ended = False
+        self.principal: str | None = None
+
+    def receive(self, data: bytes) -> bytes:
+        """Take bytes from the peer. Returns what they decrypt to; there may be output() then. Raises ssl.SSLError."""
+        self._in.write(data)
+        if not self.established and not self._shake():
+            return b""
+        found = []
+        try:
+            while part := self._object.read(_READ_BYTES):
+                found.append(part)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        return b"".join(found)
+
+    def _shake(self) -> bool:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.established = True
+        certificate = self._object.getpeercert()
+        if certificate:
+            self.principal = f"User:{distinguished_name(certificate['subject'])}"  # type: ignore[arg-type, typeddict-item]
+        return True
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Encrypt all of it. Raises ssl.SSLError."""
+        self._object.write(data)
+        return self._out.read()
+
+    def end(self) -> bytes:
+        """Announce the end to the peer. Returns the bytes that do it."""
+        try:
+            self._object.unwrap()
+        except ssl.SSLError:  # the peer has not announced its own end yet, or the session has failed
+            pass
+        return self._out.read()
+
+    def output(self) -> bytes:
+        """What TLS itself has to send: its handshake, alerts."""
+        return self._out.read()
+
+
+def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    """A certificate's subject as text, most specific first: CN=broker,O=klog. RFC 2253, as Java has it."""
+    return ",".join(
+        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in each) for each in subject[::-1]
+    )
+
+
+def _escaped(value: str) -> str:
+    escaped = "".join(f"\\{letter}" if letter in ',+"\\<>;' else letter for letter in value)
+    if escaped.startswith((" ", "#")):
+        escaped = f"\\{escaped}"
+    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(escaped) > 1 else escaped

@@ -1,0 +1,118 @@
+"""What a request and a connection cost: system calls, and memory."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.network import Client, Inline, serving
+from tests.support.patience import PATIENCE
+from tests.support.resources import resident_bytes
+from tests.support.syscalls import count_syscalls
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import os, sys
+from klog.clock import SystemClock
+from klog.network import Listener, NetworkConfig
+from klog.network._loop import Loop
+from klog.network._pool import MemoryPool
+from klog.network._queue import RequestQueue
+from klog.network.notices import Notices
+from tests.support.network import Inline, frame
+from tests.support.sockets import tcp_pair
+
+groups, together = map(int, sys.argv[1:])
+ours, theirs = tcp_pair()
+child = os.fork()
+if child == 0:
+    ours.close()
+    request = frame(b"x" * 100) * together
+    for _ in range(groups):
+        theirs.sendall(request)
+        left = len(request)
+        while left:
+            left -= len(theirs.recv(left))
+    os._exit(0)
+theirs.close()
+ours.setblocking(False)
+clock = SystemClock()
+loop = Loop(0, NetworkConfig(), MemoryPool(0, clock), Inline(), RequestQueue(5), Notices(clock), clock,
+            lambda listener, peer: loop.stop(), lambda: None)
+loop.connect(ours, Listener(), ("x", 1), 0, None)
+loop.run()
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize(("together", "most"), [(1, 3.0), (16, 3 / 16)])
+def test_system_calls_of_a_small_request(together: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """epoll_wait, recvfrom, sendmsg; pipelined requests share them. Measured as the difference of two runs."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    few, many = (count_syscalls(SCRIPT, str(groups), str(together)) for groups in (100, 600))
+    assert (
+        (many - few) / 500 / together <= most * 1.25
+    )  # a call more would be a third; the interpreter makes a few, more on a busy machine
+
+
+def test_bytes_of_an_idle_connection() -> None:
+    """Of a thousand; both ends are in this process, and so are the client's Python objects."""
+    with serving(Inline(), socket_listen_backlog_size=1000) as server:
+        warm = [Client(server.port) for _ in range(100)]
+        assert all(client.ask(b"x") == b"x" for client in warm)
+        before = resident_bytes()
+        clients = [Client(server.port) for _ in range(1000)]
+        for client in clients:
+            assert client.ask(b"x" * 1000) == b"x" * 1000
+        assert (resident_bytes() - before) / 1000 < 4_000
+        for client in [*warm, *clients]:
+            client.sock.close()
+
+
+MANY = """
+import sys
+from tests.support.network import Inline, serving
+with serving(Inline(), socket_listen_backlog_size=1000) as server:
+    print(server.port, flush=True)
+    sys.stdin.readline()
+    print(int(open("/proc/self/statm").read().split()[1]) * 4096, server.metrics()["ConnectionCount"], flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.deep
+def test_ten_thousand_idle_connections_take_at_most_100_mb() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 10_500:
+        pytest.skip("needs: 10,500 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    child = subprocess.Popen([sys.executable, "-c", MANY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    clients: list[socket.socket] = []
+    try:
+        port = int(child.stdout.readline())
+        for _ in range(10_000):
+            client = socket.create_connection(("127.0.0.1", port))
+            client.sendall(b"\0\0\0\4ping")
+            clients.append(client)
+        for client in clients:
+            client.settimeout(PATIENCE)
+            assert client.recv(8) == b"\0\0\0\4ping"
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        resident, count = child.stdout.readline().split()
+        assert float(count) == 10_000
+        assert int(resident) < 100 << 20
+        print(f"{int(resident) / 2**20:.1f} MiB resident")
+    finally:
+        for client in clients:
+            client.close()
+        child.communicate(b"\n", timeout=PATIENCE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert child.returncode == 0
