@@ -21,19 +21,16 @@ entry {"type": "problem", ...}; dump never stops at damage. The keys of entries 
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import os
-import struct
-import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Found, Legacy, walk
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
-from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small
+from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small, topic_of
+from klog.inspect.record_fields import TIMESTAMP_TYPES, record_fields
 from klog.inspect.texts import (
     parse_audit,
     parse_checkpoint,
@@ -42,14 +39,8 @@ from klog.inspect.texts import (
     parse_partition_metadata,
     parse_properties,
 )
-from klog.record import Record, RecordBatch, TimestampType
-from klog.record.kraft import read_kraft
+from klog.record import RecordBatch
 
-TIMESTAMP_TYPES = {
-    TimestampType.NO_TIMESTAMP: "none",
-    TimestampType.CREATE_TIME: "create_time",
-    TimestampType.LOG_APPEND_TIME: "log_append_time",
-}
 Entry = dict[str, Any]
 
 
@@ -66,12 +57,12 @@ class DumpedFile:
     entries: Iterator[Entry]
 
 
-def dump(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedFile]:
+def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = False) -> Iterator[DumpedFile]:
     """Yield the files of a partition directory or a log.dir, or one file. records=False: only the headers of
-    batches."""
+    batches. raw=True: the records of Kafka's internal topics are not decoded."""
     where = os.fspath(path)
     if not os.path.isdir(where):
-        yield _file(where, records)
+        yield _file(where, records, raw)
         return
     directories = []
     for name in sorted(os.listdir(where)):
@@ -80,23 +71,23 @@ def dump(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[Dump
             if partition_name(name) or moved_name(name):
                 directories.append(whole)
         elif classify(name).kind != "unknown":
-            yield _file(whole, records)
+            yield _file(whole, records, raw)
     for directory in directories:
         for name in sorted(os.listdir(directory)):
             if classify(name).kind != "unknown":
-                yield _file(os.path.join(directory, name), records)
+                yield _file(os.path.join(directory, name), records, raw)
 
 
-def _file(path: str, records: bool) -> DumpedFile:
+def _file(path: str, records: bool, raw: bool) -> DumpedFile:
     what = classify(os.path.basename(path))
     size = os.lstat(path).st_size
-    return DumpedFile(path, what.kind, size, what.base_offset, what.leftover, _entries(path, what, records))
+    return DumpedFile(path, what.kind, size, what.base_offset, what.leftover, _entries(path, what, records, raw))
 
 
-def _entries(path: str, what: FileName, records: bool) -> Iterator[Entry]:
+def _entries(path: str, what: FileName, records: bool, raw: bool) -> Iterator[Entry]:
     try:
         if what.kind == "log":
-            yield from _log_entries(path, records)
+            yield from _log_entries(path, records, None if raw else topic_of(path))
         else:
             yield from _small_entries(path, what, read_small(path))
     except CorruptData as error:
@@ -187,11 +178,11 @@ def _rest(parsed: IndexFile) -> Iterator[Entry]:
 # ---- record logs -----------------------------------------------------------------------------------------------
 
 
-def _log_entries(path: str, records: bool) -> Iterator[Entry]:
+def _log_entries(path: str, records: bool, topic: str | None) -> Iterator[Entry]:
     with ReadOnlyFile(path) as file:
         for item in walk(file):
             if isinstance(item, Found):
-                yield _batch_entry(item, records)
+                yield _batch_entry(item, records, topic)
             elif isinstance(item, Legacy):
                 yield {
                     "type": "legacy",
@@ -214,7 +205,7 @@ def _tail(item: Broken) -> Entry:
     return {"torn": item.torn, "zeros": item.zeros}
 
 
-def _batch_entry(item: Found, records: bool) -> Entry:
+def _batch_entry(item: Found, records: bool, topic: str | None) -> Entry:
     batch = item.batch
     entry = {
         "type": "batch",
@@ -228,7 +219,7 @@ def _batch_entry(item: Found, records: bool) -> Entry:
         entry["records"] = listed
         if item.error is None or item.error.kind != "crc":
             try:
-                listed.extend(record_fields(record) for record in batch)
+                listed.extend(record_fields(record, topic) for record in batch)
             except CorruptBatch:
                 pass  # item.error states it
     return entry
@@ -255,53 +246,3 @@ def batch_fields(batch: RecordBatch) -> Entry:
         "is_control": batch.is_control,
         "delete_horizon_ms": batch.delete_horizon_ms,
     }
-
-
-def record_fields(record: Record) -> Entry:
-    """Return the fields of a Record; for a transaction marker also its coordinator's epoch."""
-    entry: Entry = {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
-        **as_text("key", record.key),
-        **as_text("value", record.value),
-        "headers": [{"key": _printable(name), **as_text("value", value)} for name, value in record.headers],
-        "leader_epoch": record.leader_epoch,
-        "producer_id": record.producer_id,
-        "producer_epoch": record.producer_epoch,
-        "sequence": record.sequence,
-        "is_transactional": record.is_transactional,
-        "is_control": record.is_control,
-        "control_type": record.control_type,
-    }
-    if record.control_type in ("commit", "abort") and record.value is not None and len(record.value) >= 6:
-        entry["coordinator_epoch"] = struct.unpack_from(">i", record.value, 2)[0]
-    with contextlib.suppress(CorruptBatch):  # an invalid value is shown as its bytes
-        control = read_kraft(record.control_type, record.value)
-        if control is not None:
-            entry["control"] = {name: _plain(field) for name, field in asdict(control).items()}
-    return entry
-
-
-def _plain(field: object) -> object:
-    """Convert a field for JSON: ids to text, tuples to lists."""
-    if isinstance(field, dict):
-        return {name: _plain(entry) for name, entry in field.items()}
-    if isinstance(field, (tuple, list)):
-        return [_plain(entry) for entry in field]
-    return str(field) if isinstance(field, uuid.UUID) else field
-
-
-def as_text(name: str, value: bytes | None) -> Entry:
-    """Return {name: text} for UTF-8 (and None), {name_b64: base64} for other bytes."""
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_b64": base64.b64encode(value).decode()}
-
-
-def _printable(name: str) -> str:
-    """Return a header key for JSON, which must be UTF-8: undecodable bytes (surrogates) become backslash escapes."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -6,7 +6,8 @@ truncate it. Memory: a window of WINDOW bytes for .log; whole files for the othe
 (SMALL_BYTES_MAX).
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
-                        klog-reader.<name>.json  klog-audit.jsonl  bootstrap.checkpoint
+                        klog-reader.<name>.json  klog-reader.<name>@<topic>.lock  klog-audit.jsonl
+                        bootstrap.checkpoint
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
                         partition.metadata
     leftover            any of them with the suffix .deleted .cleaned .swap .tmp;  <topic>-<n>.<32 hex>-delete -future
@@ -39,6 +40,7 @@ __all__ = [
     "moved_name",
     "partition_name",
     "read_small",
+    "topic_of",
 ]
 
 WINDOW = 4 << 20
@@ -48,6 +50,7 @@ _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part)?")
 _READER = re.compile(r"klog-reader\.[a-zA-Z0-9._-]{1,200}\.json")
+_READER_LOCK = re.compile(r"klog-reader\.[a-zA-Z0-9._@-]{1,250}\.lock")
 _STAGED = re.compile(r"klog-(commit|staging|stream)-[a-zA-Z0-9-]{1,120}\.json")
 _MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 LEFTOVERS = (".deleted", ".cleaned", ".swap")
@@ -99,6 +102,8 @@ def classify(name: str) -> FileName:
         return FileName(KINDS_BY_NAME[name])
     if _READER.fullmatch(name):
         return FileName("positions")
+    if _READER_LOCK.fullmatch(name):
+        return FileName("lock")
     if _STAGED.fullmatch(name):
         return FileName("staged")
     found = _METADATA_SNAPSHOT.fullmatch(name)
@@ -113,6 +118,16 @@ def moved_name(name: str) -> str | None:
     """Return delete, future or stray for the renamed directory of a partition, else None."""
     found = _MOVED.fullmatch(name)
     return found[4] if found else None
+
+
+def topic_of(path: str) -> str | None:
+    """Return the topic that the path of a record file names: by its directory, also a renamed one."""
+    if os.path.basename(path) == "bootstrap.checkpoint":
+        return "__cluster_metadata"
+    name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    moved = _MOVED.fullmatch(name)
+    parsed = partition_name(name)
+    return moved[1] if moved else None if parsed is None else parsed[0]
 
 
 def is_partition_directory(path: str) -> bool:

@@ -97,7 +97,8 @@ class PartitionCheck:
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         log_start = max(self._facts.log_start or 0, self._facts.deleted_to)
-        self._replay = ProducerReplay(seeded, log_start)
+        # The first leader epoch begins at a log start that may have been lost in a crash.
+        self._replay = ProducerReplay(seeded, max(log_start, epochs[0][1] if epochs else 0))
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, log_start)
         for base in sorted(logs):
             try:

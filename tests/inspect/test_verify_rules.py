@@ -277,3 +277,19 @@ def test_a_truncation_forgets_producers_below_the_log_start(tmp_path: Path) -> N
         log.roll()
         log.append_batches(batch(1))
         assert log.verify().problems == []
+
+
+def test_a_log_start_that_a_crash_has_lost_is_known_by_the_leader_epochs(tmp_path: Path) -> None:
+    """The truncation has forgotten the open transaction at offset 0, so the next one begins later."""
+    path = tmp_path / "t-0"
+    with klog.Log.open(path, clock=ManualClock(NOW)) as log:
+        log.append_batches(transactional(8, 0, 0, 1))
+        for _ in range(3):
+            log.append_batches(batch(1))
+        log.delete_records(2)
+        log.truncate_to(3)
+        log.append_batches(transactional(8, 0, 0, 1))
+        log.roll()
+        log.append_batches(batch(1))
+    (tmp_path / "log-start-offset-checkpoint").unlink()
+    assert verify(path).problems == []

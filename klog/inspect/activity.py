@@ -1,0 +1,173 @@
+"""Watches a log.dir: what is appended, how far readers are behind, what is in memory, how busy the disks are.
+
+An ActivityWatcher takes looks; rates are those between two looks. It reads no data and locks nothing, so it works
+beside a running klog or broker. Bytes in are the growth of the active segment and of those that followed it, so a
+deletion by retention does not count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from klog.clock import Clock, SystemClock
+from klog.disk.device import DeviceCounters, device_counters, device_number
+from klog.disk.proc import PROC
+from klog.errors import KlogError
+from klog.log import Log
+from klog.log.options import check_tools
+from klog.manager import LogManager, open_directory
+from klog.manager.directory_set import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionActivity:
+    """One partition. Rates per second; None at the first look, and where a number is not known. lag: {reader name:
+    records that it has not committed yet}. cached_share: of the log's bytes in the page cache."""
+
+    topic: str
+    partition: int
+    records_per_second: float | None
+    bytes_per_second: float | None
+    log_end_offset: int
+    size: int
+    segments: int
+    cached_share: float | None
+    lag: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceActivity:
+    """One block device, all processes together. utilisation: the share of time with a request under way; queue_length:
+    the mean number of requests, the saturation; None at the first look."""
+
+    device: str
+    read_bytes_per_second: float | None
+    written_bytes_per_second: float | None
+    utilisation: float | None
+    queue_length: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryActivity:
+    """One look. seconds: since the look before; None for the first. problems: {partition: why it is left out}."""
+
+    seconds: float | None
+    partitions: list[PartitionActivity]
+    devices: list[DeviceActivity]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a log ended at a look."""
+
+    end: int
+    active: int
+    active_size: int
+
+
+class ActivityWatcher:
+    """A context manager; one thread. paths: a log.dir, or those of one process. proc_root: /proc, or a test's."""
+
+    def __init__(self, paths: Paths, *, clock: Clock | None = None, proc_root: str = PROC) -> None:
+        check_tools(clock, None)
+        self._clock = clock or SystemClock()
+        self._proc = proc_root
+        self._logs: LogManager = open_directory(paths, read_only=True, clock=clock)
+        self._looked: float | None = None
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._devices: dict[str, DeviceCounters] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._logs.close()
+
+    def look(self) -> DirectoryActivity:
+        """Return the state now, and the rates since the last look. Raises OSError if the directory cannot be read."""
+        now = self._clock.monotonic()
+        seconds = None if self._looked is None else max(now - self._looked, 1e-9)
+        lags = self._lags()
+        partitions, problems, places = [], {}, {}
+        for topic, numbers in self._logs.topics().items():
+            for number in numbers:
+                try:
+                    log = self._logs.log(topic, number)
+                    place, found = self._partition(log, seconds, lags)
+                except (KlogError, OSError) as error:  # deleted meanwhile, or damaged
+                    problems[f"{topic}-{number}"] = str(error)
+                    continue
+                places[topic, number] = place
+                partitions.append(found)
+        devices = list(self._look_at_devices(seconds))
+        self._looked, self._places = now, places
+        return DirectoryActivity(seconds, partitions, devices, problems)
+
+    def _lags(self) -> dict[str, dict[str, dict[int, int]]]:
+        try:
+            return self._logs.readers()
+        except (KlogError, OSError):  # a reader's file is damaged
+            return {}
+
+    def _partition(
+        self, log: Log, seconds: float | None, readers: dict[str, dict[str, dict[int, int]]]
+    ) -> tuple[_Place, PartitionActivity]:
+        end, segments = log.log_end_offset, log.segments
+        place = _Place(end, segments[-1].base_offset, segments[-1].size) if segments else _Place(end, 0, 0)
+        before = self._places.get((log.topic, log.partition))
+        records = grown = None
+        if before is not None and seconds is not None:
+            records = max(end - before.end, 0) / seconds
+            if segments and segments[0].base_offset <= before.active:  # else what was active then is deleted
+                later = sum(segment.size for segment in segments if segment.base_offset >= before.active)
+                grown = max(later - before.active_size, 0) / seconds
+        lag = {
+            name: max(end - max(topics[log.topic].get(log.partition, 0), log.log_start_offset), 0)
+            for name, topics in readers.items()
+            if log.topic in topics
+        }
+        share = _cached_share(log)
+        return place, PartitionActivity(
+            log.topic, log.partition, records, grown, end, log.size, len(segments), share, lag
+        )
+
+    def _look_at_devices(self, seconds: float | None) -> Iterator[DeviceActivity]:
+        found: dict[str, DeviceCounters] = {}
+        for path in self._logs.paths:
+            counters = device_counters(device_number(os.fspath(path)), self._proc)
+            if counters is not None:
+                found[counters.name] = counters
+        for name, now in found.items():
+            before = self._devices.get(name)
+            if before is None or seconds is None:
+                yield DeviceActivity(name, None, None, None, None)
+            else:
+                yield DeviceActivity(
+                    name,
+                    (now.read_bytes - before.read_bytes) / seconds,
+                    (now.written_bytes - before.written_bytes) / seconds,
+                    min((now.busy_ms - before.busy_ms) / 1000 / seconds, 1.0),
+                    (now.queue_ms - before.queue_ms) / 1000 / seconds,
+                )
+        self._devices = found
+
+
+def _cached_share(log: Log) -> float | None:
+    try:
+        present = log.page_cache().residency
+    except OSError:  # the kernel shows it only to users that may write the files
+        return None
+    return present.cached_bytes / present.size if present.size else None

@@ -1,0 +1,15 @@
+"""Decodes records of Kafka's internal topics: takes a Record, returns its type, version and fields.
+
+decode(record, topic)   a record of __consumer_offsets, __transaction_state, __cluster_metadata,
+                        __share_group_state or __remote_log_metadata as a Decoded
+TOPICS                  the names of these topics
+"""
+
+from klog.internal_topics.decoding import TOPICS, decode
+from klog.internal_topics.tables import Decoded
+
+__all__ = ["TOPICS", "Decoded", "decode"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
