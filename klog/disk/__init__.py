@@ -3,9 +3,11 @@
 The only package that makes system calls on files. Its API:
 
   files              Files (the protocol), RealFiles (this machine's), LogFile, HandleCache, read_whole, read_parts
+  new files          NewFile: a stream of bytes that appears as a whole file
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
-  names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read
-  locks              DirectoryLock and directory_lock between processes, Claim between the writers of one process
+  names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree
+  locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
+                     process
   zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
   wake-ups           Bell, Waiter
   page cache hits    ReadSampler counts the bytes that reads got from memory
@@ -29,13 +31,17 @@ from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
-from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock
+from klog.disk.leases import NUMBERS, Holder, Leases
+from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
+from klog.disk.new_file import NewFile
 from klog.disk.presence import exists, is_directory
+from klog.disk.removal import remove_tree
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
 from klog.disk.watch import Bell, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
+    "NUMBERS",
     "YIELD_BYTES",
     "AlignedBuffer",
     "BehindCounts",
@@ -49,7 +55,10 @@ __all__ = [
     "HandleCache",
     "Handles",
     "HasFileno",
+    "Holder",
+    "Leases",
     "LogFile",
+    "NewFile",
     "ReadSampler",
     "RealFiles",
     "Reusable",
@@ -65,6 +74,7 @@ __all__ = [
     "directory_lock",
     "exists",
     "failed_sync_in",
+    "holder_of",
     "identity_of",
     "is_directory",
     "is_final",
@@ -75,8 +85,13 @@ __all__ = [
     "os_error",
     "read_parts",
     "read_whole",
+    "remove_tree",
     "send_bytes",
     "send_slice",
     "send_yielding",
     "view_of",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

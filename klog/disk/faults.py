@@ -124,11 +124,7 @@ class naming_the_next_step:  # noqa: N801 - reads as a sentence: with naming_the
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, OSError) and error.errno is not None and "; " not in str(error.strerror):
-            # shutil.rmtree names an entry only, without its directory.
-            name = error.filename or self._path
-            if isinstance(name, str) and os.path.isabs(self._path):
-                name = os.path.join(self._path, name)
-            new = os_error(error.errno, name, reading=self._reading)
+            new = os_error(error.errno, error.filename or self._path, reading=self._reading)
             if error.filename2 is not None:  # of a rename
                 new.filename2 = error.filename2
             try:

@@ -81,11 +81,10 @@ class DirectoryLock:
 
     def _holder(self) -> str | None:
         try:
-            words = dict(word.split("=", 1) for word in os.pread(self._fd, 200, 0).decode().split())
-            pid = int(words["pid"])
-        except (OSError, ValueError, KeyError, UnicodeDecodeError):
+            pid, runs = _named_holder(self._fd)
+        except (OSError, ValueError, KeyError):
             return self._shared_holder()
-        if str(process_start_time(pid)) != words.get("start"):
+        if not runs:
             return None  # left over by a process that has ended
         return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
 
@@ -119,6 +118,29 @@ class DirectoryLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _named_holder(fd: int) -> tuple[int, bool]:
+    """Return the process id in the file, and whether that process runs. Raises OSError, ValueError, KeyError."""
+    words = dict(word.split("=", 1) for word in os.pread(fd, 200, 0).decode().split())
+    pid = int(words["pid"])
+    return pid, str(process_start_time(pid)) == words.get("start")
+
+
+def holder_of(directory: str) -> int | None:
+    """Return the id of the klog process that has a log.dir open for writing; None if there is none, or if it is not
+    known: a broker writes no name."""
+    try:
+        fd = os.open(os.path.join(directory, ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        pid, runs = _named_holder(fd)
+    except (OSError, ValueError, KeyError):
+        return None
+    finally:
+        os.close(fd)
+    return pid if runs else None
 
 
 _turns: set[tuple[int, str]] = set()  # the locks held, by thread: taking one twice in a thread would deadlock

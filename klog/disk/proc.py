@@ -68,20 +68,15 @@ def read_memory(root: str = PROC) -> SystemMemory:
 
 def read_dirty_limits(root: str = PROC, vmstat: dict[str, int] | None = None) -> DirtyLimits:
     """Return the vm.dirty_* settings and the resulting limits. vmstat: its content, if just read."""
-
-    def setting(name: str) -> int | None:
-        words = _text(os.path.join(root, "sys", "vm", name)).split()
-        return _number(words[0]) if len(words) == 1 else None
-
     found = read_vmstat(root) if vmstat is None else vmstat
     pages = [found.get("nr_dirty_threshold"), found.get("nr_dirty_background_threshold")]
     return DirtyLimits(
-        setting("dirty_ratio"),
-        setting("dirty_bytes"),
-        setting("dirty_background_ratio"),
-        setting("dirty_background_bytes"),
-        setting("dirty_expire_centisecs"),
-        setting("dirty_writeback_centisecs"),
+        read_setting("dirty_ratio", root),
+        read_setting("dirty_bytes", root),
+        read_setting("dirty_background_ratio", root),
+        read_setting("dirty_background_bytes", root),
+        read_setting("dirty_expire_centisecs", root),
+        read_setting("dirty_writeback_centisecs", root),
         *(None if count is None else count * mmap.PAGESIZE for count in pages),
     )
 
@@ -89,7 +84,7 @@ def read_dirty_limits(root: str = PROC, vmstat: dict[str, int] | None = None) ->
 def _numbers(path: str) -> dict[str, int]:
     """Parse lines `name number`, `name: number` or `name: number kB`; other lines are skipped."""
     found = {}
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         words = line.split()
         value = _number(words[1]) if len(words) in (2, 3) else None
         if value is None or (len(words) == 3 and words[2] != "kB"):
@@ -102,7 +97,13 @@ def _number(word: str) -> int | None:
     return int(word) if word.isdigit() and len(word) <= _DIGITS_MAX else None
 
 
-def _text(path: str) -> str:
+def read_setting(name: str, root: str = PROC) -> int | None:
+    """Return /proc/sys/vm/NAME."""
+    words = text_of(os.path.join(root, "sys", "vm", name)).split()
+    return _number(words[0]) if len(words) == 1 else None
+
+
+def text_of(path: str, bytes_max: int = _BYTES_MAX) -> str:
     """Return the start of a file as text, with only ASCII digits; empty if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -110,7 +111,7 @@ def _text(path: str) -> str:
         return ""
     try:
         pieces = []
-        left = _BYTES_MAX
+        left = bytes_max
         while left > 0 and (piece := os.read(fd, left)):
             pieces.append(piece)
             left -= len(piece)

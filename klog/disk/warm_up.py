@@ -11,7 +11,6 @@ The bytes read are thrown away. What is in memory already costs a copy, a tenth 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -19,9 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from klog.disk.files import Files
+from klog.logger import logger_of
 from klog.progress import Event, Progress
 
-_log = logging.getLogger("klog.disk")
+_log = logger_of("disk")
 _STEP = 1 << 20
 THREADS = 4
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from klog.disk import DirectoryLock, exists, is_directory, naming_the_next_step
+from klog.disk import DirectoryLock, exists, is_directory
 
 
 def failing(*_args: object, **_options: object) -> Any:
@@ -43,16 +42,3 @@ def test_a_lock_that_cannot_be_checked_is_released(tmp_path: Path, monkeypatch: 
             DirectoryLock(str(tmp_path))
         assert raised.value.filename == str(tmp_path / ".lock")
     DirectoryLock(str(tmp_path)).release()
-
-
-def test_an_entry_of_a_tree_is_named_with_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "file").write_bytes(b"")
-
-    def refuse(path: str, **_options: object) -> None:
-        raise OSError(errno.EIO, "Input/output error", path)
-
-    monkeypatch.setattr(os, "unlink", refuse)
-    with pytest.raises(OSError, match="dmesg") as raised, naming_the_next_step(str(tmp_path / "tree")):
-        shutil.rmtree(tmp_path / "tree")
-    assert raised.value.filename == str(tmp_path / "tree" / "file")

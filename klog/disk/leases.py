@@ -1,0 +1,188 @@
+"""Leases: numbers that the processes on one machine share out among themselves, by locks of a file. No server, no
+heartbeat.
+
+    file := record*        512 bytes for each holder: `pid=PID name=NAME`, then spaces and a newline
+
+    byte N below 2^31      locked: number N is leased; the lock needs no such byte in the file
+    byte 2^32 + SLOT       locked: the holder of the record at SLOT * 512 is alive
+
+  E1  one holder for each number
+  E2  the kernel releases a holder's locks when its process ends. A suspended process keeps them
+  E3  under the directory_lock a holder enters, and the file is removed, by a holder that is alone: all lock one file
+
+The locks are open-file-description locks, as those of lock.py. A forked child closes its copies and holds nothing.
+Each change writes to the file or closes it, so a Waiter of the directory notices it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import weakref
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from klog.disk.faults import naming_the_next_step
+from klog.disk.lock import directory_lock
+from klog.errors import ForkedHandle, LogClosed
+
+NUMBERS = 2**31
+_SLOTS_FIRST, _SLOTS_END = 2**32, 2**32 + 2**20
+_RECORD_BYTES = 512
+_F_OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
+_F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
+_FLOCK = "hhqqi4x"
+_held: weakref.WeakSet[Leases] = weakref.WeakSet()
+
+
+class Holder(NamedTuple):
+    """One holder. pid: 0 if it is not known."""
+
+    name: str
+    pid: int
+
+
+class Leases:
+    """One holder's leases, from construction to close(). One thread at a time; close() from any thread."""
+
+    def __init__(self, directory: str, file_name: str, name: str) -> None:
+        self.path = os.path.join(directory, file_name)
+        self._directory = directory
+        self._name = name
+        self._pid = os.getpid()
+        self._fd = -1
+        with directory_lock(directory):
+            with naming_the_next_step(self.path):
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            try:
+                self._slot = self._enter()
+                _held.add(self)
+            except BaseException:
+                os.close(self._fd)
+                self._fd = -1
+                raise
+        self._note()
+
+    def _enter(self) -> int:
+        """Lock the first free slot."""
+        others = {slot for slot, _ in self._others()}
+        slot = next(slot for slot in range(len(others) + 1) if slot not in others)
+        if not self._lock(fcntl.F_WRLCK, _SLOTS_FIRST + slot, 1):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
+        return slot
+
+    def _lock(self, kind: int, first: int, count: int) -> bool:
+        """Lock or unlock bytes; False if another holder has locked one of them."""
+        try:
+            fcntl.fcntl(self._fd, _F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0))
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            return False
+        return True
+
+    def _note(self) -> None:
+        """Write the record. It only names the holder, so a full disk must not prevent leases."""
+        text = f"pid={self._pid} name={self._name}".encode()
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
+
+    def _others(self) -> Iterator[tuple[int, Holder]]:
+        """The slots of the other living holders, in no order."""
+        ranges = [(_SLOTS_FIRST, _SLOTS_END)]
+        while ranges:
+            first, end = ranges.pop()
+            if first >= end:
+                continue
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, first, end - first, 0)
+            kind, _, found, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, _F_OFD_GETLK, asked))
+            if kind == fcntl.F_UNLCK:
+                continue
+            ranges += [(first, found), (found + count, end)]  # the kernel reports any one of them
+            for byte in range(max(found, first), min(found + count, end)):
+                yield byte - _SLOTS_FIRST, self._holder(byte - _SLOTS_FIRST)
+
+    def _holder(self, slot: int) -> Holder:
+        try:
+            text = os.pread(self._fd, _RECORD_BYTES, slot * _RECORD_BYTES).decode()
+            words = dict(word.split("=", 1) for word in text.split())
+            return Holder(words["name"], int(words["pid"]))
+        except (OSError, ValueError, KeyError):  # also text that is not UTF-8
+            return Holder("unknown", 0)
+
+    @property
+    def me(self) -> Holder:
+        """This holder."""
+        return Holder(self._name, self._pid)
+
+    def check(self) -> None:
+        """Raise LogClosed after close(), ForkedHandle in a forked child."""
+        if self._pid != os.getpid():
+            raise ForkedHandle(f"{self.path}: held by process {self._pid}, the parent; make a reader in this process")
+        if self._fd < 0:
+            raise LogClosed(f"{self.path}: this reader was closed; make a new one")
+
+    def take(self, first: int, count: int = 1) -> bool:
+        """Lease the numbers [first, first + count). False, and no change, if another holder has one of them."""
+        self.check()
+        return self._lock(fcntl.F_WRLCK, first, count)
+
+    def give_up(self, first: int) -> None:
+        """Release a number."""
+        self.check()
+        self._lock(fcntl.F_UNLCK, first, 1)
+        self._note()
+
+    def holders(self) -> list[Holder]:
+        """All living holders, in the order of their slots."""
+        self.check()
+        found = dict(self._others())
+        found[self._slot] = self.me
+        return [found[slot] for slot in sorted(found)]
+
+    def rank(self) -> tuple[int, int]:
+        """How many living holders come before this one, and how many there are."""
+        self.check()
+        others = [slot for slot, _ in self._others()]
+        return sum(slot < self._slot for slot in others), len(others) + 1
+
+    def remove(self) -> None:
+        """Remove the file unless there is another holder."""
+        self.check()
+        with directory_lock(self._directory):
+            if next(self._others(), None) is None:
+                os.unlink(self.path)
+
+    def close(self) -> None:
+        """Release all numbers; closing twice is allowed."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        _held.discard(self)
+        try:
+            with contextlib.suppress(OSError):  # for the descriptor that a child has inherited and not yet closed
+                fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+        finally:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+    def abandon(self) -> None:
+        """Close without unlocking, so that the parent keeps its leases: for a forked child."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _after_fork_in_child() -> None:
+    for leases in list(_held):
+        leases.abandon()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

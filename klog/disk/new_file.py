@@ -1,0 +1,75 @@
+"""A file that is written as a stream and appears whole, under its name, or not at all.
+
+Bytes go to `<path>.tmp`. commit() syncs it, renames it and syncs the directory; without a commit it is removed. A crash
+may leave the `.tmp`, which the next file of this name replaces.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import TYPE_CHECKING
+
+from klog.disk._io import LogFile
+from klog.disk.files import Files
+from klog.disk.presence import exists, is_directory
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class NewFile(io.RawIOBase):
+    """A writable binary file, for libraries that take a Python file. One thread.
+
+    path: raises FileExistsError if it exists, unless overwrite. Raises OSError with the path.
+    """
+
+    def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
+        super().__init__()
+        self._file: LogFile | None = None
+        self._temporary: str | None = None  # set while there is one to be removed
+        if not overwrite and exists(path):
+            raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
+        directory = os.path.dirname(path) or "."
+        if not is_directory(directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)
+        self._path, self._files = path, files
+        self._size = 0
+        temporary = f"{path}.tmp"
+        files.unlink(temporary)
+        self._file = files.open(temporary, write=True, create=True)
+        self._temporary = temporary
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:  # type: ignore[override]
+        """Append bytes. Returns their number, always all."""
+        assert self._file is not None
+        self._file.write(data, self._size)
+        count = memoryview(data).nbytes
+        self._size += count
+        return count
+
+    def tell(self) -> int:
+        """The number of bytes written."""
+        return self._size
+
+    def commit(self) -> None:
+        """Make the file appear under its name, on disk when this returns. Nothing can be written after that."""
+        assert self._file is not None and self._temporary is not None
+        self._files.fsync(self._file)
+        self._files.rename(self._temporary, self._path)
+        self._temporary = None
+        self._files.fsync_dir(os.path.dirname(self._path))
+
+    def close(self) -> None:
+        """Close the file, and remove it if it was not committed."""
+        if self.closed:
+            return
+        super().close()
+        if self._file is not None:
+            self._file.close()
+        if self._temporary is not None:
+            self._files.unlink(self._temporary)

@@ -1,0 +1,231 @@
+"""repair: what a broker's load would cut or rebuild after a crash, done on a copy that then takes the place.
+
+Each partition in which `verify` finds something is copied, and the copy is loaded with recovery="kafka", as after a
+crash and from its first byte on; where it finds leftovers alone, as the next start does. A dry run ends here: its
+report is that of the real run, which does the same and then puts the copy in place of the original.
+
+    DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
+        t-0/                                 the original partition, moved here
+        repaired/t-0/                        the repaired copy, until it is moved into DIR
+
+  F1  the repaired copy and the checkpoints are on disk before the original is moved
+  F2  after a crash between the two moves DIR lacks the partition; the next repair of DIR moves the copy into it
+  F3  no byte of an original is changed: it is renamed
+
+Partitions in which verify finds nothing are left alone, and so are the clean-shutdown marker and moved directories.
+Kafka: LogLoader, LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from klog import arguments
+from klog.clock import Clock, SystemClock
+from klog.disk import DirectoryLock, Files, RealFiles, directory_lock, exists, is_directory, remove_tree
+from klog.errors import KlogError
+from klog.inspect.batches import Found
+from klog.inspect.files import ROOT_CHECKPOINTS, is_partition_directory
+from klog.inspect.listing import ls
+from klog.inspect.partition_files import Located, items, partitions
+from klog.inspect.verify import verify
+from klog.log import Log
+from klog.log.directory import checkpoint
+from klog.manager.moving import copy_file
+from klog.progress import Event, Progress
+from klog.repairing.copies import changes, copy_files, make_durable, regular_files
+from klog.report import Report
+
+Entry = dict[str, Any]
+REPAIRED = "repaired"
+_NOT_COPIED = (".lock", checkpoint.CLEAN_SHUTDOWN, checkpoint.CLEAN_SHUTDOWN_RENAMED)
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Entry:
+    """Repair a log.dir or one partition directory, or find out what a repair would do.
+
+    Returns {"path", "dry_run", "copy", "partitions"}. copy: the directory with the originals; None if nothing was
+    changed. A partition, of those in which verify finds something: topic, partition, path, error (why it cannot be
+    repaired, or None), log_end_before, log_end_after, bytes_cut, intact_batches_cut and intact_records_cut (after the
+    damage; `rescue` keeps them), files (name, change, size_before, size_after), details (lines of the load), problems
+    (that verify found) and remaining (that it finds afterwards).
+
+    scratch: a directory for the copies of a dry run, if the parent of the log.dir has no room or is read-only. A repair
+    needs room there for the partitions that it repairs. progress: called with Events, in partitions. Raises
+    AlreadyLocked if a broker or another writer has the log.dir, OSError.
+    """
+    where = os.path.abspath(arguments.path("path", path))
+    dry_run = arguments.flag("dry_run", dry_run)
+    arguments.function("progress", progress)
+    log_dir = os.path.dirname(where) if is_partition_directory(where) else where
+    if scratch is not None:
+        scratch = os.path.abspath(arguments.path("scratch", scratch))
+        if not dry_run:
+            raise ValueError(f"scratch={scratch!r}: only of a dry run; a repair needs the file system of the log.dir")
+    work = _Repair(where, log_dir, clock or SystemClock(), RealFiles())
+    with _locked(log_dir, dry_run):
+        if dry_run:
+            with tempfile.TemporaryDirectory(prefix=".klog-repair-", dir=scratch or os.path.dirname(log_dir)) as trial:
+                return work.report(work.attempt(trial, progress), None)
+        return work.run(progress)
+
+
+@contextlib.contextmanager
+def _locked(log_dir: str, dry_run: bool) -> Iterator[None]:
+    """Hold the lock of the log.dir. A dry run on a read-only disk goes without: no process writes there."""
+    lock = None
+    try:
+        lock = DirectoryLock(log_dir)
+    except OSError:
+        if not dry_run or os.access(log_dir, os.W_OK):
+            raise
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+class _Repair:
+    """One call of repair()."""
+
+    def __init__(self, where: str, log_dir: str, clock: Clock, files: Files) -> None:
+        self._where, self._log_dir, self._clock, self._files = where, log_dir, clock, files
+
+    def report(self, found: list[Entry], copy: str | None) -> Entry:
+        """Return the result of repair()."""
+        return {"path": self._where, "dry_run": copy is None, "copy": copy, "partitions": found}
+
+    def run(self, progress: Progress | None) -> Entry:
+        """Repair, and keep the originals. The lock is held."""
+        self._finish_earlier()
+        now = datetime.datetime.fromtimestamp(self._clock.wall_ms() / 1000, datetime.UTC)
+        copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
+        os.mkdir(copy, 0o750)
+        for name in regular_files(self._log_dir):
+            if name != ".lock":
+                copy_file(self._files, os.path.join(self._log_dir, name), os.path.join(copy, name))
+        trial = os.path.join(copy, REPAIRED)
+        os.mkdir(trial, 0o750)
+        self._files.fsync_dir(copy)
+        self._files.fsync_dir(os.path.dirname(copy))
+        found = self.attempt(trial, progress)
+        changed = False
+        for entry in found:
+            if entry["error"] is None and entry["files"]:
+                self._put_in_place(entry, copy, trial)
+                changed = True
+        remove_tree(trial, self._files)
+        if not changed:
+            remove_tree(copy, self._files)
+        self._files.fsync_dir(os.path.dirname(copy))
+        return {**self.report(found, copy if changed else None), "dry_run": False}
+
+    def attempt(self, trial: str, progress: Progress | None) -> list[Entry]:
+        """Load copies of the damaged partitions in the directory `trial`. Returns the entries of the report."""
+        for name in regular_files(self._log_dir):
+            if name not in _NOT_COPIED:
+                copy_file(self._files, os.path.join(self._log_dir, name), os.path.join(trial, name))
+        found = []
+        listed = partitions([self._where])
+        for number, located in enumerate(listed, 1):
+            report = verify(located.path)
+            if report.problems or report.notes:
+                found.append(self._partition(located, report, os.path.join(trial, os.path.basename(located.path))))
+            if progress is not None:
+                progress(Event("repair", number, len(listed), "partitions", os.path.basename(located.path)))
+        return found
+
+    def _partition(self, located: Located, report: Report, copy: str) -> Entry:
+        before = ls(located.path)["topics"][0]["partitions"][0]
+        entry: Entry = {
+            "topic": located.topic,
+            "partition": located.partition,
+            "path": located.path,
+            "error": None,
+            "log_end_before": before["log_end_offset"],
+            "log_end_after": before["log_end_offset"],
+            "bytes_cut": 0,
+            "intact_batches_cut": 0,
+            "intact_records_cut": 0,
+            "files": [],
+            "details": [],
+            "problems": [str(problem) for problem in (*report.problems, *report.notes)],
+            "remaining": [],
+        }
+        copy_files(self._files, located.path, copy)
+        try:
+            # Where verify only notes leftovers of a clean stop, only these are removed.
+            clean = not report.problems and exists(checkpoint.clean_shutdown_path(self._log_dir))
+            point = None if clean else 0
+            with Log.open(copy, recovery="kafka", clean_shutdown=clean, recovery_point=point, clock=self._clock) as log:
+                entry["log_end_after"] = end = log.log_end_offset
+                entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
+        except (KlogError, OSError) as error:
+            return {**entry, "error": str(error).replace(copy, located.path)}
+        for name in regular_files(copy):  # what the load has put aside: the original is the copy that is kept
+            if name.endswith(".deleted"):
+                self._files.unlink(os.path.join(copy, name))
+        entry["files"] = changed = changes(located.path, copy)
+        logs = [each for each in changed if str(each["name"]).endswith(".log")]
+        entry["bytes_cut"] = sum((each["size_before"] or 0) - (each["size_after"] or 0) for each in logs)  # type: ignore[operator]
+        for _, item in items(located.path, end) if logs else ():
+            if isinstance(item, Found) and item.error is None and item.batch.base_offset >= end:
+                entry["intact_batches_cut"] += 1
+                entry["intact_records_cut"] += item.batch.count
+        entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
+        return entry
+
+    def _put_in_place(self, entry: Entry, copy: str, trial: str) -> None:
+        """Exchange a partition and its repaired copy (F1, F2)."""
+        files, path, name = self._files, entry["path"], os.path.basename(entry["path"])
+        repaired = os.path.join(trial, name)
+        make_durable(files, repaired, path)
+        files.fsync_dir(trial)
+        self._take_checkpoints((entry["topic"], entry["partition"]), trial)
+        files.rename(path, os.path.join(copy, name))
+        files.fsync_dir(copy)
+        files.rename(repaired, path)
+        files.fsync_dir(self._log_dir)
+
+    def _take_checkpoints(self, key: checkpoint.Partition, trial: str) -> None:
+        """Take the offsets of a repaired partition over from the checkpoints beside the copy."""
+        with directory_lock(self._log_dir):
+            for name in ROOT_CHECKPOINTS:
+                path, found = os.path.join(self._log_dir, name), os.path.join(trial, name)
+                offsets, repaired = checkpoint.read_offsets(path), checkpoint.read_offsets(found)
+                if offsets.get(key) != repaired.get(key):
+                    without = {other: offset for other, offset in offsets.items() if other != key}
+                    checkpoint.write_offsets(
+                        self._files, path, without | ({key: repaired[key]} if key in repaired else {})
+                    )
+
+    def _finish_earlier(self) -> None:
+        """Move repaired copies into the log.dir that a crash has kept out of it (F2), and remove other leftovers."""
+        parent, name = os.path.split(self._log_dir)
+        for other in sorted(os.listdir(parent)):
+            trial = os.path.join(parent, other, REPAIRED)
+            if not re.fullmatch(rf"{re.escape(name)}\.before-repair-[0-9T]+", other) or not is_directory(trial):
+                continue
+            for repaired in partitions([trial]):
+                path = os.path.join(self._log_dir, os.path.basename(repaired.path))
+                moved = os.path.join(parent, other, os.path.basename(repaired.path))
+                if is_directory(moved) and not exists(path):
+                    self._files.rename(repaired.path, path)
+                    self._files.fsync_dir(self._log_dir)
+                else:
+                    remove_tree(repaired.path, self._files)
+            remove_tree(trial, self._files)

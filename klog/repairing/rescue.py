@@ -1,0 +1,269 @@
+"""rescue: every readable batch of a damaged directory, in a new log.dir.
+
+  G1  the source is only read, without its lock
+  G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. Offsets that cannot be read are holes
+  G3  the result has its own indexes, snapshots, epochs and checkpoints, and ends with a clean shutdown
+  G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too
+
+Topic ids, configurations (klog-topics.json), positions of named readers, meta.properties, and snapshots of the metadata
+log are copied if they can be read. Messages of magic 0 and 1 are reported and left out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from klog import arguments
+from klog.clock import Clock, SystemClock
+from klog.disk import Files, RealFiles, exists, read_whole
+from klog.errors import CorruptData, KlogError, TopicExists
+from klog.inspect.batches import check_batches
+from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, read_small
+from klog.inspect.partition_files import Located, bases, partitions, segment_path
+from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse_properties
+from klog.inspect.verify import verify
+from klog.log import Log
+from klog.log.directory import checkpoint, versioned
+from klog.manager.moving import copy_file
+from klog.progress import Event, Progress
+from klog.repairing.sound_batches import Batch, Damage, Segment, drop_early_epochs, drop_late_epochs, read_segment
+
+Entry = dict[str, Any]
+APPEND_BYTES = 1 << 20
+
+
+def rescue(
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Entry:
+    """Write every readable batch of a log.dir, or of one partition directory, into a new log.dir.
+
+    Returns {"path", "to", "partitions", "files", "problems"}. A partition: topic, partition, path, to, error (why it is
+    not there, or None), batches, records, bytes, log_start_offset, log_end_offset, and missing: first_offset,
+    last_offset (None: unknown; both None: no offset is missing), path, position, reason. files: what was copied besides
+    the partitions. problems: what verify finds in the result. progress: called with Events, in bytes of the source.
+
+    to: does not exist, or is an empty directory. Raises TopicExists if it is not, OSError.
+    """
+    where, target = os.path.abspath(arguments.path("path", path)), os.path.abspath(arguments.path("to", to))
+    arguments.function("progress", progress)
+    files = RealFiles()
+    located = partitions([where])
+    if exists(target) and os.listdir(target):
+        raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
+    os.makedirs(target, 0o750, exist_ok=True)
+    log_dir = os.path.dirname(where) if is_partition_directory(where) else where
+    copied = [name for name in sorted(os.listdir(log_dir)) if _copy_small(files, log_dir, target, name)]
+    step = _stepper(progress, located)
+    starts = _log_starts(log_dir)
+    found = [_Partition(each, target, starts, clock or SystemClock(), files).run(step) for each in located]
+    if found:
+        files.replace(checkpoint.clean_shutdown_path(target), checkpoint.CLEAN_SHUTDOWN_TEXT)
+    problems = [str(problem) for problem in verify(target).problems] if os.listdir(target) else []
+    return {"path": where, "to": target, "partitions": found, "files": copied, "problems": problems}
+
+
+def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int], None]:
+    total = sum(os.path.getsize(segment_path(each.path, base)) for each in located for base in bases(each.path))
+    done = 0
+
+    def step(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(Event("rescue", done, total, "bytes"))
+
+    return step
+
+
+def _copy_small(files: Files, log_dir: str, target: str, name: str) -> bool:
+    """Copy a file of the log.dir that holds what is in no partition, if it can be read."""
+    path = os.path.join(log_dir, name)
+    kind = classify(name)
+    if kind.leftover is not None or os.path.islink(path) or not os.path.isfile(path):
+        return False
+    try:
+        if kind.kind in ("topics", "positions"):
+            versioned.parse(read_whole(path), path, 1)
+        elif kind.kind == "properties":
+            parse_properties(read_small(path), path)
+        elif not (name == "bootstrap.checkpoint" and _is_sound(path)):
+            return False
+        copy_file(files, path, os.path.join(target, name))
+    except (*versioned.MALFORMED, KlogError, OSError):
+        return False
+    return True
+
+
+def _is_sound(path: str) -> bool:
+    with ReadOnlyFile(path) as file:
+        return next(check_batches(file), None) is None
+
+
+def _log_starts(log_dir: str) -> dict[tuple[str, int], int]:
+    path = os.path.join(log_dir, checkpoint.LOG_START)
+    try:
+        return {(topic, number): offset for topic, number, offset in parse_checkpoint(read_small(path), path)}
+    except (CorruptData, OSError):
+        return {}
+
+
+class _Partition:
+    """The rescue of one partition."""
+
+    def __init__(
+        self, located: Located, target: str, starts: dict[tuple[str, int], int], clock: Clock, files: Files
+    ) -> None:
+        self._located, self._clock, self._files = located, clock, files
+        self._to = os.path.join(target, f"{located.topic}-{located.partition}")
+        self._start = starts.get((located.topic, located.partition), 0)
+        self._entry: Entry = {
+            "topic": located.topic,
+            "partition": located.partition,
+            "path": located.path,
+            "to": self._to,
+            "error": None,
+            "batches": 0,
+            "records": 0,
+            "bytes": 0,
+            "log_start_offset": None,
+            "log_end_offset": None,
+            "missing": [],
+        }
+
+    def run(self, step: Callable[[int], None]) -> Entry:
+        """Write the partition. Returns its entry."""
+        try:
+            with Log.open(self._to, topic_id=self._topic_id(), clean_shutdown=True, clock=self._clock) as log:
+                self._write(log, step)
+            # A load takes the base of an empty last segment as the log end, also after a hole.
+            with Log.open(self._to, clean_shutdown=True, recovery_point=0, clock=self._clock) as log:
+                self._entry["log_start_offset"] = log.log_start_offset
+                self._entry["log_end_offset"] = log.log_end_offset
+            self._copy_metadata_snapshots()
+        except KlogError as error:
+            self._entry["error"] = str(error)
+        return self._entry
+
+    def _topic_id(self) -> str | None:
+        path = os.path.join(self._located.path, "partition.metadata")
+        try:
+            return parse_partition_metadata(read_small(path), path)[1]
+        except (CorruptData, OSError):
+            return None
+
+    def _segments(self) -> Iterator[Segment]:
+        """Each segment, once the next one is known: that shows a wrong epoch at its end."""
+        found = bases(self._located.path)
+        waiting: Segment | None = None
+        for base, next_base in zip(found, [*found[1:], None], strict=True):
+            segment = read_segment(segment_path(self._located.path, base), base, next_base)
+            if waiting is not None:
+                drop_late_epochs(waiting, segment)
+                yield waiting
+            waiting = segment
+        if waiting is not None:
+            yield waiting
+
+    def _write(self, log: Log, step: Callable[[int], None]) -> None:
+        epoch, begun = -1, False
+        for segment in self._segments():
+            drop_early_epochs(segment, epoch)
+            self._report_missing(segment)
+            with ReadOnlyFile(segment.path, scan=True) as file:
+                end = 0  # of the last batch that was kept, in the file
+                for group in _groups(segment.batches):
+                    first = group[0]
+                    if first.position > end:
+                        _begin_segment(log, first.base_offset, begun)  # after a hole: noted as a gap between segments
+                    elif end == 0:
+                        _begin_segment(log, segment.base, begun)
+                    begun = True
+                    self._append(log, file, group)
+                    end = group[-1].position + group[-1].size
+                step(file.size)
+            if segment.batches:
+                epoch = segment.batches[-1].leader_epoch
+            elif not segment.damage:
+                _begin_segment(log, segment.base, begun)
+                begun = True
+        start = min(self._start, log.log_end_offset)
+        if start > log.log_start_offset:
+            log.delete_records(start)
+
+    def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch]) -> None:
+        """Append adjacent batches; if the log refuses them, one by one."""
+        position, size = group[0].position, sum(batch.size for batch in group)
+        try:
+            log.append_batches(file.read_at(position, size), origin="replication")
+        except (KlogError, ValueError) as error:
+            if len(group) > 1:
+                for batch in group:
+                    self._append(log, file, [batch])
+                return
+            self._miss(group[0].base_offset, group[0].next_offset - 1, file.path, position, str(error))
+            return
+        self._entry["batches"] += len(group)
+        self._entry["records"] += sum(batch.count for batch in group)
+        self._entry["bytes"] += size
+
+    def _report_missing(self, segment: Segment) -> None:
+        """Report the damage of a segment, with the offsets between the batches around it (G4)."""
+        positions = [batch.position for batch in segment.batches]
+        by_hole: dict[int, list[Damage]] = {}
+        for damage in segment.damage:
+            by_hole.setdefault(bisect.bisect(positions, damage.position), []).append(damage)
+        for hole, found in by_hole.items():
+            first = segment.batches[hole - 1].next_offset if hole else segment.base
+            end = segment.batches[hole].base_offset if hole < len(segment.batches) else segment.next_base
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            place = segment.path, found[0].position, found[0].reason + more
+            if end is not None and end <= first:
+                self._miss(None, None, *place)
+            else:
+                self._miss(first, None if end is None else end - 1, *place)
+
+    def _miss(self, first: int | None, last: int | None, path: str, position: int, reason: str) -> None:
+        self._entry["missing"].append(
+            {"first_offset": first, "last_offset": last, "path": path, "position": position, "reason": reason}
+        )
+
+    def _copy_metadata_snapshots(self) -> None:
+        """Copy the snapshots of the metadata log, and the state of its quorum."""
+        for name in sorted(os.listdir(self._located.path)):
+            path = os.path.join(self._located.path, name)
+            kind = classify(name)
+            if kind.leftover is None and (kind.kind == "quorum_state" or name.endswith(".checkpoint")):
+                with contextlib.suppress(CorruptData, OSError):
+                    if kind.kind == "quorum_state" or _is_sound(path):
+                        copy_file(self._files, path, os.path.join(self._to, name))
+
+
+def _begin_segment(log: Log, base: int, begun: bool) -> None:
+    if not begun:
+        if base:
+            log.truncate_fully_and_start_at(base)
+    elif base > log.segments[-1].base_offset:
+        log.roll(base)
+
+
+def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """Yield runs of adjacent batches of at most APPEND_BYTES, or of one batch."""
+    group: list[Batch] = []
+    size = 0
+    for batch in batches:
+        adjacent = group and group[-1].position + group[-1].size == batch.position
+        if group and (not adjacent or size + batch.size > APPEND_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch.size
+    if group:
+        yield group

@@ -1,0 +1,165 @@
+"""repair: a dry run tells what the real run does, and the originals are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import DirectoryLock, RealFiles
+from klog.errors import AlreadyLocked
+from klog.inspect import diff, verify
+from klog.repairing import repair
+from tests.cli.test_verbs import ok, ok_json, run
+from tests.support.golden import HOME
+from tests.support.logs import tree
+
+CASES = ("unclean", "txn", "compacted", "idempotent", "epochs", "plain")
+NOW = 1_800_000_000_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two partitions of five segments; the second has a wrong byte in its third."""
+    with klog.open(tmp_path / "data", create=True, config={"log.segment.bytes": 1 << 20}) as logs:
+        logs.create_topic("t", 2)
+        for log in (logs.log("t", 0), logs.log("t", 1)):
+            for number in range(5):
+                log.append([(b"k%d" % number, b"v")] * 10)
+                log.append([(b"k%d" % number, b"w")] * 10)
+                log.roll()
+    path = tmp_path / "data" / "t-1" / f"{40:020d}.log"
+    flip(path, 120)
+    return tmp_path / "data"
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x55
+    path.write_bytes(content)
+
+
+def plan(found: dict[str, Any]) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = found["partitions"]
+    return result
+
+
+def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:
+    before = tree(data)
+    dry = repair(data, dry_run=True)
+    assert tree(data) == before and sorted(path.name for path in data.parent.iterdir()) == ["data"]
+    found = repair(data)
+    assert plan(found) == plan(dry) and (dry["copy"], found["dry_run"]) == (None, False)
+    (entry,) = plan(found)
+    assert (entry["log_end_before"], entry["log_end_after"]) == (100, 40)
+    assert (entry["intact_batches_cut"], entry["intact_records_cut"]) == (5, 50)
+    assert entry["bytes_cut"] == sum(
+        len(before[name])
+        for name in before
+        if name.startswith("t-1/") and name.endswith(".log") and int(name[4:24]) >= 40
+    )
+    assert "a batch with an invalid checksum at byte 0" in entry["details"][0] and entry["remaining"] == []
+    assert verify(data).ok
+    after, copy = tree(data), tree(Path(found["copy"]))
+    assert {name: part for name, part in after.items() if name.startswith("t-0")} == {
+        name: part for name, part in before.items() if name.startswith("t-0")
+    }
+    assert {name: part for name, part in copy.items() if name.startswith("t-1")} == {
+        name: part for name, part in before.items() if name.startswith("t-1")
+    }
+    assert copy["recovery-point-offset-checkpoint"] == before["recovery-point-offset-checkpoint"]
+    with klog.open(data) as logs:
+        assert [record.offset for record in logs.log("t", 1).read()] == list(range(40))
+        assert logs.log("t", 1).recovery.reason == ""  # the clean-shutdown marker and the recovery point hold
+    assert plan(repair(data)) == [] and len(list(data.parent.iterdir())) == 2
+
+
+def test_command(data: Path) -> None:
+    before = tree(data)
+    assert run("repair", data, "--dry-run").exit_code == 3
+    refused = run("repair", data, input="n\n")
+    assert refused.exit_code == 1 and "nothing was changed" in refused.stderr and tree(data) == before
+    assert run("repair", data, "--json").exit_code == 2 and run("repair", data, "--scratch", data).exit_code == 2
+    scratch = data.parent / "scratch"
+    scratch.mkdir()
+    dry = run("repair", data / "t-1", "--dry-run", "--scratch", scratch, "--json")
+    assert dry.exit_code == 3 and not list(scratch.iterdir())
+    lock = DirectoryLock(str(data))
+    try:
+        assert run("repair", data, "--dry-run").exit_code == 4
+        with pytest.raises(AlreadyLocked):
+            repair(data / "t-1")
+    finally:
+        lock.release()
+    shown = ok("repair", data, input="y\n")
+    assert "t-1" in shown and "the originals are in" in shown
+    assert ok("repair", data, "--yes") == "sound: nothing to repair\n"
+    assert ok_json("repair", data, "--yes")["partitions"] == []
+
+
+@pytest.mark.parametrize("crash_at", range(8))
+def test_a_crash_at_any_rename_or_sync(data: Path, monkeypatch: pytest.MonkeyPatch, crash_at: int) -> None:
+    """F2: after it, or after one more repair, the partition is there, repaired or as it was."""
+    before, calls = tree(data), 0
+
+    def crashing(name: str) -> None:
+        original = getattr(RealFiles, name)
+
+        def call(self: RealFiles, *args: Any) -> Any:
+            nonlocal calls
+            if any(Path(arg) in (data, data / "t-1") or Path(arg).name.startswith("data.before") for arg in args):
+                calls += 1
+                if calls > crash_at:
+                    raise KeyboardInterrupt
+            return original(self, *args)
+
+        monkeypatch.setattr(RealFiles, name, call)
+
+    crashing("rename")
+    crashing("fsync_dir")
+    with contextlib.suppress(KeyboardInterrupt):
+        repair(data)
+    monkeypatch.undo()
+    repair(data)
+    assert verify(data).ok and (data / "t-1").is_dir()
+    kept = [tree(path / "t-1") for path in data.parent.iterdir() if path != data and (path / "t-1").is_dir()]
+    assert {name[4:]: part for name, part in before.items() if name.startswith("t-1/")} in kept
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_damage(tmp_path: Path, seed: int) -> None:
+    """The dry run and the real run agree. The result is sound, begins as the original does, and the copy is the original."""
+    rng = random.Random(seed)
+    path = tmp_path / "data"
+    shutil.copytree(HOME / CASES[seed % len(CASES)] / "logdir", path, ignore=shutil.ignore_patterns(".lock"))
+    for log in rng.sample([each for each in sorted(path.glob("*/*")) if each.stat().st_size > 200], 2):
+        if rng.random() < 0.3:
+            log.write_bytes(log.read_bytes()[: rng.randrange(log.stat().st_size)])
+        else:
+            flip(log, rng.randrange(log.stat().st_size))
+    before = tree(path)
+    dry = repair(path, dry_run=True, clock=ManualClock(NOW))
+    assert tree(path) == before
+    found = repair(path, clock=ManualClock(NOW))
+    assert plan(found) == plan(dry)
+    done = [entry for entry in plan(found) if entry["error"] is None and entry["files"]]
+    remaining = [text for entry in plan(found) for text in entry["remaining"]]
+    refused = [entry["path"] for entry in plan(found) if entry["error"] is not None]
+    for problem in verify(path).problems:
+        where = Path(problem.path)
+        assert str(problem) in remaining or str(where.parent) in (*refused, str(path)) or where == path
+    for entry in done:
+        name = Path(entry["path"]).name
+        copy = Path(found["copy"]) / name
+        assert tree(copy) == {key.split("/", 1)[1]: part for key, part in before.items() if key.startswith(f"{name}/")}
+        after = {key.split("/", 1)[1] for key in tree(path) if key.startswith(f"{name}/")}
+        removed = {file["name"] for file in entry["files"] if file["change"] == "removed"}
+        assert after == ({*tree(copy)} | {file["name"] for file in entry["files"]}) - removed
+        same = diff(copy, path / name)["partitions"][0]
+        assert same["first_divergence"] is None and same["missing_in_a"]["count"] == 0

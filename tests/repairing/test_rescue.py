@@ -1,0 +1,169 @@
+"""rescue: every intact batch, and no others; what is missing is reported."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.inspect import diff, verify
+from klog.record import decode
+from klog.repairing import rescue
+from tests.cli.test_verbs import ok, run
+from tests.support.golden import HOME
+from tests.support.logs import tree
+
+HEADER_WITHOUT_CHECKSUM = {*range(8), *range(12, 16)}  # base offset, leader epoch
+
+
+def batches(path: Path) -> dict[str, list[tuple[str, int, bytes]]]:
+    """{partition: (file, position, bytes) of its batches}, in order."""
+    found: dict[str, list[tuple[str, int, bytes]]] = {}
+    for file in sorted(path.glob("*-*/*.log")):
+        for batch in decode(file.read_bytes(), verify_crc=False):
+            position = sum(len(each[2]) for each in found.get(file.parent.name, ()) if each[0] == file.name)
+            found.setdefault(file.parent.name, []).append((file.name, position, bytes(batch.raw)))
+    return found
+
+
+def contents(path: Path) -> dict[str, list[bytes]]:
+    return {name: [raw for _, _, raw in listed] for name, listed in batches(path).items()}
+
+
+@pytest.mark.parametrize("case", ["compacted", "internal", "medley", "names", "plain", "trimmed", "txn-v1", "unclean"])
+def test_undamaged_directories_are_copied_whole(tmp_path: Path, case: str) -> None:
+    source, to = HOME / case / "logdir", tmp_path / "new"
+    before = tree(source)
+    found = rescue(source, to)
+    assert tree(source) == before
+    assert [each["missing"] for each in found["partitions"] if each["missing"]] == [] and found["problems"] == []
+    assert contents(source) == contents(to) and diff(source, to)["equal"]
+    with klog.open(source, read_only=True) as old, klog.open(to, read_only=True) as new:
+        for topic, numbers in old.topics().items():
+            for number in numbers:
+                one, two = old.log(topic, number), new.log(topic, number)
+                assert (one.topic_id, one.log_start_offset) == (two.topic_id, two.log_start_offset)
+                assert [epoch for epoch, _ in two.leader_epochs] == sorted(
+                    {batch.leader_epoch for raw in contents(to).get(f"{topic}-{number}", ()) for batch in decode(raw)}
+                )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_damage(tmp_path: Path, seed: int) -> None:
+    """Each batch without a changed byte is in the result. Others are there only with another offset or epoch."""
+    rng = random.Random(seed)
+    source, to = tmp_path / "source", tmp_path / "to"
+    shutil.copytree(
+        HOME / rng.choice(["txn", "segments", "epochs", "idempotent", "codecs", "medley", "compacted"]) / "logdir",
+        source,
+    )
+    original = batches(source)
+    changed: dict[tuple[str, str], set[int]] = {}
+    for file in rng.sample([each for each in sorted(source.glob("*-*/*.log")) if each.stat().st_size > 500], 2):
+        data = bytearray(file.read_bytes())
+        places = changed.setdefault((file.parent.name, file.name), set())
+        for _ in range(rng.randrange(1, 4)):
+            start = rng.randrange(len(data))
+            size = rng.choice([1, 1, 4, 300])
+            for position in range(start, min(start + size, len(data))):
+                data[position] ^= rng.randrange(1, 256)
+                places.add(position)
+        if rng.random() < 0.2:
+            cut = rng.randrange(len(data))
+            places.update(range(cut, len(data)))
+            del data[cut:]
+        file.write_bytes(data)
+    found = rescue(source, to)
+    assert found["problems"] == [] and verify(to).ok
+    rescued = contents(to)
+    damaged = False
+    for name, listed in original.items():
+        intact, others = [], set()
+        for file_name, position, raw in listed:
+            hit = {at - position for at in changed.get((name, file_name), ()) if position <= at < position + len(raw)}
+            if not hit:
+                intact.append(raw)
+            elif hit <= HEADER_WITHOUT_CHECKSUM:
+                others.add(raw[16:])
+            damaged |= bool(hit)
+        got = rescued.get(name, [])
+        assert [raw for raw in got if raw in set(intact)] == intact
+        assert {raw[16:] for raw in got if raw not in set(intact)} <= others
+    assert damaged or not any(each["missing"] for each in found["partitions"])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three batches of ten records a segment, three segments."""
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", config={"retention.ms": 77})
+        log = logs.log("t")
+        for _ in range(3):
+            for _ in range(3):
+                log.append([(b"key", b"value")] * 10)
+            log.roll()
+        log.delete_records(5)
+        reader = logs.reader("t", "me")
+        next(iter(reader))
+        reader.commit()
+    return tmp_path / "data"
+
+
+def test_the_report_and_what_is_kept(data: Path, tmp_path: Path) -> None:
+    path = data / "t-0" / f"{30:020d}.log"
+    content = bytearray(path.read_bytes())
+    size = len(content) // 3
+    content[size + 100] ^= 1
+    content[2 * size + 100] ^= 1
+    path.write_bytes(content)
+    last = data / "t-0" / f"{60:020d}.log"
+    last.write_bytes(last.read_bytes()[:-3])
+    result = run("rescue", data, "--to", tmp_path / "new")
+    assert result.exit_code == 3
+    assert f"t-0: offsets 40 to 59: {path}, position {size}: " in result.stdout
+    found = rescue(data, tmp_path / "again")
+    (entry,) = found["partitions"]
+    assert found["problems"] == []
+    assert [(each["first_offset"], each["last_offset"], each["position"]) for each in entry["missing"]] == [
+        (40, 59, size),
+        (80, 89, 2 * size),
+    ]
+    assert (
+        "and 1 more" in entry["missing"][0]["reason"]
+        and "an incomplete batch at the end" in entry["missing"][1]["reason"]
+    )
+    assert (entry["records"], entry["log_start_offset"], entry["log_end_offset"]) == (60, 5, 90)
+    with klog.open(tmp_path / "new") as logs:
+        assert [record.offset for record in logs.read("t")] == [*range(5, 40), *range(60, 80)]
+        assert logs.topic_config("t")["retention.ms"] == 77 and logs.reader("t", "me").committed == {0: 6}
+        assert logs.log("t").recovery.clean_shutdown
+
+
+def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_path: Path) -> None:
+    """No checksum covers them: a large offset or epoch must not make the batches after it look wrong."""
+    for number, batch, position in ((0, 1, 3), (1, 2, 12), (2, 2, 2)):
+        path = data / "t-0" / f"{30 * number:020d}.log"
+        content = bytearray(path.read_bytes())
+        content[batch * (len(content) // 3) + position] ^= 1
+        path.write_bytes(content)
+    (entry,) = rescue(data, tmp_path / "new")["partitions"]
+    missing = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
+    assert missing == [
+        (10, 19, "a batch outside the offsets of its segment, which begin at 0"),
+        (50, 59, "a leader epoch above later ones"),
+        (80, 89, "a batch outside the offsets of its segment, which begin at 60"),
+    ]
+    assert entry["records"] == 60
+
+
+def test_other_arguments(data: Path, tmp_path: Path) -> None:
+    found: dict[str, Any] = rescue(data / "t-0", tmp_path / "one")
+    assert found["partitions"][0]["records"] == 90 and ok("verify", tmp_path / "one").startswith("sound")
+    result = run("rescue", data, "--to", data)
+    assert result.exit_code == 1 and "is not empty" in result.stderr
+    with pytest.raises(klog.errors.TopicExists):
+        rescue(data, tmp_path / "one")
