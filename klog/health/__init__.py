@@ -1,0 +1,29 @@
+"""Is the engine healthy? Takes facts about a machine and the logs on it, returns findings with the next step.
+
+API: examine(machine, engine) → HealthReport; look() reads the Machine; Engine and LogFacts come from a manager. CHECKS
+has the thresholds, docs/metrics.md shows them.
+"""
+
+from klog.health.engine import Engine, LogFacts
+from klog.health.examination import examine
+from klog.health.machine import Directory, Machine, look
+from klog.health.report import Finding, HealthReport, Severity
+from klog.health.thresholds import CHECKS, Check
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Directory",
+    "Engine",
+    "Finding",
+    "HealthReport",
+    "LogFacts",
+    "Machine",
+    "Severity",
+    "examine",
+    "look",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,36 @@
+"""What a manager knows of itself, as an examination takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """One log. problem: why it cannot be read; the numbers are 0 then. uncleanable: why the cleaner skips it.
+    max_timestamp: of its newest segments, in ms; -1 without one. unflushed_bytes: None for a reader."""
+
+    name: str
+    segments: int = 0
+    max_timestamp: int = -1
+    unflushed_bytes: int | None = None
+    uncleanable: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The engine in this process. offline: {log.dir: reason}. dead_threads: None while no cleaner runs. flushes: of all
+    logs since the opening. sampled_bytes, cached_bytes: of sampled reads."""
+
+    read_only: bool
+    now_ms: int
+    offline: Mapping[str, str]
+    logs: Sequence[LogFacts]
+    dead_threads: int | None
+    flushes: int
+    flush_mean_ms: float
+    flush_rate: float
+    sampled_bytes: int
+    cached_bytes: int

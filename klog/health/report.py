@@ -1,0 +1,44 @@
+"""The result of an examination. Plain values that can be written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Severity = Literal["ok", "warning", "critical"]
+ORDER: Sequence[Severity] = ("critical", "warning", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check of one subject: a log, a log.dir, a device, the process or the machine.
+
+    value: what was measured; threshold: where the next worse severity begins, or the one that was exceeded; None for
+    checks without numbers. next_step: empty for "ok".
+    """
+
+    severity: Severity
+    check: str
+    subject: str
+    message: str
+    value: float | None
+    threshold: float | None
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """findings: the worst first. unknown: {check: why it could not be made}."""
+
+    findings: Sequence[Finding]
+    unknown: Mapping[str, str]
+
+    @property
+    def severity(self) -> Severity:
+        """The worst severity of all findings."""
+        return self.findings[0].severity if self.findings else "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values that can be written as JSON."""
+        return {"severity": self.severity, **asdict(self)}
