@@ -3,44 +3,52 @@
     decoder = JsonDecoder(parse_ddl("id BIGINT, delay DOUBLE"))
     array, bad = decoder.decode(values)         # null where a value is bad; {index: why}
 
+Readers take formats: the words "utf8" and "json", or Json, Avro and Protobuf with a schema, which make the decoders.
+
 Each decoder has the `type` of its arrays, can be pickled, and takes any bytes: they cannot make it crash, hang, or use
 more memory than in proportion to their length. One thread at a time. Importing this package loads neither pyarrow nor
-the libraries that parse: msgspec for JSON, fastavro for Avro.
+the libraries that parse: msgspec for JSON, fastavro for Avro, protobuf for Protobuf.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from klog.decode.confluent import ConfluentAvroDecoder
+from klog.decode.confluent_protobuf import ConfluentProtobufDecoder
 from klog.decode.ddl import ddl
 from klog.decode.ddl import parse as parse_ddl
+from klog.decode.decoder import Decoder, slices
+from klog.decode.formats import COLUMNS, Avro, Decode, Format, Json, Protobuf, Utf8, decoders_of, formats_of
+from klog.decode.json_text import JsonTextDecoder
 from klog.decode.json_values import JsonDecoder
 from klog.decode.registry import TOPIC, Schema, Schemas, from_file, from_records
 from klog.decode.text import TextDecoder
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = [
+    "COLUMNS",
     "TOPIC",
+    "Avro",
     "ConfluentAvroDecoder",
+    "ConfluentProtobufDecoder",
+    "Decode",
     "Decoder",
+    "Format",
+    "Json",
     "JsonDecoder",
+    "JsonTextDecoder",
+    "Protobuf",
     "Schema",
     "Schemas",
     "TextDecoder",
+    "Utf8",
     "ddl",
+    "decoders_of",
+    "formats_of",
     "from_file",
     "from_records",
     "parse_ddl",
+    "slices",
 ]
 
 
-class Decoder(Protocol):
-    @property
-    def type(self) -> pa.DataType:
-        """The type of the decoded values."""
-
-    def decode(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """Return the decoded values, null where one is null or bad, and {index of a bad one: why}."""
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from klog.decode.avro_columns import columns
 from klog.decode.avro_types import arrow_type, parse, plain
 from klog.decode.columns import Column, build
+from klog.decode.decoder import Decoder
 from klog.decode.registry import Schema, Schemas
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _HEADER = 5
 _Reader = tuple[Callable[[bytes], Any], Column]
 
 
-class ConfluentAvroDecoder:
+class ConfluentAvroDecoder(Decoder):
     """binary → the type of the reader: its schema, or an Arrow struct to which every writer's schema must resolve.
 
     Raises ImportError without fastavro, and ValueError for a reader's schema without a column type.
@@ -44,11 +45,15 @@ class ConfluentAvroDecoder:
         self._schemas = schemas
         self._given = reader
         self.reader = parse(reader.text, reader.references) if isinstance(reader, Schema) else None
-        self.type = reader if self.reader is None else arrow_type(self.reader)
+        self._type = reader if self.reader is None else arrow_type(self.reader)
         self._readers: dict[int, _Reader | str] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ConfluentAvroDecoder, (self._schemas, self._given)
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._type
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         """Return the values, null where one is bad, and {index of a bad value: why}."""

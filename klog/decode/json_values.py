@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from klog.decode.columns import Column, Leaf, List, Map, Struct, build
+from klog.decode.decoder import Decoder
 from klog.decode.text import TextDecoder
 
 if TYPE_CHECKING:
@@ -29,16 +30,20 @@ if TYPE_CHECKING:
 _FLOAT_MAX = 3.4028234663852886e38
 
 
-class JsonDecoder:
+class JsonDecoder(Decoder):
     """binary → struct. type: what klog.decode.ddl.parse returns. Raises ImportError without msgspec, and ValueError for
     a field that it cannot name."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.type = kind
+        self._type = kind
         self._compiled  # noqa: B018  errors belong here
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonDecoder, (self.type,)
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._type
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         """Return the structs, null where a value is bad, and {index of a bad value: why}."""

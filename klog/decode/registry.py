@@ -52,13 +52,20 @@ class Schemas:
 def from_file(text: str, origin: str) -> Schemas:
     """Return the schemas of a JSON file. Raises ValueError if it has another form."""
     try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or not given:
+        return from_mapping(json.loads(text), origin)
+    except (ValueError, RecursionError):
+        raise ValueError('it does not have the form {"7": {"type": "record", …}, …}: schemas by their ids') from None
+
+
+def from_mapping(given: Mapping[Any, Any], origin: str) -> Schemas:
+    """Return the schemas of a mapping {id: JSON of a schema, or the text of it}. Raises ValueError for another form."""
+    try:
+        if not isinstance(given, Mapping) or not given:
             raise ValueError
         # A schema may be JSON in a text, as the registry has it; a bare word is a primitive type.
         return Schemas({int(key): Schema(_text(value)) for key, value in given.items()}, origin=origin)
-    except (ValueError, RecursionError):
-        raise ValueError('it does not have the form {"7": {"type": "record", …}, …}: schemas by their ids') from None
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(f"{origin} does not have the form {{7: {{'type': 'record', …}}, …}}: schemas by id") from None
 
 
 def _text(schema: Any) -> str:

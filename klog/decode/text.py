@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.decode.decoder import Decoder
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class TextDecoder:
+class TextDecoder(Decoder):
     """binary → string; bytes that are not UTF-8 are bad values."""
 
     @property

@@ -8,3 +8,7 @@ from klog.importing.errors import RowError, UnknownColumn, UnknownFormat
 from klog.importing.load import ImportResult, import_file
 
 __all__ = ["ImportResult", "RowError", "UnknownColumn", "UnknownFormat", "import_file"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,11 +22,12 @@ from klog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
 from klog.importing.errors import RowError, UnknownFormat
 from klog.importing.rows import rows
 from klog.importing.source import FORMATS, Source
-from klog.importing.values import Row, iso
+from klog.importing.values import Row
 from klog.manager import LogManager, open_directory
 from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress
 from klog.record import encode
+from klog.shown import iso
 
 EVERY_ROWS = 5000
 RECORD_OVERHEAD = 128  # of a batch with one record: 61 header bytes and varints, rounded up

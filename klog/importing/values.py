@@ -107,12 +107,3 @@ def _checked(ms: int, value: object) -> int:
 def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def iso(ms: int) -> str:
-    """Return milliseconds as ISO text in UTC; beyond the calendar as a number with its unit."""
-    try:
-        moment = EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return f"{ms} ms"
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"

@@ -12,3 +12,7 @@ Importing this module does not load polars; without it, `scan` raises an error t
 from klog.polars.scanning import scan
 
 __all__ = ["scan"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

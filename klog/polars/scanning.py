@@ -62,7 +62,7 @@ def scan(
     a query may also raise CorruptBatch and OSError.
     """
     pl, register_io_source = _polars()
-    numbers = None if partitions is None else _numbers(partitions)
+    numbers = None if partitions is None else tuple(sorted(set(arguments.wholes("partitions", partitions, 0))))
     with klog.open(path, read_only=True) as logs:
         source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns))
         source.readers(logs)  # raises here what every query would raise
@@ -87,12 +87,6 @@ def _polars() -> tuple[Any, Any]:
     except ImportError as error:
         raise ImportError(f"scan() needs polars ({error}): pip install 'klog[polars]'", name="polars") from error
     return polars, register_io_source
-
-
-def _numbers(partitions: Iterable[int]) -> tuple[int, ...]:
-    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
-        raise arguments.wrong_type("partitions", partitions, "a list of int")
-    return tuple(sorted({arguments.whole(f"partitions[{n}]", each, 0) for n, each in enumerate(partitions)}))
 
 
 def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:

@@ -1,0 +1,97 @@
+"""Topics as tables of DuckDB: as views of a connection, or as datasets that DuckDB finds by their variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import klog
+from klog import arguments
+from klog.log.read.isolation import Isolation
+from klog.log.read.positions import Position
+from klog.manager.directory_set import Paths
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow.dataset
+
+    from klog.decode import Decode
+
+
+def dataset(
+    path: Paths,
+    topic: str,
+    *,
+    partitions: Iterable[int] | None = None,
+    start: Position | None = None,
+    stop: Position | None = None,
+    isolation: Isolation = "high_watermark",
+    decode: Decode | None = None,
+) -> pyarrow.dataset.Dataset:
+    """Return the records of a topic as a pyarrow dataset, for DuckDB and what else reads these.
+
+        flights = klog.duckdb.dataset("data", "flights", decode=klog.decode.Json("delay DOUBLE"))
+        duckdb.sql("SELECT avg(value.delay) FROM flights WHERE \\"offset\\" < 5000")
+
+    path: a log.dir, or several. partitions: their numbers, all of the topic by default. start, stop, isolation, decode:
+    as in Log.read. Columns: offset, timestamp, timestamp_type, key, value, headers, topic, partition.
+
+    DuckDB passes on the columns and the filter of a query. Only those columns are decoded; partitions, segments and
+    batches that the filter excludes by offset, partition or timestamp are not read. Each query reads what is in the
+    log.dir by then, in bounded memory.
+
+    Raises UnknownTopicOrPartition, OffsetOutOfRange, ValueError, and ImportError without pyarrow. A query raises
+    DuckDB's own errors, with the text of klog's.
+    """
+    try:
+        from klog.duckdb.topic_dataset import TopicDataset
+    except ImportError as error:
+        raise ImportError(f"dataset() needs pyarrow ({error}): pip install 'klog[duckdb]'", name=error.name) from error
+    numbers = None if partitions is None else sorted(set(arguments.wholes("partitions", partitions, 0)))
+    with klog.open(path, read_only=True) as logs:
+        return TopicDataset(
+            logs.paths, arguments.text("topic", topic), numbers, start, stop, isolation, decode, logs=logs
+        )
+
+
+def register(
+    connection: duckdb.DuckDBPyConnection, path: Paths, *, topics: Iterable[str] | None = None, **options: Any
+) -> list[str]:
+    """Make topics views of a connection, each under its name, and return the names. Others of these names are replaced.
+
+    topics: their names; None for all. options: those of dataset(). In SQL, names with dots or dashes take quotes.
+    """
+    arguments.having("connection", connection, ("register", "sql"), "a connection of duckdb")
+    wanted = None if topics is None else arguments.texts("topics", topics)
+    if wanted is None:
+        with klog.open(path, read_only=True) as logs:
+            wanted = list(logs.topics())
+    found = {topic: dataset(path, topic, **options) for topic in wanted}
+    for topic, each in found.items():
+        connection.register(topic, each)
+    return wanted
+
+
+def connect(
+    path: Paths,
+    *,
+    topics: Iterable[str] | None = None,
+    database: str | os.PathLike[str] = ":memory:",
+    **options: Any,
+) -> duckdb.DuckDBPyConnection:
+    """Return a new connection of DuckDB in which topics are views. Close it after use. Arguments: as in register().
+
+    database: the file that DuckDB opens, by default none.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ImportError(f"connect() needs duckdb ({error}): pip install 'klog[duckdb]'", name="duckdb") from error
+    connection = duckdb.connect(os.fspath(database))
+    try:
+        register(connection, path, topics=topics, **options)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

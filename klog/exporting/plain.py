@@ -1,0 +1,41 @@
+"""Decoded values as what JSON has, and as cells of CSV."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from typing import Any
+
+from klog.shown import to_json
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: times as ISO text, decimals as text, bytes as text or base64, NaN and infinities as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    return value
+
+
+def cell(value: Any) -> str:
+    """A cell of CSV: empty for null, text as it is, true and false, JSON for lists and dicts."""
+    value = plain(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value)

@@ -1,0 +1,162 @@
+"""Topics in DuckDB: the same rows as readers have, and of narrow queries no more is decoded than they need."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import klog
+import klog.duckdb
+from klog import record
+from klog.clock import ManualClock
+from klog.decode import Json
+from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+
+T = 1_700_000_000_000
+AT = datetime.fromtimestamp(T / 1000, UTC)
+RECORDS = 3000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topic t: two partitions with segments of 20 batches of 100 records, a second apart. Topic stamped: LogAppendTime."""
+    path = tmp_path_factory.mktemp("duckdb") / "data"
+    clock = ManualClock(T)
+    with klog.open(path, create=True, clock=clock) as logs:
+        logs.create_topic("t", 2, {"segment.bytes": 60_000, "message.timestamp.after.max.ms": 2**60})
+        logs.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+        for first in range(0, RECORDS, 100):
+            for number in (0, 1):
+                rows = [(b"k%d" % (n % 3), b'{"n": %d}' % n, T + n * 1000) for n in range(first, first + 100)]
+                logs.log("t", number).append(rows)
+            logs.log("stamped").append([(None, b"x")] * 100)
+            clock.advance(1000)
+        logs.create_topic("a-b")
+        logs.append("a-b", [(b"k", None, -1, [("h", b"1")]), (None, b"v", T)])
+    return path
+
+
+class Decoding:
+    """Records the columns and the numbers of rows that are decoded."""
+
+    def __init__(self) -> None:
+        self.fields: set[str] = set()
+        self.rows = 0
+
+    def clear(self) -> None:
+        self.fields, self.rows = set(), 0
+
+
+@pytest.fixture
+def decoding(monkeypatch: pytest.MonkeyPatch) -> Decoding:
+    found, columns = Decoding(), record.columns
+
+    def spy(buffer: Any, **options: Any) -> Any:
+        made = columns(buffer, **options)
+        found.fields |= {*made.fields}
+        found.rows += made.num_rows
+        return made
+
+    monkeypatch.setattr(record, "columns", spy)
+    monkeypatch.setattr("klog.duckdb.pruning._BLOCK_BYTES", 1)  # each batch is a block
+    return found
+
+
+def moment(seconds: float) -> str:
+    return f"TIMESTAMPTZ '{AT + timedelta(seconds=seconds)}'"
+
+
+QUERIES: list[tuple[str, list[Any], set[str], int]] = [
+    # of t: what is selected, where, rows; columns and number of rows that are decoded
+    ('count(*) FROM t WHERE "offset" BETWEEN 150 AND 250', [(202,)], {"offset"}, 400),
+    ('count(*) FROM t WHERE "offset" >= 2990 AND partition = 1', [(10,)], {"offset"}, 100),
+    ('count(*) FROM t WHERE "offset" = 7 OR "offset" = 2999', [(4,)], {"offset"}, 400),
+    ('count(*) FROM t WHERE "offset" IN (5, 2999)', [(4,)], {"offset"}, 400),
+    ('min("offset") FROM t WHERE partition > 0', [(0,)], {"offset"}, RECORDS),
+    ("count(*) FROM t WHERE topic = 'u'", [(0,)], set(), 0),
+    (f"count(*) FROM t WHERE timestamp >= {moment(2950)}", [(100,)], {"timestamp", "offset"}, 200),
+    (f"count(*) FROM t WHERE timestamp < {moment(0.5)}", [(2,)], {"timestamp", "offset"}, 2 * RECORDS),
+    (f"count(*) FROM stamped WHERE timestamp < {moment(1.5)}", [(200,)], {"timestamp", "offset"}, 200),
+    (f"count(*) FROM stamped WHERE timestamp > {moment(27.5)}", [(200,)], {"timestamp", "offset"}, 200),
+    ('max(octet_length(value)) FROM t WHERE "offset" < 5', [(8,)], {"offset", "value"}, 200),
+    ("count(*) FROM t WHERE key = 'k1'::BLOB", [(2000,)], {"key", "offset"}, 2 * RECORDS),
+    ('count(*) FROM "a-b" WHERE timestamp IS NULL', [(1,)], {"timestamp", "offset"}, 2),
+    ('partition, topic FROM "a-b" LIMIT 1', [(0, "a-b")], {"offset"}, 2),
+    ('count(*) FROM t WHERE "offset" < 100 AND octet_length(value) = 8', [(20,)], {"offset", "value"}, 200),
+]
+
+
+@pytest.mark.parametrize(("query", "rows", "fields", "decoded"), QUERIES, ids=[query[0] for query in QUERIES])
+def test_queries_decode_what_they_need(
+    data: Path, decoding: Decoding, query: str, rows: list[Any], fields: set[str], decoded: int
+) -> None:
+    with klog.duckdb.connect(data) as connection:
+        decoding.clear()
+        assert connection.sql(f"SELECT {query}").fetchall() == rows
+    assert decoding.fields <= fields and decoding.rows <= decoded
+
+
+def test_rows_are_those_of_readers(data: Path) -> None:
+    with klog.open(data, read_only=True) as logs:
+        expected = logs.log("a-b").read().to_arrow()
+    expected = expected.append_column("topic", [["a-b", "a-b"]])
+    expected = expected.append_column("partition", pa.array([0, 0], pa.int32()))
+    dataset = klog.duckdb.dataset(data, "a-b")
+    assert dataset.to_table() == expected and dataset.schema == expected.schema
+    assert dataset.to_table(columns=["key"], filter=pc.field("value") == b"v").to_pylist() == [{"key": None}]
+    assert dataset.count_rows() == 2 and dataset.head(1).num_rows == 1
+    found = duckdb.sql("SELECT * FROM dataset").to_arrow_table()
+    assert found.drop_columns(["timestamp"]).to_pylist() == expected.drop_columns(["timestamp"]).to_pylist()
+    with pytest.raises(NotImplementedError, match="read it by DuckDB, scanner"):
+        dataset.get_fragments()
+
+
+def test_decoded_values_are_columns_and_are_decoded_only_if_needed(data: Path) -> None:
+    with klog.duckdb.connect(data, topics=["t"], decode={"key": "utf8", "value": Json("n BIGINT")}) as connection:
+        query = "SELECT key, sum(value.n) FROM t WHERE value.n < 6 AND partition = 0 GROUP BY key ORDER BY key"
+        assert connection.sql(query).fetchall() == [("k0", 3), ("k1", 5), ("k2", 7)]
+    with klog.duckdb.connect(data, topics=["a-b"], decode="json") as connection:
+        assert connection.sql('SELECT count(key) FROM "a-b"').fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match="a-b-0, offset 1: the value is bad"):
+            connection.sql('SELECT value FROM "a-b"').fetchall()
+
+
+def test_each_query_sees_what_is_there_by_then(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", 2)
+        with klog.duckdb.connect(tmp_path / "data") as connection:
+            counts = []
+            for _ in range(3):
+                logs.log("t", 1).append([(None, b"v")] * 2)
+                counts += connection.sql("SELECT count(*), max(partition) FROM t").fetchall()
+        assert counts == [(2, 1), (4, 1), (6, 1)]
+
+
+def test_bounds_and_partitions(data: Path) -> None:
+    found = klog.duckdb.dataset(data, "t", partitions=[1], start=AT + timedelta(seconds=10), stop=20)
+    table = found.to_table(columns=["partition", "offset"])
+    assert table["offset"].to_pylist() == list(range(10, 20)) and set(table["partition"].to_pylist()) == {1}
+
+
+def test_wrong_arguments(data: Path, tmp_path: Path) -> None:
+    for call in (klog.duckdb.dataset, lambda path, topic, **more: klog.duckdb.connect(path, topics=[topic], **more)):
+        with pytest.raises(UnknownTopicOrPartition):
+            call(data, "u")
+        with pytest.raises(OffsetOutOfRange):
+            call(data, "t", start=10**9)
+        with pytest.raises(ValueError, match="decode='yaml'"):
+            call(data, "t", decode="yaml")
+        with pytest.raises(TypeError, match="partitions='1': a list of int"):
+            call(data, "t", partitions="1")
+        with pytest.raises(FileNotFoundError):
+            call(tmp_path / "missing", "t")
+    with pytest.raises(TypeError, match="connection=5: a connection of duckdb"):
+        klog.duckdb.register(5, data)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="topics='t': a list of str"):
+        klog.duckdb.connect(data, topics="t")
