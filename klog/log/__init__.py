@@ -1,8 +1,8 @@
 """One partition: a directory of ordered segments with the state that Kafka keeps for it.
 
 Uses segment; gives manager, spark, inspect, cli and users a Log to append to and read from.
-API: Log, LogReader; FetchedChunk, batches with what selects records of them; FetchData, FetchRange and Outgoing, which
-send batches as they are stored; waiter_for, which sleeps until logs change.
+API: Log, LogReader; LogAsOf and LatestByKey; FetchedChunk, batches with what selects records of them; FetchData,
+FetchRange and Outgoing, which send batches as they are stored; waiter_for, which sleeps until logs change.
 """
 
 from klog.log.load.loader import Recovery
@@ -10,6 +10,7 @@ from klog.log.log import Log, waiter_for
 from klog.log.read.chunks import FetchedChunk
 from klog.log.read.fetch import FetchData
 from klog.log.read.fetch_range import FetchRange
+from klog.log.read.latest import LatestByKey, LogAsOf
 from klog.log.read.lookup import TimestampOffset
 from klog.log.read.reader import LogReader
 from klog.log.read.send import Outgoing
@@ -21,7 +22,9 @@ __all__ = [
     "FetchData",
     "FetchRange",
     "FetchedChunk",
+    "LatestByKey",
     "Log",
+    "LogAsOf",
     "LogReader",
     "Outgoing",
     "ProducerState",

@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from klog.arguments import (
     INT_MAX,
@@ -47,12 +47,14 @@ from klog.log.read import lookup, tail, warm_ranges
 from klog.log.read._fetch import fetch_shortly
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
-from klog.log.read.fetch import FetchData, fetch
+from klog.log.read.fetch import FetchData, fetch_counted
 from klog.log.read.fetch_range import FetchRange, fetch_range
 from klog.log.read.gauges import metrics_of, page_cache_of
 from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
+from klog.log.read.latest import LatestByKey, LatestOfLog, LogAsOf
 from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
 from klog.log.read.positions import Position, whole_number
+from klog.log.read.preview import log_html
 from klog.log.read.reader import LogReader
 from klog.log.read.refresh import refresh
 from klog.log.read.steady import check_there, noting, steadily
@@ -66,20 +68,24 @@ from klog.log.write._append import append, append_batches
 from klog.log.write._append_info import AppendInfo
 from klog.log.write.append_batches import Origin
 from klog.log.write.roll import roll
-from klog.record import Records
+from klog.record import Records, column_names
 from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from typing_extensions import Buffer
 
+    from klog.decode import Decode
+    from klog.log.read.decoding import DeadLetter, OnBad
     from klog.log.read.page_cache import LogPageCache
     from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
+    from klog.log.write.shaping import ColumnNames, Shape, Unserialized
     from klog.progress import Progress
     from klog.report import Report
 
 
 class Log:
-    """One partition, from LogManager.log() or Log.open(). The module docstring states the thread-safety.
+    """One partition, from LogManager.log() or Log.open(). Any thread: writes take the log's lock, reads take none.
 
     A log that is garbage-collected before close() warns with ResourceWarning, and the next open runs a recovery.
     """
@@ -272,7 +278,15 @@ class Log:
 
     # ---- append ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: Records, *, compression: Compression = None) -> AppendInfo:
+    @overload
+    def append(
+        self, records: Records, *, compression: Compression = None, **shape: Unpack[ColumnNames]
+    ) -> AppendInfo: ...
+    @overload
+    def append(
+        self, records: Unserialized, *, compression: Compression = None, **shape: Unpack[Shape]
+    ) -> AppendInfo: ...
+    def append(self, records: Any, *, compression: Compression = None, **shape: Any) -> AppendInfo:
         """Append records. They get the offsets from log_end_offset on.
 
         records: an iterable of klog.Record or of (key, value[, timestamp[, headers]]) tuples. key and value are bytes
@@ -284,14 +298,33 @@ class Log:
         iterator or a stream, also a table, in atomic groups of 8 MiB. compression: "none", "gzip", "snappy", "lz4",
         "zstd", or ("zstd", level); None is the topic's compression.type.
 
+        serializer=, key_serializer=: make bytes of values and keys that are other objects: "utf8", "json", or a
+        function that takes the object and returns bytes. None stays None. value=, key=, timestamp=, headers=: names of
+        a frame's columns, if they are not these words. Several columns for the value become one by "json", as an object
+        in their order, or by a function, which gets a dict. Other columns are an error, unless
+        ignore_other_columns=True.
+
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
         """
+        if shape:
+            from klog.log.write.shaping import shaped
+
+            with shaped(records, **shape) as ready:
+                return append(self._core, ready, compression)
         return append(self._core, records, compression)
 
-    async def append_async(self, records: Records, *, compression: Compression = None) -> AppendInfo:
-        """append() for asyncio: with durability="sync" other tasks run during the fdatasync, and tasks that append
-        meanwhile share it, without a thread each. Records are encoded in the loop's thread.
+    @overload
+    async def append_async(
+        self, records: Records, *, compression: Compression = None, **shape: Unpack[ColumnNames]
+    ) -> AppendInfo: ...
+    @overload
+    async def append_async(
+        self, records: Unserialized, *, compression: Compression = None, **shape: Unpack[Shape]
+    ) -> AppendInfo: ...
+    async def append_async(self, records: Any, *, compression: Compression = None, **shape: Any) -> AppendInfo:
+        """append() for asyncio, with the same arguments. With durability="sync" other tasks run during the fdatasync,
+        and tasks that append meanwhile share it, without a thread each. Records are encoded in the loop's thread.
 
         The appends of one task that awaits each are in order. If a task is cancelled before its commit begins, nothing
         is appended; later the append completes, and its result is dropped.
@@ -301,6 +334,11 @@ class Log:
         """
         from klog.log.write.append_async import append_async  # asyncio takes a fifth of the time of `import klog`
 
+        if shape:
+            from klog.log.write.shaping import shaped
+
+            with shaped(records, **shape) as ready:
+                return await append_async(self._core, ready, compression)
         return await append_async(self._core, records, compression)
 
     def append_batches(
@@ -337,12 +375,27 @@ class Log:
         isolation: Isolation = "high_watermark",
         include_control: bool = False,
         scan: bool = False,
+        columns: Iterable[str] | None = None,
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+        dead_letter: DeadLetter | None = None,
     ) -> LogReader:
-        """The records of [start, stop), each an offset, "earliest", "latest", an aware datetime, ISO text or "-3h".
+        """The records of [start, stop), each an offset, "earliest", "latest", "now", an aware datetime, a date (0:00 in
+        UTC), ISO text, which needs a zone if it has a time of day, or "-3h".
 
         Iterate the result for Record objects, or call .batches() or .to_arrow(). The end is fixed now: it does not
         include records appended later. scan: the records will not be read again soon; pages that this reads are dropped
-        from the page cache (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; during the read ReadFailed.
+        from the page cache (klog.io.scan.drop.behind). columns: names of the columns in Arrow, in order, of offset,
+        timestamp, timestamp_type, key, value, headers (the default), leader_epoch, topic and partition.
+
+        decode: the format of the values, "utf8", "json", or klog.decode.Json, Avro or Protobuf with a schema; or of
+        both, {"key": "utf8", "value": "json"}. The Arrow columns of the reader are decoded, and .decoded() iterates
+        Python objects. on_bad: "raise" raises BadValue with the offset, "null" reads null. dead_letter: a log, or a
+        tuple of a LogManager and a topic, to which records with a bad key or value are appended; the reader leaves them
+        out. Their headers __connect.errors.topic, .partition, .offset, .stage, .exception.class.name and
+        .exception.message are those of Kafka Connect. Each read of the range appends them.
+
+        Raises OffsetOutOfRange, ValueError, ImportError; during the read ReadFailed, BadValue.
         """
         core = self._core.now
         core.check_open()
@@ -353,7 +406,34 @@ class Log:
         core.check_held(first)
         if type(include_control) is not bool or type(scan) is not bool:
             include_control, scan = flag("include_control", include_control), flag("scan", scan)
-        return LogReader([(core, first, max(first, last))], isolation, include_control, scan)
+        decoding = None
+        if decode is not None or on_bad != "raise" or dead_letter is not None:
+            from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
+
+            decoding = decoding_of(core.topic, decode, on_bad, dead_letter, include_control)
+        names = None if columns is None else column_names(columns)
+        parts = [(core, first, max(first, last))]
+        return LogReader(parts, isolation, include_control, scan, columns=names, decoding=decoding)
+
+    def latest_by_key(self, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+        """The latest record of each key as of now, as a mapping {key: Record} and as Arrow, without compacting.
+
+        Keys whose latest record is a tombstone and records without a key are left out; with "read_committed" records of
+        aborted transactions are, too. The first use reads the log once and keeps the keys with their offsets in memory.
+        """
+        core = self._core.now
+        core.check_open()
+        return LatestByKey([LatestOfLog(core, isolation)])
+
+    def as_of(self, moment: Position) -> LogAsOf:
+        """The log as it was at a moment. For a time: all records with a timestamp at or before it, wherever they are,
+        and those without one. For an offset, "earliest" or "latest": the records below it.
+
+        as_of("2013-02-08").latest_by_key() has the latest of these for each key. Raises OffsetOutOfRange, ValueError.
+        """
+        core = self._core.now
+        core.check_open()
+        return LogAsOf(self._core, *lookup.moment(core, moment))
 
     def tail(
         self,
@@ -422,7 +502,7 @@ class Log:
         if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
             offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
             min_one_message = flag("min_one_message", min_one_message)
-        return noting(core, offset, lambda: fetch(core, offset, max_bytes, isolation, min_one_message))
+        return fetch_counted(core, offset, max_bytes, isolation, min_one_message)
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of [start, stop), or up to the isolation's bound, as one slice per segment, to be sent in order.
@@ -557,6 +637,23 @@ class Log:
         """
         function("progress", progress)
         return works.bound().verify(self._core.now, progress)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the segments over time: size, clean or dirty for the cleaner, share of tombstones, share in the page
+        cache. klog/inspect/log_plot.py states what each part of the picture means.
+
+        ax: where to draw, by default a new figure. Returns the axes. Shows the newest 1,000 segments, and reads at most
+        64 MiB for the tombstones. Needs matplotlib: pip install 'klog[plot]'. Raises LogClosed, OSError.
+        """
+        if ax is not None:
+            having("ax", ax, ("bar", "set_title"), "a matplotlib.axes.Axes")
+        core = self._core.now
+        core.check_open()
+        try:
+            cached = page_cache_of(core, 0)
+        except PermissionError:  # the kernel reports it only to a user that may write the files
+            cached = None
+        return works.bound().plot(core, cached, ax)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -788,10 +885,14 @@ class Log:
     def __repr__(self) -> str:
         return repr(self._core)
 
+    def _repr_html_(self) -> str:
+        return log_html(self._core)
+
     def __reduce__(self) -> Any:
         return self._core.__reduce__()  # raises
 
 
-def waiter_for(logs: Iterable[Log]) -> Waiter:
-    """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""
-    return tail.waiter_for([log._core for log in logs])
+def waiter_for(logs: Iterable[Log], directories: Iterable[str] = ()) -> Waiter:
+    """A Waiter that wakes when one of these logs changes, or an entry of these directories. Either all of the logs or
+    none are read-only."""
+    return tail.waiter_for([log._core for log in logs], directories)

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import stat
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
@@ -219,13 +218,6 @@ def _created_id(manifests: list[Manifest], topic: str) -> uuid.UUID | None:
     return next((manifest.topics[topic].topic_id for manifest in manifests if topic in manifest.topics), None)
 
 
-def _is_directory(path: str) -> bool:
-    """Is the path a directory? Raises PermissionError if that cannot be read."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), naming_the_next_step(path, reading=True):
-        return stat.S_ISDIR(os.stat(path).st_mode)
-    return False
-
-
 def _check_may_write(path: str) -> None:
     """Raise OSError if the path is not writable, before the marker is renamed: that makes the next start unclean."""
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
@@ -264,7 +256,7 @@ def open_standalone(
         raise InvalidTopic(f"{path} is not a partition directory: its name must be <topic>-<number>, such as events-0")
     topic, partition = parsed
     log_config, broker = split_config(config)
-    if not _is_directory(path):
+    if not is_directory(path):
         if read_only:
             raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {os.path.dirname(path)}` lists what does")
         if not is_directory(os.path.dirname(path)):

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
 from klog.log.state._log_core import LogCore
 from klog.progress import Progress
 from klog.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from klog.log.read.page_cache import LogPageCache
 
 
 class _Compact(Protocol):
@@ -31,13 +36,18 @@ class _Verify(Protocol):
     def __call__(self, log: LogCore, progress: Progress | None) -> Report: ...
 
 
+class _Plot(Protocol):
+    def __call__(self, log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Works:
-    """compact and purge_key: those of the cleaner. verify: that of inspect."""
+    """compact and purge_key: those of the cleaner. verify and plot: those of inspect."""
 
     compact: _Compact
     purge_key: _PurgeKey
     verify: _Verify
+    plot: _Plot
 
 
 _works: list[Works] = []

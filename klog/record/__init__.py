@@ -3,6 +3,7 @@ are read, never written.
 
 Takes plain payloads and checksums from `codec`; gives `segment` and `log` batches to write and records to read.
 
+    note_latest                         the latest offset of each key
     decode, iter_records, pairs         from bytes; validate: check every field
     encode, Encoder, BatchGroup         to bytes, many records at once
     BatchBuilder                        to bytes, record by record
@@ -11,14 +12,15 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     EncodedBatches                      encoded batches, checked and numbered already; BatchTable: their common base
     BATCH_HEADER                        bytes of a batch's header
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
-    columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
+    columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS and ORIGIN_FIELDS name the columns
     Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
 """
 
 from klog.record._batch import RecordBatch, decode, iter_records, pairs, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
-from klog.record._columns import FIELDS, ArrowStream, Columns, columns
+from klog.record._columns import FIELDS, ORIGIN_FIELDS, ArrowStream, Columns, column_names, columns
 from klog.record._encoded import EncodedBatches
+from klog.record._latest import note_latest
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._record import Record
 from klog.record._renumber import renumber
@@ -32,6 +34,7 @@ from klog.record.timestamps import TimestampType
 __all__ = [
     "BATCH_HEADER",
     "FIELDS",
+    "ORIGIN_FIELDS",
     "ArrowStream",
     "BatchBuilder",
     "BatchGroup",
@@ -48,14 +51,20 @@ __all__ = [
     "Rows",
     "TimestampType",
     "ValidatedBatch",
+    "column_names",
     "columns",
     "decode",
     "encode",
     "is_arrow",
     "iter_records",
     "join_groups",
+    "note_latest",
     "pairs",
     "renumber",
     "validate",
     "validate_append",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

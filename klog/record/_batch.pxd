@@ -1,7 +1,13 @@
-from klog._c.batch cimport kl_batch_t
+from klog._c.batch cimport KL_ATTR_CONTROL, kl_batch_t, kl_record_t, kl_scan_record
 from klog.record._legacy cimport LegacyBatch
 from klog.record._record cimport Record
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+cdef enum:
+    PREFETCH = 512              # bytes ahead of the record being read: the checksum has passed there long before
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void *at) noexcept nogil
 
 
 cdef class Source:
@@ -13,6 +19,7 @@ cdef class Source:
     cdef readonly int64_t file_position
     cdef bint newer_magic           # magic above 2 is read as 2 from a file, refused from memory, as in Kafka
     cdef bint refuses_legacy        # magic 0 and 1 are UnsupportedBatch
+    cdef int32_t origin             # of its records, a number in ORIGINS
     cdef bint lazy                  # records may point into the bytes, which never change
     cdef LegacyBatch legacy         # the last one read of magic 0 or 1
     cdef object payloads            # find() and keep() of decompressed records; None: they are not kept
@@ -59,6 +66,7 @@ cdef class RecordIterator:
     cdef Py_buffer plain
     cdef object pin                 # held by lazy records of this batch; None: they copy
     cdef kl_batch_t batch
+    cdef int32_t origin
     cdef int32_t done               # records of the batch read so far
     cdef int64_t start
     cdef int64_t stop
@@ -72,6 +80,29 @@ cdef class RecordIterator:
     cdef bint open_next(self) except -1
     cdef Record read_next(self)
     cdef Record read_slowly(self)
+
+
+cdef inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) noexcept nogil:
+    return <int64_t>(<uint64_t>b.base_offset + <uint64_t><int64_t>r.offset_delta)
+
+
+# Read the next wanted record of the open batch, if it has one and the record is plain. Otherwise False: read_slowly()
+# goes to the next batch, reads control records and raises all errors.
+cdef inline bint next_plain(RecordIterator records, kl_record_t *r) noexcept:
+    cdef const uint8_t *after
+    cdef int64_t offset
+    while records.done < records.batch.count and not records.batch.attributes & KL_ATTR_CONTROL:
+        after = kl_scan_record(records.records, records.records_end, r)
+        if after == NULL:
+            return False
+        records.records = after
+        records.done += 1
+        prefetch(after + PREFETCH)
+        offset = record_offset(&records.batch, r)
+        if records.start <= offset < records.stop:
+            records.passed = offset + 1
+            return True
+    return False
 
 
 cdef class PairIterator(RecordIterator):

@@ -96,6 +96,7 @@ def decode(
     legacy: bool = True,
     lazy: bool = False,
     payloads: Payloads | None = None,
+    origin: tuple[str, int] | None = None,
 ) -> BatchIterator: ...
 def iter_records(
     buffer: Buffer,
@@ -110,6 +111,7 @@ def iter_records(
     lazy: bool = False,
     payloads: Payloads | None = None,
     on_damage: Callable[[CorruptBatch, int], object] | None = None,
+    origin: tuple[str, int] | None = None,
 ) -> RecordIterator: ...
 def pairs(
     buffer: Buffer,

@@ -21,14 +21,14 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
     kl_payload_validate, kl_record_next, kl_record_t,
-    kl_payload_validate_summed, kl_scan_record, kl_sum_begin, kl_sum_end, kl_sum_t,
+    kl_payload_validate_summed, kl_sum_begin, kl_sum_end, kl_sum_t,
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
 from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
 from klog.record._legacy cimport LegacyBatch, read_legacy
-from klog.record._record cimport TIMESTAMP_TYPES, Record, bytes_or_none, make_record
-from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from klog.record._record cimport TIMESTAMP_TYPES, Record, bytes_or_none, make_record, origin_number
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 
 import operator
 import zlib
@@ -40,7 +40,6 @@ from klog.errors import CorruptBatch, UnsupportedBatch
 
 cdef enum:
     CRC_NOGIL_MIN = 1 << 20     # 20 to 40 µs of checksum, 500 with the table: for less the GIL is kept
-    PREFETCH = 512              # bytes ahead of the record being read: the checksum has passed there long before
     SUM_STEP = 1 << 14          # bytes that the L1 cache still holds when the walk follows the checksum
     WALK_NOGIL_MIN = 1 << 18    # the same for a walk over records: about 3 ns each
     LEGACY_CRC_AT = 12
@@ -51,10 +50,6 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object)
     void PyObject_GC_UnTrack(void *object)
     PyObject *PyTuple_GET_ITEM(object made, Py_ssize_t i)
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void *at) noexcept nogil
-
 
 cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
     return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
@@ -70,11 +65,12 @@ cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class Source:
-    def __cinit__(self, buffer, path, file_position, lazy=False):
+    def __cinit__(self, buffer, path, file_position, lazy=False, origin=None):
         check_buffer("buffer", buffer)
         check_path("path", path)
         self.file_position = long_of("file_position", file_position)
         self.lazy = flag_of("lazy", lazy)
+        self.origin = origin_number(origin)
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.data = <const uint8_t *>self.view.buf
         self.size = self.view.len
@@ -255,16 +251,9 @@ cdef class Selection:
 
 # Records --------------------------------------------------------------------------------------------------------------
 
-cdef inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) noexcept nogil:
-    return <int64_t>(<uint64_t>b.base_offset + <uint64_t><int64_t>r.offset_delta)
-
-
-# Read version and type of a control record's key; False if the key is invalid.
-cdef inline bint control_key(const kl_record_t *r, int16_t *number) noexcept nogil:
-    if r.key_size < 4 or r.key[0] & 0x80:
-        return False
-    number[0] = <int16_t>((<int>r.key[2] << 8) | r.key[3])
-    return True
+# Has a control record the version and the type that its key must have?
+cdef inline bint has_control_key(const kl_record_t *r) noexcept nogil:
+    return r.key_size >= 4 and not r.key[0] & 0x80
 
 
 cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) except -1:
@@ -274,25 +263,6 @@ cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) e
     )
 
 
-cdef inline bint next_plain(RecordIterator records, kl_record_t *r) noexcept:
-    """Read the next wanted record of the open batch, if it has one and the record is plain. Otherwise False:
-    read_slowly() goes to the next batch, reads control records and raises all errors."""
-    cdef const uint8_t *after
-    cdef int64_t offset
-    while records.done < records.batch.count and not records.batch.attributes & KL_ATTR_CONTROL:
-        after = kl_scan_record(records.records, records.records_end, r)
-        if after == NULL:
-            return False
-        records.records = after
-        records.done += 1
-        prefetch(after + PREFETCH)
-        offset = record_offset(&records.batch, r)
-        if records.start <= offset < records.stop:
-            records.passed = offset + 1
-            return True
-    return False
-
-
 cdef class RecordIterator:
     """The records of a sequence of batches, one at a time. One thread at a time, like a generator."""
 
@@ -300,6 +270,7 @@ cdef class RecordIterator:
         self, Source source, Py_ssize_t at, Py_ssize_t end, Selection selection, bint verify_crc, on_damage=None
     ):
         self.source = source
+        self.origin = source.origin
         self.selection = selection
         self.start = self.passed = selection.start
         self.stop = selection.stop
@@ -317,7 +288,7 @@ cdef class RecordIterator:
     def __next__(self):
         cdef kl_record_t r
         if next_plain(self, &r):
-            return make_record(&r, self.records, &self.batch, self.passed - 1, self.pin)
+            return make_record(&r, self.records, &self.batch, self.passed - 1, self.origin, self.pin)
         return self.read_slowly()
 
     cdef Record read_slowly(self):
@@ -397,8 +368,6 @@ cdef class RecordIterator:
         cdef size_t used = 0
         cdef int status
         cdef int64_t offset
-        cdef int16_t control = -1
-        cdef Record record
         while True:
             while self.done < self.batch.count:
                 if self.records == self.records_end:
@@ -406,17 +375,14 @@ cdef class RecordIterator:
                 status = kl_record_next(self.records, <size_t>(self.records_end - self.records), &r, &used)
                 if status != KL_OK:
                     self.source.raise_record(status, &self.batch, self.done)
-                if self.batch.attributes & KL_ATTR_CONTROL and not control_key(&r, &control):
+                if self.batch.attributes & KL_ATTR_CONTROL and not has_control_key(&r):
                     raise_control_key(self.source, &self.batch, self.done)
                 self.records += used
                 self.done += 1
                 offset = record_offset(&self.batch, &r)
                 if self.start <= offset < self.stop:
                     self.passed = offset + 1
-                    record = make_record(&r, self.records, &self.batch, offset, self.pin)
-                    if self.batch.attributes & KL_ATTR_CONTROL:
-                        record.control_number = control
-                    return record
+                    return make_record(&r, self.records, &self.batch, offset, self.origin, self.pin)
             if self.batch.count != 0 and self.records != self.records_end:
                 self.source.raise_record(KL_ESLACK, &self.batch, self.done)
             if not self.open_next():
@@ -628,16 +594,17 @@ cdef class BatchIterator:
 
 
 def decode(
-    buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=False, payloads=None
+    buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=False, payloads=None,
+    origin=None
 ):
     """Iterate the batches in a buffer of whole batches, as in a .log file.
 
     path and file_position (of the buffer's first byte) are used in positions and errors. Raises CorruptBatch for
     invalid bytes, with kind "crc" or "length", and for a partial batch at the end, unless allow_partial is true. A
     message of magic 0 or 1 is returned as a batch; if it has a codec, as the batch of all its inner messages. With
-    legacy=False it raises UnsupportedBatch, for callers that support only magic 2. lazy, payloads: see iter_records().
+    legacy=False it raises UnsupportedBatch, for callers that support only magic 2. lazy, payloads, origin: see iter_records().
     """
-    cdef Source source = Source(buffer, path, file_position, lazy)
+    cdef Source source = Source(buffer, path, file_position, lazy, origin)
     source.refuses_legacy = not flag_of("legacy", legacy)
     check_payloads(payloads)
     source.payloads = payloads
@@ -646,7 +613,7 @@ def decode(
 
 def iter_records(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
-    lazy=False, payloads=None, on_damage=None
+    lazy=False, payloads=None, on_damage=None, origin=None
 ):
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
@@ -657,9 +624,9 @@ def iter_records(
     lazy: records leave key, value and headers in the buffer, and keep it in use, until one of them is read: for callers
     that read few of them, from a buffer that does not change. payloads: keeps decompressed records, by find(position,
     size, crc) of the batch in its file and keep(position, size, crc, plain). on_damage: called with a CorruptBatch,
-    before it is raised, and the offset after the last record returned.
+    before it is raised, and the offset after the last record returned. origin: the records' (topic, partition).
     """
-    cdef Source source = Source(buffer, path, file_position, lazy)
+    cdef Source source = Source(buffer, path, file_position, lazy, origin)
     check_payloads(payloads)
     source.payloads = payloads
     wanted = Selection(start, stop, include_control, aborted)

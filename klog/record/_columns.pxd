@@ -14,5 +14,5 @@ cdef class ArrowColumns:
     cdef int fill_array(self, ArrowArray *out) except -1
 
 
-# Check names of columns, each of them known and given once, and return them as a tuple.
-cdef tuple names_of(names, known)
+# Check names of columns in an argument, each of them known and given once, and return them as a tuple.
+cdef tuple names_of(names, known, str argument=*)

@@ -7,6 +7,7 @@ from typing_extensions import Buffer, disjoint_base
 from klog.record.payloads import Payloads
 
 FIELDS: Final[tuple[str, ...]]
+ORIGIN_FIELDS: Final[tuple[str, ...]]
 
 @disjoint_base
 class Layout:
@@ -57,4 +58,7 @@ def columns(
     fields: Iterable[str] | None = None,
     views: bool = False,
     payloads: Payloads | None = None,
+    origin: tuple[str, int] | None = None,
+    offsets: Buffer | None = None,
 ) -> Columns: ...
+def column_names(columns: Iterable[str]) -> tuple[str, ...]: ...

@@ -22,17 +22,17 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_t,
 )
 from klog._c.columns cimport (
-    KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP,
-    KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append,
-    kl_columns_append_unverified, kl_columns_drop, kl_columns_export,
-    kl_columns_from, kl_columns_nbytes, kl_columns_new, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,
+    KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
+    KL_COLUMN_TIMESTAMP, KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_TOPIC, KL_COLUMN_VALUE, kl_column_t, kl_columns_append,
+    kl_columns_append_unverified, kl_columns_drop, kl_columns_export, kl_columns_from, kl_columns_nbytes, kl_columns_new,
+    kl_columns_origin, kl_columns_pick, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,
 )
 from klog._c.pool cimport kl_pool_t
 from klog._c.status cimport KL_ECRC, KL_ESPACE, KL_OK
-from klog.record._arguments cimport flag_of
+from klog.record._arguments cimport check_buffer, flag_of
 from klog.record._batch cimport Selection, Source
 from libc.errno cimport EINVAL, EIO, ENOMEM
-from libc.stdint cimport INT64_MAX, int32_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from klog.arguments import having, texts, wrong_type
@@ -43,6 +43,7 @@ cdef enum:
     CODEC_MAX = 4           # zstd; larger codec bits are invalid
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+ORIGIN_FIELDS = ("topic", "partition")
 cdef kl_pool_t pool     # not owned by an object: it must outlive what Arrow's consumers still hold at exit
 cdef dict KINDS = {
     "offset": KL_COLUMN_OFFSET,
@@ -52,6 +53,8 @@ cdef dict KINDS = {
     "value": KL_COLUMN_VALUE,
     "headers": KL_COLUMN_HEADERS,
     "leader_epoch": KL_COLUMN_LEADER_EPOCH,
+    "topic": KL_COLUMN_TOPIC,
+    "partition": KL_COLUMN_PARTITION,
 }
 
 
@@ -96,14 +99,19 @@ cdef class Layout:
         return capsule
 
 
-cdef tuple names_of(names, known):
-    found = tuple(texts("fields", names))
+cdef tuple names_of(names, known, str argument="fields"):
+    found = tuple(texts(argument, names))
     if not found or len(set(found)) != len(found):
-        raise ValueError(f"fields must be one or more different names, not {found!r}")
+        raise ValueError(f"{argument} must be one or more different names, not {found!r}")
     for name in found:
         if name not in known:
-            raise ValueError(f"fields has {name!r}, which is unknown; use one of {', '.join(known)}")
+            raise ValueError(f"{argument} has {name!r}, which is unknown; use one of {', '.join(known)}")
     return found
+
+
+def column_names(columns):
+    """Return names of columns as a tuple. Raises TypeError, and ValueError for an unknown name or one given twice."""
+    return names_of(columns, KINDS, "columns")
 
 
 @cython.final
@@ -252,6 +260,33 @@ cdef int append_plain_run(
     return KL_OK
 
 
+@cython.final
+cdef class _Picked:
+    """Offsets in a buffer that the caller keeps."""
+    cdef Py_buffer view
+
+    def __cinit__(self, offsets):
+        check_buffer("offsets", offsets)
+        PyObject_GetBuffer(offsets, &self.view, PyBUF_SIMPLE)
+        if self.view.len % 8:
+            raise ValueError(f"offsets: {self.view.len} bytes are not a buffer of int64")
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef bytes set_origin(kl_columns_t *columns, Fields layout, object origin):
+    """Set topic and partition of the columns. Return the bytes that must stay until the last append."""
+    if origin is None:
+        for name in ORIGIN_FIELDS:
+            if name in layout.names:
+                raise ValueError(f"fields has {name!r}, which needs origin=(topic, partition)")
+        return None
+    topic = (<str>origin[0]).encode()
+    kl_columns_origin(columns, topic, len(topic), origin[1])
+    return topic
+
+
 cdef int append_batch(
     Source source, Selection wanted, bint views, kl_columns_t *columns, kl_batch_t *b, int32_t *bad
 ) except 1:
@@ -299,19 +334,21 @@ cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) exc
 
 def columns(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
-    fields=None, views=False, payloads=None,
+    fields=None, views=False, payloads=None, origin=None, offsets=None,
 ):
     """Convert the records of a buffer of batches, start <= offset < stop, to one set of Arrow columns.
 
     Selection, errors, verify_crc and payloads are those of iter_records(). fields: names of columns in order; by
-    default all but leader_epoch. The result does not hold the buffer.
+    default all but leader_epoch, topic and partition. origin: (topic, partition), for the columns of these names. The
+    result does not hold the buffer. offsets: a buffer of int64 in rising order: only records with these offsets.
 
     views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes are in the view itself, longer
     ones stay in the buffer or in the decompressed records. Both are held while any part of the result lives; a writable
     buffer must not be changed in that time. Headers are copied.
     """
-    cdef Source source = Source(buffer, path, file_position)
+    cdef Source source = Source(buffer, path, file_position, False, origin)
     cdef Fields layout = Fields(fields, views)
+    cdef _Picked picked = None if offsets is None else _Picked(offsets)
     cdef Selection wanted = Selection(start, stop, include_control, aborted)
     cdef Columns result = Columns.__new__(Columns)
     cdef kl_batch_t b
@@ -325,6 +362,9 @@ def columns(
     result.columns_layout = layout
     if kl_columns_new(&pool, layout.kinds, layout.n, layout.views, &result.columns) != KL_OK:
         raise MemoryError
+    _topic = set_origin(result.columns, layout, origin)
+    if picked is not None:
+        kl_columns_pick(result.columns, <const int64_t *>picked.view.buf, <size_t>picked.view.len // 8)
     if layout.views:
         pin(result.columns, source)
     while True:

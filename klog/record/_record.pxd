@@ -7,6 +7,9 @@ cdef enum:
     FLAG_TIMESTAMP = 1      # a timestamp was given; without it, "now" at append
     FLAG_TRANSACTIONAL = 2
     FLAG_CONTROL = 4
+    FLAG_READ = 8           # from bytes, so that every field is known
+
+cdef list ORIGINS               # (topic, partition) by Record.origin
 
 cdef tuple TIMESTAMP_TYPES      # by kind + 1
 
@@ -21,8 +24,8 @@ cdef class Record:
     cdef int64_t timestamp_ms
     cdef readonly int32_t leader_epoch
     cdef readonly int32_t sequence
+    cdef int32_t origin             # number in ORIGINS
     cdef readonly int16_t producer_epoch
-    cdef int16_t control_number
     cdef int8_t kind                # of timestamp
     cdef uint8_t flags
 
@@ -30,9 +33,12 @@ cdef class Record:
 # Make sure that the record has its own key, value and headers, before own_key, own_value or own_headers is used.
 cdef int own_fields(Record record) except -1
 
+# Return the number of a (topic, partition) in ORIGINS, of None 0. Raises TypeError for anything else.
+cdef int32_t origin_number(object origin) except -1
+
 # Make a record of r, which ends at `end`. pin: what holds the bytes, for a lazy record; None for one with copies.
 cdef Record make_record(
-    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, object pin
+    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, int32_t origin, object pin
 )
 
 

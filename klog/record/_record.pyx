@@ -6,7 +6,9 @@
   M2  a record has all three of its own, or none of them: then it is a LazyRecord that was not read yet.
   M3  key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own: no cycle can
       contain them, so the garbage collector need not look at records.
-  M4  a freed record is kept for the next one: its slots are NULL, its other fields are written by its next owner.
+  M4  a record has the number of its topic and partition in ORIGINS, which only grows: an entry for each partition that
+      this process has read. A reference would need more instructions and 16 bytes more in each record.
+  M5  a freed record is kept for the next one: its slots are NULL, its other fields are written by its next owner.
 """
 
 cimport cython
@@ -20,14 +22,14 @@ from klog._c.batch cimport (
     kl_record_header_t, kl_record_t,
 )
 from klog._c.status cimport KL_OK
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import operator
 
 from klog.errors import CorruptBatch, InvalidTimestamp
-from klog.record.control import CONTROL_TYPES as _CONTROL_TYPES
-from klog.record.control import UNKNOWN as _UNKNOWN
+from klog.record.control import control_type
 from klog.record.timestamps import TimestampType
+from klog.shown import short, short_headers
 
 cdef enum:
     SPARE_MAX = 1024
@@ -99,8 +101,22 @@ cdef tuple checked_headers(object headers):
     return tuple(owned)
 
 
-cdef str control_name(int16_t number):
-    return _CONTROL_TYPES[number] if 0 <= number < len(_CONTROL_TYPES) else _UNKNOWN
+# Where records come from (M4) -----------------------------------------------------------------------------------------
+
+ORIGINS = [(None, None)]
+cdef dict origin_numbers = {}
+
+
+cdef int32_t origin_number(object origin) except -1:
+    if origin is None:
+        return 0
+    number = origin_numbers.get(origin) if type(origin) is tuple else None
+    if number is None:
+        if type(origin) is not tuple or len(origin) != 2 or type(origin[0]) is not str or type(origin[1]) is not int:
+            raise TypeError(f"origin must be a (topic, partition) tuple of str and int, or None, not {origin!r}")
+        ORIGINS.append(origin)
+        number = origin_numbers[origin] = len(ORIGINS) - 1
+    return number
 
 
 # Record ---------------------------------------------------------------------------------------------------------------
@@ -110,7 +126,8 @@ def _rebuild_record(key, value, tuple headers not None, timestamp, *rest):
     put(record, key, value, headers)
     record.timestamp_ms = -1 if timestamp is None else timestamp
     (record.offset, record.producer_id, record.leader_epoch, record.sequence, record.producer_epoch,
-     record.control_number, record.kind, record.flags) = rest
+     record.kind, record.flags, origin) = rest
+    record.origin = origin_number(origin)
     return record
 
 
@@ -119,7 +136,13 @@ cdef class Record:
 
     key and value are bytes or None. headers are (str, bytes or None) pairs in their order; keys may repeat, and bytes
     of a key that are not UTF-8 use surrogateescape. timestamp is in ms, -1 for none. A record made without a timestamp
-    has -1 too and gets the time of its append; pass -1 to store it without any. Immutable; equal if all fields are.
+    has -1 too and gets the time of its append; pass -1 to store it without any. topic and partition are None for a
+    record that was not read from a log. Immutable.
+
+    Two records are equal if all fields that both know are equal. A record that was read knows all fields, but topic and
+    partition only if it was read from a log. One made here knows key, value and headers, and a timestamp other than -1.
+    So equality is not transitive: Record(k, v) equals two records that differ in their offsets. The hash is that of
+    key, value and headers.
     """
 
     def __init__(self, key=MISSING, value=MISSING, timestamp=None, headers=()):
@@ -148,7 +171,7 @@ cdef class Record:
         self.leader_epoch = -1
         self.sequence = -1
         self.producer_epoch = -1
-        self.control_number = -1
+        self.origin = 0
         self.kind = 0
 
     @property
@@ -169,12 +192,20 @@ cdef class Record:
 
     @property
     def control_type(self):
-        return control_name(self.control_number) if self.flags & FLAG_CONTROL else None
+        return control_type(self.key) if self.flags & FLAG_CONTROL else None
+
+    @property
+    def topic(self):
+        return ORIGINS[self.origin][0]
+
+    @property
+    def partition(self):
+        return ORIGINS[self.origin][1]
 
     def __reduce__(self):
         return _rebuild_record, (
             self.key, self.value, self.headers, self.timestamp, self.offset, self.producer_id, self.leader_epoch,
-            self.sequence, self.producer_epoch, self.control_number, self.kind, self.flags,
+            self.sequence, self.producer_epoch, self.kind, self.flags, ORIGINS[self.origin] if self.origin else None,
         )
 
     def __richcmp__(self, other, int op):
@@ -182,29 +213,41 @@ cdef class Record:
         if op not in (Py_EQ, Py_NE) or not isinstance(other, Record):
             return NotImplemented
         a, b = self, other
-        same = (
-            a.offset == b.offset and a.timestamp_ms == b.timestamp_ms and a.flags == b.flags and a.kind == b.kind
-            and a.leader_epoch == b.leader_epoch and a.producer_id == b.producer_id
-            and a.producer_epoch == b.producer_epoch and a.sequence == b.sequence
-            and a.control_number == b.control_number
-            and a.key == b.key and a.value == b.value and a.headers == b.headers
-        )
+        same = a.key == b.key and a.value == b.value and a.headers == b.headers
+        if a.flags & b.flags & FLAG_READ:
+            same = same and same_when_read(a, b)
+        elif knows_timestamp(a) and knows_timestamp(b):
+            same = same and a.timestamp_ms == b.timestamp_ms
         return same if op == Py_EQ else not same
 
     def __hash__(self):
-        return hash((self.offset, self.timestamp_ms, self.key, self.value, self.headers))
+        return hash((self.key, self.value, self.headers))
 
     def __repr__(self):
-        parts = [f"key={self.key!r}", f"value={self.value!r}"]
+        parts = [f"key={short(self.key)}", f"value={short(self.value)}"]
         if self.flags & FLAG_TIMESTAMP:
             parts.append(f"timestamp={self.timestamp_ms}")
         if self.headers:
-            parts.append(f"headers={self.headers!r}")
+            parts.append(f"headers={short_headers(self.headers)}")
         if self.offset != -1:
             parts.append(f"offset={self.offset}")
         if self.flags & FLAG_CONTROL:
             parts.append(f"control_type={self.control_type!r}")
         return f"Record({', '.join(parts)})"
+
+
+cdef bint knows_timestamp(Record record) noexcept:
+    return record.flags & FLAG_READ or record.timestamp_ms != -1
+
+
+cdef bint same_when_read(Record a, Record b) noexcept:
+    """Are the fields equal that only a record that was read has?"""
+    return (
+        a.offset == b.offset and a.timestamp_ms == b.timestamp_ms and a.flags == b.flags and a.kind == b.kind
+        and a.leader_epoch == b.leader_epoch and a.producer_id == b.producer_id
+        and a.producer_epoch == b.producer_epoch and a.sequence == b.sequence
+        and (a.origin == b.origin or a.origin == 0 or b.origin == 0)
+    )
 
 
 cdef int put(Record record, key, value, tuple headers) except -1:
@@ -301,11 +344,11 @@ cdef inline PyObject *new_bytes_or_none(const uint8_t *at, int32_t size) except 
 
 
 cdef Record make_record(
-    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, object pin
+    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, int32_t origin, object pin
 ):
     cdef Record record
     cdef LazyRecord lazy
-    cdef uint8_t flags = FLAG_TIMESTAMP
+    cdef uint8_t flags = FLAG_TIMESTAMP | FLAG_READ
     if pin is None:
         headers = read_headers(r.headers, <int32_t>(end - r.headers), r.header_count) if r.header_count else EMPTY
         record = allocate(Record, &spare_records)
@@ -325,7 +368,7 @@ cdef Record make_record(
     record.producer_id = b.producer_id
     record.leader_epoch = b.leader_epoch
     record.producer_epoch = b.producer_epoch
-    record.control_number = -1
+    record.origin = origin
     if b.base_sequence < 0:
         record.sequence = -1
     else:   # sequences wrap from 2^31-1 to 0
@@ -344,7 +387,7 @@ cdef Record make_record(
     return record
 
 
-# Memory (M4) and member slots (M1) ------------------------------------------------------------------------------------
+# Memory (M5) and member slots (M1) ------------------------------------------------------------------------------------
 
 ctypedef struct spare_t:
     int count

@@ -58,6 +58,7 @@ def test_a_position_or_a_setting_with_a_changed_bit_is_refused(tmp_path: Path) -
         reader = logs.reader("t", "billing")
         assert len(list(reader)) == 30
         reader.commit()
+        reader.close()
         positions = tmp_path / "klog-reader.billing.json"
         positions.write_bytes(positions.read_bytes().replace(b'"0": 30', b'"0": 31'))
         with pytest.raises(CorruptCheckpoint, match="checksum"):

@@ -118,7 +118,9 @@ class Swept:
         return klog.open(self.path, clock=ManualClock(NOW), files=Unsynced(), **options)
 
     def _files(self) -> dict[str, bytes]:
-        found = (path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock")
+        found = (
+            path for path in self.path.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != ".lock"
+        )
         return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
 
     def lay_out(self, state: str, damage: Flip | None = None) -> None:

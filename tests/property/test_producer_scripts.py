@@ -167,7 +167,8 @@ def test_a_crash_and_a_follower_keep_the_logs_state(steps: list[Any], fetch_byte
             script.step(step)
         script.other("crash")
         leader = script.log
-        with klog.Log.open(folder / "f-0", config=CONFIG, clock=ManualClock(NOW)) as follower:
+        (folder / "follower").mkdir()
+        with klog.Log.open(folder / "follower" / "t-0", config=CONFIG, clock=ManualClock(NOW)) as follower:
             while follower.log_end_offset < leader.log_end_offset:
                 fetched = leader.fetch(follower.log_end_offset, fetch_bytes)
                 follower.append_batches(fetched.memory(), origin="replication")

@@ -1,11 +1,13 @@
+import copy
 import dis
 import pickle
 import sys
+from typing import Any
 
 import pytest
 
 from klog.errors import InvalidTimestamp
-from klog.record import Record, TimestampType, encode, iter_records
+from klog.record import Record, TimestampType, decode, encode, iter_records
 
 
 def test_constructing_a_record() -> None:
@@ -19,9 +21,8 @@ def test_constructing_a_record() -> None:
     assert not record.is_control
 
 
-def test_no_timestamp_is_not_the_timestamp_minus_one() -> None:
+def test_a_record_without_a_timestamp_has_minus_one() -> None:
     assert Record(b"k", b"v").timestamp == Record(b"k", b"v", -1).timestamp == -1
-    assert Record(b"k", b"v") != Record(b"k", b"v", -1)
 
 
 def test_buffers_become_bytes() -> None:
@@ -108,14 +109,47 @@ def test_records_that_are_read_leave_no_memory() -> None:
     assert sys.getallocatedblocks() - before < 100
 
 
-def test_equality_hash_and_repr() -> None:
+def test_records_are_equal_in_what_both_know() -> None:
     one, two = Record(b"k", b"v", 5, [("h", b"1")]), Record(b"k", b"v", 5, [("h", b"1")])
-    assert one == two
-    assert hash(one) == hash(two)
-    assert one != Record(b"k", b"v", 6, [("h", b"1")])
-    assert one != Record(b"k", b"v", 5)
-    assert one != (b"k", b"v")
+    assert one == two and hash(one) == hash(two)
+    assert one != Record(b"k", b"v", 6, [("h", b"1")]) and one != Record(b"k", b"v", 5) and one != (b"k", b"v")
     assert repr(one) == "Record(key=b'k', value=b'v', timestamp=5, headers=(('h', b'1'),))"
+    assert one == Record(b"k", b"v", headers=[("h", b"1")]) == Record(b"k", b"v", -1, [("h", b"1")])
+
+
+def test_a_record_that_was_read_knows_every_field() -> None:
+    rows = [(b"k", b"v", 5)] * 2
+    first, second = iter_records(encode(rows))
+    made = Record(b"k", b"v")
+    assert made == first and made == second and first != second and {first, second, made} == {first, second}
+    assert first == Record(b"k", b"v", 5) != second.__class__(b"k", b"w") and first != Record(b"k", b"v", 6)
+    (without_time,) = iter_records(encode([(b"k", b"v", -1)]))
+    assert without_time != Record(b"k", b"v", 5) and without_time == made
+
+    def other(**fields: Any) -> Record:
+        return next(iter(iter_records(encode(rows, **fields))))
+
+    assert first == other()
+    for changed in (
+        {"base_offset": 0, "leader_epoch": 3},
+        {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0},
+        {"is_transactional": True, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0},
+        {"timestamp_type": TimestampType.LOG_APPEND_TIME, "log_append_time": 5},
+    ):
+        assert first != other(**changed) and made == other(**changed)
+
+
+def test_the_origin_of_a_record() -> None:
+    data = encode([(b"k", b"v", 5)])
+    (nowhere,), (here,), (there,) = (iter_records(data, origin=origin) for origin in (None, ("t", 1), ("t", 2)))
+    assert [(record.topic, record.partition) for record in (nowhere, here, there)] == [(None, None), ("t", 1), ("t", 2)]
+    assert nowhere == here and nowhere == there and here != there and Record(b"k", b"v").topic is None
+    (batch,) = decode(data, origin=("u", 3))
+    (lazy,) = iter_records(data, origin=("u", 3), lazy=True)
+    for record in (*batch, lazy, pickle.loads(pickle.dumps(lazy)), copy.copy(lazy)):
+        assert (record.topic, record.partition) == ("u", 3)
+    with pytest.raises(AttributeError):
+        here.topic = "x"  # type: ignore[misc]
 
 
 def test_pickle_keeps_every_field() -> None:
@@ -124,10 +158,10 @@ def test_pickle_keeps_every_field() -> None:
     )
     (read,) = iter_records(data)
     for record in (read, Record(b"k", b"v"), Record(None, None, -1)):
-        copy = pickle.loads(pickle.dumps(record))
-        assert copy == record
-        assert copy.timestamp == record.timestamp
-        assert (copy.sequence, copy.offset, copy.headers) == (record.sequence, record.offset, record.headers)
+        again = pickle.loads(pickle.dumps(record))
+        assert again == record
+        assert again.timestamp == record.timestamp
+        assert (again.sequence, again.offset, again.headers) == (record.sequence, record.offset, record.headers)
 
 
 def test_a_pickle_of_something_else_is_refused() -> None:

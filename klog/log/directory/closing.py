@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 from klog.disk import let_go
@@ -11,8 +10,9 @@ from klog.log.directory import lifecycle
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.state._log_core import LogCore
 from klog.log.write import flush
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def close(log: LogCore) -> None:

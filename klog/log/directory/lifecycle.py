@@ -6,17 +6,17 @@ Kafka: UnifiedLog.renameDir, delete; LocalLog.deleteAllSegments, deleteEmptyDir.
 
 from __future__ import annotations
 
-import logging
 import os
 
-from klog.disk import exists, naming_the_next_step
+from klog.disk import exists, remove_tree
 from klog.errors import StorageOffline
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.state._log_core import LogCore
 from klog.log.write.failures import uninterrupted
+from klog.logger import logger_of
 from klog.segment import Segment
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def rename(log: LogCore, name: str, reinitialise: bool) -> bool:
@@ -64,10 +64,7 @@ def delete_empty_dir_locked(log: LogCore) -> None:
     """Delete the directory with what is left in it. ValueError if the log still has segments."""
     if log.segments:
         raise ValueError(f"{log.name} still has {len(log.segments)} segments: delete them first")
-    import shutil  # loads modules of compression; few processes delete a log
-
-    with naming_the_next_step(log.directory.path):
-        shutil.rmtree(log.directory.path)
+    remove_tree(log.directory.path, log.options.files)
     log.options.files.fsync_dir(os.path.dirname(log.directory.path))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,9 +10,10 @@ from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.log.state._log_core import LogCore
+from klog.logger import logger_of
 from klog.segment import Home, Segment
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 Policy = Literal["strict", "kafka"]
 
 

@@ -44,7 +44,7 @@ def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable
     if not listing.unfinished:
         return listing
     for name in listing.unfinished:
-        if _is_directory(os.path.join(directory, name)):
+        if is_directory(os.path.join(directory, name), follow_symlinks=False):
             note(f"{name} left alone: it is a directory, not an unfinished file")
         else:
             unfinished.append(name)
@@ -84,10 +84,6 @@ def check_complete(listing: Listing, files: Files) -> None:
 
 def _is_live(directory: str) -> bool:
     return parse_directory_name(os.path.basename(directory)) is not None
-
-
-def _is_directory(path: str) -> bool:
-    return is_directory(path, follow_symlinks=False)
 
 
 def _base(name: str) -> int:

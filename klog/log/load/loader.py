@@ -13,7 +13,6 @@ Only .log files are the source of truth; every other file is a cache that is reb
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from dataclasses import dataclass
@@ -40,10 +39,11 @@ from klog.log.load.recovery import (
 from klog.log.load.segment_starts import check_names
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
+from klog.logger import logger_of
 from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "load_read_only", "load_writable", "settled_listing"]
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 SEGMENT_BYTES_MAX = 2**31 - 1
 _SWAP_LOOKS = 100
 _LOADS_MAX = 20

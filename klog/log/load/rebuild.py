@@ -15,7 +15,6 @@ Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 from __future__ import annotations
 
 import contextlib
-import logging
 import operator
 import os
 from collections.abc import Sequence
@@ -29,9 +28,10 @@ from klog.log.load.replay import replay
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, is_snapshot_size, read_snapshot
+from klog.logger import logger_of
 from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 EMPTY_SNAPSHOT_BYTES = 10
 _NONE = 2**63
 _base_of = operator.attrgetter("base_offset")

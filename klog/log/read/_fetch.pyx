@@ -14,6 +14,7 @@ from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
 from klog.disk._send cimport check_target, send_slice
+from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, place_t
@@ -26,6 +27,7 @@ from klog.errors import CorruptBatch, CorruptData
 from klog.log.read.aborted_transactions import aborted_in_slice
 from klog.log.read.steady import check_there
 from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.shown import first_few
 
 
 cdef class FetchState:
@@ -217,7 +219,7 @@ cdef class FetchState:
             f"FetchData(offset={self.offset}, high_watermark={self.high_watermark}, "
             f"log_start_offset={self.log_start_offset}, log_end_offset={self.log_end_offset}, "
             f"position={self.position!r}, size={self.size}, first_entry_incomplete={self.first_entry_incomplete}, "
-            f"aborted_transactions={self.aborted_transactions!r})"
+            f"aborted_transactions=({first_few(self.aborted_transactions)}))"
         )
 
 
@@ -232,19 +234,28 @@ cdef tuple what(FetchState it):
 def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_message):
     """Return the FetchData (kind) of Log.fetch(). None: the full path is needed, also to raise any error of the
     arguments or of the bytes. Raises OSError."""
+    cdef Counters counters
+    cdef FetchState found
+    cdef int64_t began
     if not log.health.takes_reads() or log.directory.home is None:
         return None
     if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool or \
             type(isolation) is not str or not 0 <= offset <= INT64_MAX or not 0 <= max_bytes <= INT64_MAX:
         return None
+    counters = log.counters
+    began = counters.fetch_begins(log.options)
     try:
-        return found_shortly(kind, log, offset, max_bytes, isolation, min_one_message)
+        found = found_shortly(kind, log, offset, max_bytes, isolation, min_one_message)
+        if found is not None:
+            counters.fetch_ends(began, found.size, log.options)
+        return found
     except CorruptData:
         return None
     except FileNotFoundError as error:
         check_there(log, error)
         return None
     except OSError as error:
+        counters.failed_fetches += 1
         log.read_failed(error)
         raise
 

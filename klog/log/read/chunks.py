@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,11 @@ from klog.log.read.read_policy import Payloads
 from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate, number_of
+from klog.logger import logger_of
 from klog.record import Record
 from klog.segment import AbortedTransaction
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 CHUNK_BYTES = 1 << 20
 Pair = tuple[bytes | None, bytes | None]
 OnDamage = Callable[[CorruptBatch, int], object] | None
@@ -29,10 +29,12 @@ OnDamage = Callable[[CorruptBatch, int], object] | None
 class FetchedChunk:
     """Whole batches as stored, and the requested part of them: records with start <= offset < stop.
 
-    path, file_position: where the bytes are stored. aborted: transactions whose records do not count.
+    origin: topic and partition. path, file_position: where the bytes are stored. aborted: transactions whose records do
+    not count.
     """
 
     buffer: AlignedBuffer
+    origin: tuple[str, int]
     path: str
     file_position: int
     start: int
@@ -58,6 +60,7 @@ class FetchedChunk:
             self.buffer,
             include_control=include_control,
             on_damage=on_damage,
+            origin=self.origin,
             **self.request,
         )
 
@@ -88,6 +91,7 @@ def _chunks(
 ) -> Iterator[tuple[FetchedChunk, int]]:
     """Each chunk with the offset after it."""
     producers = finder_of_producers(log) if isolation == "read_committed" else None
+    origin = log.topic, log.partition
     while offset < stop:
         drop_behind, segments = None, log.segments
         if scan and segments:
@@ -127,6 +131,7 @@ def _chunks(
                     aborted = aborted_in_range(log, segments, offset, next_offset, producers)
                 fetched = FetchedChunk(
                     chunk,
+                    origin,
                     segment.path,
                     position,
                     offset,
@@ -134,6 +139,7 @@ def _chunks(
                     _ranges(aborted),
                     way.payloads,
                 )
+                log.counters.bytes_out += len(chunk)
                 yield fetched, next_offset
                 position += len(chunk)
                 offset = max(offset, next_offset)

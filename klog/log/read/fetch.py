@@ -21,6 +21,7 @@ from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.read._fetch import FetchState
 from klog.log.read.aborted_transactions import aborted_in_slice
 from klog.log.read.isolation import Isolation, last_stable_offset, unknown_isolation
+from klog.log.read.steady import noting
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
@@ -121,6 +122,19 @@ def note_sent(error: BaseException, sent: int) -> None:
         error.sent = sent  # type: ignore[attr-defined]
         if isinstance(error, OSError) and str(error.strerror).endswith(_HAD_BEEN_SENT):
             error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
+
+
+def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+    """fetch(), repeated if the writer changes the log meanwhile, and counted in the metrics."""
+    counters, options = log.counters, log.options
+    began = counters.begin_fetch(options)
+    try:
+        found: FetchData = noting(log, offset, lambda: fetch(log, offset, max_bytes, isolation, min_one))
+    except Exception:
+        counters.failed_fetches += 1
+        raise
+    counters.end_fetch(began, found.size, options)
+    return found
 
 
 def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:

@@ -63,6 +63,9 @@ class FetchRange(Slices):
         self.start, self.stop = start, stop
         self.size = sum(piece.size for piece in pieces)
 
+    def __repr__(self) -> str:
+        return f"<FetchRange {self._log.name}[{self.start}:{self.stop}] {self.size} bytes in {len(self)} slices>"
+
     def __len__(self) -> int:
         """Number of slices."""
         return len(self._pieces)
@@ -108,6 +111,7 @@ class FetchRange(Slices):
             if any(known is segment for known in log.segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
+        log.counters.bytes_out += piece.size
         self._check_same(piece)  # after opening the file: a truncation is counted before it removes the first byte
         return FetchData(
             piece.offset,

@@ -39,9 +39,9 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
         "FetchBytesCopied": log.sends.copied,
         **_page_cache(log, page_cache),
     }
-    if log.read_only:
-        return gauges
     metrics = log.counters
+    if log.read_only:
+        return {**gauges, **metrics.reads(), **metrics.fetch_times.metrics("LogFetchTimeMs")}
     written = log.segments[-1].written
     return {
         **gauges,
@@ -49,11 +49,9 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
         "DropBehindBytes": written.dropped,
         "DirectWriteBytes": written.direct,
         "WriteFallbacks": written.fallbacks,
-        "BytesInPerSec": metrics.bytes_in,
-        "MessagesInPerSec": metrics.messages_in,
-        "ReplicationBytesInPerSec": metrics.replicated_bytes_in,
-        **metrics.refusals,
-        **metrics.flush_times.metrics("LogFlushRateAndTimeMs"),
+        **metrics.writes(),
+        **metrics.reads(),
+        **{key: value for name, times in metrics.times().items() for key, value in times.metrics(name).items()},
         **_of_commits(log.commits),
     }
 

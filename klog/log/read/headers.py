@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,20 @@ from klog.errors import CorruptBatch
 from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate
+from klog.logger import logger_of
 from klog.record import ArrowStream
 from klog.segment import HeaderColumns, HeaderFields, Segment, read_headers
+from klog.shown import first_few
 
 if TYPE_CHECKING:
     import pyarrow
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
+
+
+def ranges(parts: Sequence[tuple[LogCore, int, int]]) -> str:
+    """Return the first ranges as text, and how many there are."""
+    return first_few(parts, lambda part: f"{part[0].name}[{part[1]}:{part[2]}]")
 
 
 class BatchHeaders:
@@ -29,6 +35,9 @@ class BatchHeaders:
     def __init__(self, parts: Sequence[tuple[LogCore, int, int]], fields: HeaderFields) -> None:
         self._parts = tuple(parts)
         self._fields = fields
+
+    def __repr__(self) -> str:
+        return f"<BatchHeaders {ranges(self._parts)} of {', '.join(self.fields)}>"
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -105,21 +105,38 @@ def resolve(log: LogCore, value: Position | None, default: int, now_ms: int, nam
     if type(value) is int and LONG_MIN <= value <= LONG_MAX:
         return value
     value = checked_position(name, value)
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word == "earliest":
-            return log.log_start_offset
-        if word == "latest":
-            return log.log_end_offset
-        if word.isascii() and word.isdigit():
-            return whole(name, int(word))
+    offset = _named(log, value)
+    if offset is not None:
+        return offset
+    assert not isinstance(value, int)
     end = log.log_end_offset  # read first: a record appended meanwhile comes after it
     at = timestamp_ms(value, now_ms, name)
     log.check_open()
     found = steadily(log, lambda: offset_for_timestamp(log, at))
     return end if found is None else found.offset
+
+
+def moment(log: LogCore, value: Position) -> tuple[int, int]:
+    """The exclusive offset bound and the greatest timestamp of a log's records up to a position."""
+    value = checked_position("moment", value)
+    offset = _named(log, value)
+    if offset is None:
+        assert not isinstance(value, int)
+        return LONG_MAX, timestamp_ms(value, log.clock.wall_ms(), "moment")
+    log.check_held(offset)
+    return offset, LONG_MAX
+
+
+def _named(log: LogCore, value: Position) -> int | None:
+    """The offset that a position states; None for a time."""
+    if isinstance(value, int):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word == "earliest":
+        return log.log_start_offset
+    if word == "latest":
+        return log.log_end_offset
+    return whole("offset", int(word)) if word.isascii() and word.isdigit() else None
 
 
 def count(log: LogCore, start: Position | None, stop: Position | None) -> int:

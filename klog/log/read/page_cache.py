@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from klog.disk import Files, LogFile
 from klog.disk.residency import PAGE, Residency, heat, residency, total
 from klog.segment import names
+from klog.shown import first_few
 
 _STEP = 64  # segments between two calls of the progress function
 
@@ -38,6 +39,12 @@ class LogPageCache:
     path: str
     residency: Residency
     segments: tuple[SegmentPageCache, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"LogPageCache(topic={self.topic!r}, partition={self.partition}, path={self.path!r}, "
+            f"residency={self.residency!r}, segments=({first_few(self.segments)}))"
+        )
 
     def picture(self, cells: int) -> list[float]:
         """The cached share of each of `cells` equal parts of the log's bytes. Needs heat."""

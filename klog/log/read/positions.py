@@ -1,47 +1,64 @@
-"""Positions as users write them: an offset, "earliest", "latest", an aware datetime, ISO text, or "-3h" for 3 h ago."""
+"""Positions as users write them: an offset, "earliest", "latest", or a time.
+
+    time := aware datetime | date: 0:00 in UTC | "now" | "-3h": so long ago, in ms, s, m, h, d, w
+          | ISO text of a date | ISO text of a date and a time of day with its zone
+
+A time of day without a zone is refused, as text and as a datetime: it would mean one moment here and another in UTC.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from typing import Any
 
 from klog.arguments import LONG_MAX, LONG_MIN, whole, wrong_type
 
-Position = int | str | datetime.datetime
+Position = int | str | datetime.date  # a datetime is a date
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
 
-def timestamp_ms(value: str | datetime.datetime, now_ms: int, name: str = "start") -> int:
-    """Milliseconds since 1970 of an aware datetime, ISO text (UTC unless it names a zone) or "-3h".
+def timestamp_ms(value: str | datetime.date, now_ms: int, name: str = "start") -> int:
+    """Milliseconds since 1970 of a time. Raises ValueError for a time of day without a zone, and for other text."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() == "now":
+            return now_ms
+        if match := _AGO.fullmatch(text):
+            return now_ms - round(float(match[1]) * _UNITS_MS[match[2]])
+        value = _parsed(text, name)
+    elif isinstance(value, datetime.datetime) and value.tzinfo is None:
+        raise ValueError(f"{name}={value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")
+    if not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
+    return (value - _EPOCH) // datetime.timedelta(milliseconds=1)
 
-    Raises ValueError for a naive datetime and for text that is neither.
-    """
-    if isinstance(value, datetime.datetime):
-        if value.tzinfo is None:
-            raise ValueError(f"{name}={value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")
-        delta = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        return delta // datetime.timedelta(milliseconds=1)
-    match = _AGO.fullmatch(value.strip())
-    if match:
-        return now_ms - round(float(match[1]) * _UNITS_MS[match[2]])
+
+def _parsed(text: str, name: str) -> datetime.date:
+    """A date, or a datetime with its zone."""
+    with contextlib.suppress(ValueError):
+        return datetime.date.fromisoformat(text)
     try:
-        parsed = datetime.datetime.fromisoformat(value.strip())
+        found = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{name}={value!r} is not a position: give an offset, 'earliest', 'latest', ISO time such as "
+            f"{name}={text!r} is not a position: give an offset, 'earliest', 'latest', 'now', ISO time such as "
             f"'2013-02-08T05:00Z', or '-3h' (ms, s, m, h, d, w)"
         ) from None
-    return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms, name)
+    if found.tzinfo is None:
+        raise ValueError(f"{name}={text!r} names no time zone; for UTC give {text + 'Z'!r}")
+    return found
 
 
 def checked_position(name: str, value: Any, hint: str = "") -> Position:
-    """The value if its type is that of a position: an int of 64 bits, text, a datetime. Text is parsed later."""
-    if isinstance(value, str | datetime.datetime):
+    """The value if its type is that of a position: an int of 64 bits, text, a date. Text is parsed later."""
+    if isinstance(value, str | datetime.date):
         return value
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise wrong_type(name, value, "an offset, text or datetime", hint)
+        raise wrong_type(name, value, "an offset, text, a date or a datetime", hint)
     return whole(name, value)
 
 

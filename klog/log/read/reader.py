@@ -13,24 +13,37 @@ from typing import TYPE_CHECKING
 from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
 from klog.errors import CorruptBatch
+from klog.log.read import tables
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, Pair, chunks
-from klog.log.read.headers import BatchHeaders
+from klog.log.read.headers import BatchHeaders, ranges
 from klog.log.read.isolation import Isolation
+from klog.log.read.preview import reader_html
 from klog.log.read.steady import note_next_offset
 from klog.log.state._log_core import LogCore
 from klog.record import Record, RecordBatch
 from klog.segment import HeaderFields
 
 if TYPE_CHECKING:
+    import os
+
+    import pandas
     import polars
     import pyarrow
+
+    from klog.log.read.decoding import Decoded, Decoding
+    from klog.progress import Progress
 
 
 class LogReader:
     """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration.
 
     Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table,
-    .to_polars() a polars.DataFrame. Any library that takes Arrow streams (duckdb, pandas) takes the reader itself.
+    .to_pandas() and .to_polars() a DataFrame; .to_parquet() writes a file. Any library that takes Arrow streams, such
+    as duckdb, takes the reader itself. With read(decode=...) the key and value columns of all these are decoded, and
+    .decoded() iterates Python objects; records, pairs, batches and columns() stay as they are stored.
+
+    Arrow has the columns that read(columns=...) has named; by default offset, timestamp, timestamp_type, key, value and
+    headers, and of a range of several partitions also topic and partition.
     """
 
     def __init__(
@@ -39,15 +52,26 @@ class LogReader:
         isolation: Isolation,
         include_control: bool,
         scan: bool = False,
+        columns: tuple[str, ...] | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         self._parts = tuple(parts)
         self._isolation = isolation
         self._include_control = include_control
         self._scan = scan
+        self._fields = columns or fields_of(len(self._parts))
+        self._decoding = decoding
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{log.name}[{start}:{stop}]" for log, start, stop in self._parts)
-        return f"<LogReader {parts} {self._isolation}>"
+        return f"<LogReader {ranges(self._parts)} {self._isolation}>"
+
+    def _repr_html_(self) -> str:
+        return reader_html(repr(self), self._parts, self._isolation, self._include_control)
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int]]:
+        """[(topic-partition, first offset, offset after the last), ...] in the order of reading."""
+        return [(log.name, start, stop) for log, start, stop in self._parts]
 
     def __iter__(self) -> Iterator[Record]:
         # No Python frame for each record: chain goes from the iterator of one chunk to that of the next in C.
@@ -66,11 +90,36 @@ class LogReader:
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
 
+    def decoded(self) -> Iterator[Decoded]:
+        """Iterate tuples (record, key, value): the record as it is stored, and its key and value by the formats of
+        read(decode=...), as str, dict and other Python objects; those without a format as in the record.
+
+        Raises BadValue for a key or value of another format, unless on_bad or dead_letter was given; what iterating
+        records raises; ValueError without decode.
+        """
+        if self._decoding is None:
+            raise ValueError("decoded() needs formats: read(decode=...)")
+        from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
+
+        return decoded_records(((part._parts[0][0].partition, part) for part in self._single_parts()), self._decoding)
+
+    def _single_parts(self) -> Iterator[LogReader]:
+        """A reader of each part."""
+        for part in self._parts:
+            yield LogReader([part], self._isolation, self._include_control, self._scan)
+
     def between(self, low: int, high: int) -> LogReader:
         """A reader of the part of each range that has offsets in [low, high)."""
         low, high = whole("low", low), whole("high", high)
         parts = [(log, max(start, low), max(start, low, min(stop, high))) for log, start, stop in self._parts]
-        return LogReader(parts, self._isolation, self._include_control, self._scan)
+        return LogReader(
+            parts,
+            self._isolation,
+            self._include_control,
+            self._scan,
+            columns=self._fields,
+            decoding=self._decoding,
+        )
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
@@ -94,6 +143,7 @@ class LogReader:
                     path=chunk.path,
                     file_position=chunk.file_position,
                     payloads=chunk.payloads,
+                    origin=chunk.origin,
                 ):
                     if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
                         offset = batch.next_offset
@@ -119,6 +169,7 @@ class LogReader:
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_package.Columns]:
         """The range as Arrow arrays, one non-empty set per chunk.
 
+        fields: names of columns in order, also leader_epoch, topic and partition; by default those of the reader.
         views: keys and values point into the chunk instead of being copied. The chunk lives as long as they do.
         """
         for _, columns in self.columns_of_chunks(fields, views=views):
@@ -127,7 +178,8 @@ class LogReader:
     def columns_of_chunks(
         self, fields: Sequence[str] | None = None, *, views: bool = False
     ) -> Iterator[tuple[FetchedChunk, record_package.Columns]]:
-        """The range as pairs (chunk, its Arrow arrays). views: as in columns()."""
+        """The range as pairs (chunk, its Arrow arrays). Arguments: as in columns()."""
+        fields = self._fields if fields is None else fields
         for log, chunk in self._chunks(CHUNK_BYTES):
             damage, whole = None, memoryview(chunk.buffer)
             try:
@@ -144,45 +196,93 @@ class LogReader:
                 raise damage
 
     def _columns_of(
-        self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str] | None, views: bool
+        self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str], views: bool
     ) -> record_package.Columns:
         return record_package.columns(
             buffer,
             include_control=self._include_control,
             fields=fields,
             views=views,
+            origin=chunk.origin,
             **chunk.request,
         )
 
+    def arrow_stream(self, fields: Sequence[str] | None = None) -> tables.Stream:
+        """The range as an Arrow stream of some columns, by default all, with keys and values decoded if there are
+        formats. Its attribute `error` is the exception that it failed with, of which consumers get the text alone."""
+        fields = self._fields if fields is None else fields
+        if self._decoding is None:
+            return record_package.ArrowStream(self.columns(fields), fields)
+        from klog.log.read.decoding import DecodedStream
+
+        return DecodedStream(self._columns_of_partitions, self._decoding, fields)
+
+    def _columns_of_partitions(self, fields: Sequence[str]) -> Iterator[tuple[int, record_package.Columns]]:
+        for part in self._single_parts():
+            for columns in part.columns(fields):
+                yield part._parts[0][0].partition, columns
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return record_package.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
+        return self.arrow_stream().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pyarrow.Table:
         """The range as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
-        return pyarrow.table(self)
+        return tables.table(self.arrow_stream())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The range as one pandas.DataFrame. Needs pandas: pip install 'klog[pandas]'.
+
+        Integers and booleans have pandas' nullable types (Int64, boolean), times are datetime64[ms, UTC], keys and
+        values bytes, headers lists of {"key": str, "value": bytes}.
+        """
+        return tables.pandas_frame(self.arrow_stream())
 
     def to_polars(self) -> polars.DataFrame:
         """The range as one polars.DataFrame. Needs polars: pip install 'klog[polars]'.
 
         klog.polars.scan reads a topic lazily, in bounded memory, and only what a query needs.
         """
-        try:
-            import polars
-        except ImportError as error:
-            raise ImportError("to_polars() needs polars: pip install 'klog[polars]'", name="polars") from error
-        stream = record_package.ArrowStream(self.columns())
-        try:
-            return polars.DataFrame(stream)
-        except Exception:
-            if stream.error is not None:
-                raise stream.error from None  # polars raises its own error, with the text alone
-            raise
+        return tables.polars_frame(self.arrow_stream())
+
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        compression: str = "zstd",
+        row_group_rows: int = tables.ROW_GROUP_ROWS,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the range to a Parquet file in bounded memory. Returns the number of rows. Needs pyarrow.
+
+        The file appears whole, on disk, when this returns; until then it is `<path>.tmp`. compression: zstd, snappy,
+        gzip, lz4, brotli or none. row_group_rows: rows of a row group at most; it also ends at 64 MiB of columns.
+        overwrite: replace an existing file. progress: called with klog.progress.Event after each row group.
+
+        Raises FileExistsError, OSError, ValueError; CorruptBatch and ReadFailed, and then there is no file.
+        """
+        return tables.parquet_file(
+            self.arrow_stream(),
+            path,
+            compression=compression,
+            row_group_rows=row_group_rows,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
 
-def in_turn(readers: Iterable[LogReader], isolation: Isolation, include_control: bool) -> LogReader:
+def fields_of(partitions: int) -> tuple[str, ...]:
+    """The columns of a range of so many partitions, unless others are requested."""
+    return record_package.FIELDS if partitions == 1 else record_package.FIELDS + record_package.ORIGIN_FIELDS
+
+
+def in_turn(
+    readers: Iterable[LogReader],
+    isolation: Isolation,
+    include_control: bool,
+    columns: tuple[str, ...] | None,
+    decoding: Decoding | None,
+) -> LogReader:
     """A reader of the ranges of several readers, one after the other."""
-    return LogReader([part for reader in readers for part in reader._parts], isolation, include_control)
+    parts = [part for reader in readers for part in reader._parts]
+    return LogReader(parts, isolation, include_control, columns=columns, decoding=decoding)

@@ -24,9 +24,10 @@ _CHUNK_BYTES = 1 << 20
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
 
-def waiter_for(logs: Iterable[LogCore]) -> Waiter:
-    """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""
-    bells, directories, named = [], set(), set()
+def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = ()) -> Waiter:
+    """A Waiter that wakes when one of these logs changes, or an entry of the directories `also`. Either all of the logs
+    or none are read-only."""
+    bells, directories, named = [], set(also), set()
     for log in logs:
         if log.read_only:
             directories.add(log.path)
@@ -49,6 +50,9 @@ class LogTail:
         self._timeout = timeout
         self._isolation = isolation
         self._pause = _PAUSE_MIN
+
+    def __repr__(self) -> str:
+        return f"<LogTail {self._log.name} at {self._offset} {self._isolation}>"
 
     def _ready(self) -> list[Record]:
         """The records that have arrived since the last call, at most one chunk."""

@@ -9,7 +9,6 @@ Log.open() warms its log, LogManager.start() all logs. A log that a manager load
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,12 +18,13 @@ from klog.disk import RealFiles, exists
 from klog.disk.warm_up import FileRange, WarmedUp, warm_up
 from klog.errors import CorruptData
 from klog.log.state._log_core import LogCore
+from klog.logger import logger_of
 from klog.segment import Segment
 
 if TYPE_CHECKING:
     from klog.progress import Progress
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def check(bytes_max: object, timeout: object, progress: object, cancel: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from klog.shown import short
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -21,6 +23,9 @@ class WastedKey:
     key: bytes
     records: int
     bytes: int  # uncompressed
+
+    def __repr__(self) -> str:
+        return f"WastedKey(key={short(self.key)}, records={self.records}, bytes={self.bytes})"
 
 
 @dataclass(frozen=True, slots=True)

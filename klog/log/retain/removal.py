@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import logging
 import os
 from collections.abc import Iterable, Sequence
 
@@ -16,9 +15,10 @@ from klog.disk import is_full, lacks_descriptors
 from klog.errors import CorruptIndex
 from klog.log.state._log_core import LogCore
 from klog.log.write.failures import guard
+from klog.logger import logger_of
 from klog.segment import Segment, names
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 UNLINK_SECONDS = 0.05
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import logging
 from collections.abc import Callable, Sequence
 
 from klog.clock import let_others_in
@@ -32,9 +31,10 @@ from klog.log.state._log_core import LogCore
 from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.log.write.flush import flush_locked, sync_directory
 from klog.log.write.roll import roll_or_undo_locked
+from klog.logger import logger_of
 from klog.segment import Segment
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 BATCH = 128  # segments deleted while the lock is held: about ten milliseconds of renames
 Predicate = Callable[[Segment, Segment | None], bool]
 """(a segment, the next one or None): may it be deleted?"""

@@ -25,7 +25,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
-from klog.disk import Files, directory_lock, exists, is_directory, naming_the_next_step, os_error, read_whole
+from klog.disk import (
+    Files,
+    directory_lock,
+    exists,
+    is_directory,
+    naming_the_next_step,
+    os_error,
+    read_whole,
+    remove_tree,
+)
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
@@ -167,7 +176,7 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
     """W2: remove everything of a job except its manifest. alone: the caller holds the lock of the log.dir; if not,
     empty directories are left to the next start, and the file, by which it finds them."""
     for path in staging_directories(log_dir, token):
-        remove_tree(path, files)
+        _remove(path, files)
         files.fsync_dir(os.path.dirname(path))
     with directory_lock(log_dir):
         empty = _empty_partitions(log_dir)
@@ -184,12 +193,11 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
         files.fsync_dir(log_dir)
 
 
-def remove_tree(path: str, files: Files) -> None:
+def _remove(path: str, files: Files) -> None:
     """Remove a staging directory with its files, also those that a late attempt adds meanwhile."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            _empty(path, files)
-            os.rmdir(path)
+            remove_tree(path, files)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -197,18 +205,6 @@ def remove_tree(path: str, files: Files) -> None:
                 raise
         else:
             return
-
-
-def _empty(path: str, files: Files) -> None:
-    for name in sorted(os.listdir(path)):
-        inside = os.path.join(path, name)
-        if is_directory(inside, follow_symlinks=False):
-            import shutil  # no job makes directories; its import loads modules of compression
-
-            with naming_the_next_step(inside):
-                shutil.rmtree(inside)
-        else:
-            files.unlink(inside)
 
 
 def _empty_partitions(log_dir: str) -> list[str]:
@@ -227,7 +223,7 @@ def sweep_partition(path: str, names: Iterable[str], now_ms: int, files: Files) 
     for token in layout.writers_in(names):
         staging = os.path.join(path, layout.STAGING + token)
         if is_directory(staging) and _is_abandoned(log_dir, token, now_ms):
-            remove_tree(staging, files)
+            _remove(staging, files)
 
 
 def _is_abandoned(log_dir: str, token: str, now_ms: int) -> bool:

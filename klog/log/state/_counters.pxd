@@ -1,9 +1,22 @@
 from libc.stdint cimport int64_t
 
+from klog.durations cimport Durations
+
 
 cdef class Counters:
     cdef public int64_t bytes_in
     cdef public int64_t messages_in
     cdef public int64_t replicated_bytes_in
+    cdef public int64_t bytes_out
+    cdef public int64_t appends
+    cdef public int64_t failed_appends
+    cdef public int64_t fetches
+    cdef public int64_t failed_fetches
+    cdef public Durations append_times
+    cdef public Durations fetch_times
 
     cdef int64_t appended(self) noexcept
+    cdef int64_t append_begins(self, options) except? -1
+    cdef int append_ends(self, int64_t began, options) except -1
+    cdef int64_t fetch_begins(self, options) except? -1
+    cdef int fetch_ends(self, int64_t began, int64_t size, options) except -1

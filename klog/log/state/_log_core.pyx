@@ -27,13 +27,12 @@ from klog.log.state._high_watermark cimport HighWatermark
 from klog.log.state._segment_list cimport SegmentList
 from klog.log.write._append_policy cimport policy_of
 
-import logging
-
 from klog.arguments import whole
 from klog.errors import OffsetOutOfRange
 from klog.log.state import forks
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 cdef class LogCore:

@@ -10,15 +10,14 @@ the log end does, and up after it. Kafka: UnifiedLog.
 
 from __future__ import annotations
 
-import logging
-
 from klog.errors import CorruptBatch
 from klog.log.state import high_watermark_rules
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import locate
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def metadata_of(log: LogCore, offset: int) -> OffsetMetadata:

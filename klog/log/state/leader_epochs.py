@@ -9,16 +9,16 @@ Changed under the log's lock, read by any thread. Kafka: LeaderEpochFileCache.
 from __future__ import annotations
 
 import bisect
-import logging
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory.checkpoint import format_epochs, parse_epochs
 from klog.log.state._fields import EpochFields
+from klog.logger import logger_of
 from klog.scheduler import Scheduler
 from klog.segment import names
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 UNDEFINED = (-1, -1)
 
 

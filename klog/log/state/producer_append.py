@@ -13,8 +13,6 @@ Kafka: ProducerAppendInfo.
 
 from __future__ import annotations
 
-import logging
-
 from klog.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -24,8 +22,9 @@ from klog.errors import (
 from klog.log.state._producer_entry import DataBatch, ProducerEntry
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.transactions import CompletedTransaction, Transaction
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 _SEQUENCE_MAX = 2**31 - 1
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import logging
 import struct
 from collections.abc import Collection, Iterable, Mapping
 
@@ -24,9 +23,10 @@ from klog.disk import Files, read_whole
 from klog.errors import CorruptSnapshot
 from klog.log.directory._listing import Listing
 from klog.log.state.producer_state import ProducerState
+from klog.logger import logger_of
 from klog.segment import names
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
 

@@ -107,6 +107,18 @@ def encoded_whole(LogCore log, records, compression):
 
 cpdef AppendInfo append_group(LogCore log, BatchGroup group, int64_t now):
     """Append an encoded group atomically."""
+    cdef Counters counters = log.counters
+    cdef int64_t began = counters.append_begins(log.options)
+    try:
+        info = group_appended(log, group, now)
+    except Exception:
+        counters.failed_appends += 1
+        raise
+    counters.append_ends(began, log.options)
+    return info
+
+
+cdef AppendInfo group_appended(LogCore log, BatchGroup group, int64_t now):
     cdef CallLock lock = log.lock
     if log.commits is not None:
         log.check_writable()
@@ -151,18 +163,26 @@ cdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
 
 def append_batches(LogCore log, buffer, str origin, leader_epoch):
     """Append encoded batches by the fast path if possible, else by the full path. See Log.append_batches."""
+    cdef Counters counters = log.counters
+    cdef AppendInfo info
+    cdef int64_t began
+    cdef bint leads
     if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= INT32_MAX):
         leader_epoch = whole("leader_epoch", leader_epoch, 0, INT32_MAX)
     check_buffer("buffer", buffer)
+    leads = origin == "client" or origin == "coordinator"
+    if not leads and origin != "replication" and origin != "raft":
+        raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+    began = counters.append_begins(log.options)
     try:
-        if origin == "client" or origin == "coordinator":
-            return lead(log, buffer, origin, leader_epoch)
-        if origin == "replication" or origin == "raft":
-            return follow(log, buffer, origin, leader_epoch)
-    except KlogError as error:
-        log.counters.refused(error, memoryview(buffer).nbytes)
+        info = lead(log, buffer, origin, leader_epoch) if leads else follow(log, buffer, origin, leader_epoch)
+    except Exception as error:
+        counters.failed_appends += 1
+        if isinstance(error, KlogError):
+            log.counters.refused(error, memoryview(buffer).nbytes)
         raise
-    raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+    counters.append_ends(began, log.options)
+    return info
 
 
 cdef AppendInfo lead(LogCore log, buffer, str origin, leader_epoch):

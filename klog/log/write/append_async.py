@@ -11,10 +11,10 @@ import asyncio
 from klog.config.table import LONG_MAX
 from klog.log.options import Compression
 from klog.log.state._log_core import LogCore
-from klog.log.write._append import EncodedGroups, append, nothing
+from klog.log.write._append import EncodedGroups, append, append_group, nothing
 from klog.log.write._append_info import AppendInfo
-from klog.log.write._commit import Ticket
-from klog.record import Records
+from klog.log.write._commit import CommitQueue, Ticket
+from klog.record import BatchGroup, Records
 
 
 async def append_async(log: LogCore, records: Records, compression: Compression) -> AppendInfo:
@@ -27,10 +27,29 @@ async def append_async(log: LogCore, records: Records, compression: Compression)
     loop = asyncio.get_running_loop()
     info: AppendInfo | None = None
     for group, now in EncodedGroups(log, records, compression):
-        appended = await commits.submit(log, Ticket(group, now), loop)
+        appended = await _submitted(log, commits, Ticket(group, now), loop)
         info = appended if info is None else info.joined(appended)
     log.options.scheduler.run_due()
     return nothing(log) if info is None else info
+
+
+async def append_group_async(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
+    """Append encoded records from a task of the running event loop. Blocks for a flush that is due; see may_flush()."""
+    commits = log.commits
+    if commits is None:
+        return append_group(log, group, now)
+    return await _submitted(log, commits, Ticket(group, now), asyncio.get_running_loop())
+
+
+async def _submitted(log: LogCore, commits: CommitQueue, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> AppendInfo:
+    began = log.counters.begin_append(log.options)
+    try:
+        info: AppendInfo = await commits.submit(log, ticket, loop)
+    except Exception:
+        log.counters.failed_appends += 1
+        raise
+    log.counters.end_append(began, log.options)
+    return info
 
 
 def may_flush(log: LogCore) -> bool:

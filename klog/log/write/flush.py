@@ -17,7 +17,6 @@ Kafka: UnifiedLog.flush, LocalLog.flush, LogManager.flushDirtyLogs.
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from klog.errors import KlogError, ReentrantCall
 from klog.log.options import NO_BOUND
@@ -26,8 +25,9 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.segments import number_of
 from klog.log.write.failures import guard_sync
 from klog.log.write.undo import wait_for_sync_locked
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def flush(log: LogCore, offset: int | None) -> None:

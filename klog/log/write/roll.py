@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 from klog.disk import exists
@@ -14,9 +13,10 @@ from klog.log.state._log_core import LogCore
 from klog.log.write import flush
 from klog.log.write.failures import guard, guard_sync
 from klog.log.write.undo import savepoint_locked, undo_locked, wait_for_sync_locked
+from klog.logger import logger_of
 from klog.segment import Segment, names
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def roll(log: LogCore, expected_next_offset: int) -> Segment:
@@ -51,7 +51,7 @@ def roll_locked(log: LogCore, base_offset: int) -> None:
     if base_offset == active.base_offset:
         _remake_locked(log, active)
         return
-    options, path = log.options, log.directory.path
+    options, path, began = log.options, log.directory.path, log.clock.monotonic()
     wait_for_sync_locked(log)
     guard_sync(log, lambda: flush.sync_closed_locked(log))
     guard_sync(log, lambda: log.segments[-1].deactivate(sync=True))
@@ -66,6 +66,7 @@ def roll_locked(log: LogCore, base_offset: int) -> None:
     if not log.producers.take_snapshot():  # a snapshot also syncs the directory with the new segment's names
         guard_sync(log, lambda: options.files.fsync_dir(path))
     log.flush_state.synced_up_to(min(base_offset, max(log.log_end_offset, active.next_offset)))
+    log.counters.roll_times.note(log.clock.monotonic() - began)
     _log.info("event=roll log=%s base_offset=%d segments=%d", log.name, base_offset, len(log.segments))
     if log.directory.on_flush is not None:
         log.directory.on_flush(log)

@@ -11,8 +11,6 @@ Under the log's lock. An OSError takes the log offline; the next load finds a pr
 
 from __future__ import annotations
 
-import logging
-
 from klog.log.load.batch_epochs import learn_epochs
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.rebuild import producers_at
@@ -25,9 +23,10 @@ from klog.log.state.snapshots import Snapshots
 from klog.log.write.failures import guard, uninterrupted
 from klog.log.write.log_end import end_moved_locked
 from klog.log.write.undo import wait_for_sync_locked
+from klog.logger import logger_of
 from klog.segment import Segment
 
-_log = logging.getLogger("klog.log")
+_log = logger_of("log")
 
 
 def truncate_to(log: LogCore, offset: int) -> bool:

@@ -1,0 +1,225 @@
+"""The latest record of each key: what a compaction would leave, found by reading, without changing a file.
+
+K1  Per partition one pass over the range notes key → offset: memory grows with the number of different keys, not with
+    the log. Values are read when they are asked for, by offset.
+K2  A tombstone removes its key. Records without a key are left out.
+K3  In several partitions, each partition's latest records are found first. If a key is in more than one, the newest
+    timestamp counts, of equal ones the higher partition. A tombstone counts only in its own partition.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from klog import record as record_package
+from klog.arguments import LONG_MAX
+from klog.errors import RecordRemoved
+from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
+from klog.log.read.isolation import Isolation, bound
+from klog.log.read.reader import fields_of
+from klog.log.read.steady import note_next_offset
+from klog.log.state._log_core import LogCore
+from klog.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class LatestOfLog:
+    """The latest records of one log below an offset and up to a timestamp. The range is fixed now, and read once."""
+
+    def __init__(self, log: LogCore, isolation: Isolation, stop: int = LONG_MAX, timestamp_max: int = LONG_MAX) -> None:
+        self.log = log
+        self._isolation = isolation
+        self._start = log.log_start_offset
+        self._stop = min(stop, bound(log, isolation))
+        self._timestamp_max = timestamp_max
+
+    @cached_property
+    def offsets(self) -> dict[bytes, int]:
+        """{key: offset of its latest record}, in the order of offsets."""
+        found: dict[bytes, int] = {}
+        for chunk in chunks(self.log, self._start, self._stop, self._isolation, CHUNK_BYTES, False):
+            record_package.note_latest(
+                found,
+                chunk.buffer,
+                timestamp_max=self._timestamp_max,
+                on_damage=partial(note_next_offset, self.log),
+                **chunk.request,
+            )
+        return found
+
+    def timestamps(self, keys: Set[bytes]) -> dict[bytes, int]:
+        """{key: timestamp of its latest record} of some of the keys."""
+        return {key: record.timestamp for record in self.records() if (key := record.key) is not None and key in keys}
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Forget keys of which another log has a later record."""
+        for key in keys:
+            del self.offsets[key]
+
+    def record_at(self, offset: int) -> Record:
+        """The record with this offset."""
+        for chunk in chunks(self.log, offset, offset + 1, self._isolation, 1, False):
+            for record in chunk.records():
+                return record
+        raise self._removed(offset)
+
+    def records(self) -> Iterator[Record]:
+        """The latest records, in the order of offsets."""
+        for chunk, offsets in self._chunks():
+            awaited = iter(offsets)
+            offset = next(awaited)
+            for record in chunk.records(on_damage=partial(note_next_offset, self.log)):
+                if record.offset == offset:
+                    yield record
+                    offset = next(awaited, LONG_MAX)
+            if offset != LONG_MAX:
+                raise self._removed(offset)
+
+    def columns(self, fields: Sequence[str]) -> Iterator[record_package.Columns]:
+        """The latest records as Arrow arrays, in the order of offsets, none of them empty."""
+        for chunk, offsets in self._chunks():
+            columns = record_package.columns(
+                chunk.buffer, fields=fields, origin=chunk.origin, offsets=offsets, **chunk.request
+            )
+            if columns.num_rows != len(offsets):
+                raise self._removed(offsets[0])
+            yield columns
+
+    def _chunks(self) -> Iterator[tuple[FetchedChunk, array[int]]]:
+        """The chunks that hold latest records, each with their offsets. What lies between two chunks is not read."""
+        offsets = array("q", self.offsets.values())
+        at = 0
+        while at < len(offsets):
+            chunk = next(chunks(self.log, offsets[at], self._stop, self._isolation, CHUNK_BYTES, False), None)
+            if chunk is None:
+                raise self._removed(offsets[at])
+            end = bisect_left(offsets, chunk.stop, at)
+            yield chunk, offsets[at:end]
+            at = end
+
+    def _removed(self, offset: int) -> RecordRemoved:
+        return RecordRemoved(
+            f"{self.log.name}: the record at offset {offset}, or one after it, was removed by retention or compaction "
+            "after the latest records were found: call latest_by_key() again"
+        )
+
+
+class LatestByKey(Mapping[bytes, Record]):
+    """The latest record of each key at one moment, as {key: Record}; by partition and offset, also as Arrow.
+
+    The first use reads the range once; a key is then looked up without reading, and its record is read when it is asked
+    for. values() and items() read in order, many records at a time. Keys whose latest record is a tombstone are absent.
+    Any thread; one thread per iteration. Raises CorruptBatch, and RecordRemoved if a record was removed meanwhile.
+    """
+
+    def __init__(self, parts: Iterable[LatestOfLog]) -> None:
+        self._unmerged = tuple(parts)
+
+    @cached_property
+    def _parts(self) -> Sequence[LatestOfLog]:
+        """The parts, each key in only one of them (K3)."""
+        for number, part in enumerate(self._unmerged):
+            for before in self._unmerged[:number]:
+                common = part.offsets.keys() & before.offsets.keys()
+                if common:
+                    new, old = part.timestamps(common), before.timestamps(common)
+                    part.drop(key for key in common if new[key] < old[key])
+                    before.drop(key for key in common if new[key] >= old[key])
+        return self._unmerged
+
+    def __getitem__(self, key: bytes) -> Record:
+        for part in self._parts:
+            if (offset := part.offsets.get(key)) is not None:
+                return part.record_at(offset)
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in part.offsets for part in self._parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            yield from part.offsets
+
+    def __len__(self) -> int:
+        return sum(len(part.offsets) for part in self._parts)
+
+    def __repr__(self) -> str:
+        return f"<LatestByKey of {', '.join(part.log.name for part in self._unmerged)}>"
+
+    def values(self) -> ValuesView[Record]:
+        """The records, by partition and offset."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[bytes, Record]:
+        """(key, record) of each, by partition and offset."""
+        return _Items(self)
+
+    def _records(self) -> Iterator[Record]:
+        for part in self._parts:
+            yield from part.records()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._stream().__arrow_c_stream__(requested_schema)
+
+    def _stream(self) -> record_package.ArrowStream:
+        fields = fields_of(len(self._parts))
+        return record_package.ArrowStream((columns for part in self._parts for columns in part.columns(fields)), fields)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The records as one pyarrow.Table, with the columns of read(). Needs pyarrow: pip install 'klog[arrow]'."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
+        stream = self._stream()
+        try:
+            return pyarrow.table(stream)
+        except Exception:
+            if stream.error is not None:
+                raise stream.error from None  # pyarrow raises its own error, with the text alone
+            raise
+
+
+class _Values(ValuesView[Record]):
+    _mapping: LatestByKey
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._mapping._records()
+
+
+class _Items(ItemsView[bytes, Record]):
+    _mapping: LatestByKey
+
+    def __iter__(self) -> Iterator[tuple[bytes, Record]]:
+        for record in self._mapping._records():
+            assert record.key is not None
+            yield record.key, record
+
+
+class LogAsOf:
+    """A log as it was at a moment, from Log.as_of(): its records below an offset, or with timestamps up to a time."""
+
+    def __init__(self, log: LogCore, stop: int, timestamp_max: int) -> None:
+        self._log = log
+        self._stop = stop
+        self._timestamp_max = timestamp_max
+
+    def __repr__(self) -> str:
+        bounds = f"below offset {self._stop}" if self._timestamp_max == LONG_MAX else f"up to {self._timestamp_max} ms"
+        return f"<{self._log.name} {bounds}>"
+
+    def latest_by_key(self, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+        """The latest record of each key at that moment, as Log.latest_by_key() has it now.
+
+        Records that retention or a compaction has removed since are not there: a compacted log has only some of its
+        earlier states.
+        """
+        log = self._log.now
+        log.check_open()
+        return LatestByKey([LatestOfLog(log, isolation, self._stop, self._timestamp_max)])

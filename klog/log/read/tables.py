@@ -1,0 +1,152 @@
+"""Arrow streams of records as tables, frames and Parquet files.
+
+A consumer of an Arrow stream raises an error of its own if the stream fails. Here the caller gets the error of the
+stream, with its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from klog.arguments import chosen, flag, function, path, whole
+from klog.disk import NewFile, RealFiles
+from klog.progress import Event
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas
+    import polars
+    import pyarrow
+
+    from klog.progress import Progress
+
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
+ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 64 << 20  # of Arrow columns, which are gathered in memory
+
+
+class Stream(Protocol):
+    """An Arrow stream. error: why it failed, or None."""
+
+    @property
+    def error(self) -> BaseException | None: ...
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+def pyarrow_for(name: str) -> Any:
+    """pyarrow, for the method with this name. Raises ImportError with what to install."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"{name} needs pyarrow: pip install 'klog[arrow]'", name="pyarrow") from error
+    return pyarrow
+
+
+@contextmanager
+def errors_of(stream: Stream) -> Iterator[None]:
+    """Replace the error of a consumer by that of the stream."""
+    try:
+        yield
+    except Exception:
+        if stream.error is not None:
+            raise stream.error from None
+        raise
+
+
+def table(stream: Stream) -> pyarrow.Table:
+    """See LogReader.to_arrow."""
+    pyarrow = pyarrow_for("to_arrow()")
+    with errors_of(stream):
+        return pyarrow.table(stream)
+
+
+def polars_frame(stream: Stream) -> polars.DataFrame:
+    """See LogReader.to_polars."""
+    try:
+        import polars
+    except ImportError as error:
+        raise ImportError("to_polars() needs polars: pip install 'klog[polars]'", name="polars") from error
+    with errors_of(stream):
+        return polars.DataFrame(stream)
+
+
+def pandas_frame(stream: Stream) -> pandas.DataFrame:
+    """See LogReader.to_pandas."""
+    try:
+        import pandas
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("to_pandas() needs pandas: pip install 'klog[pandas]'", name=error.name) from error
+    nullable = {
+        pyarrow.bool_(): pandas.BooleanDtype(),
+        pyarrow.int8(): pandas.Int8Dtype(),
+        pyarrow.int16(): pandas.Int16Dtype(),
+        pyarrow.int32(): pandas.Int32Dtype(),
+        pyarrow.int64(): pandas.Int64Dtype(),
+    }
+    return table(stream).to_pandas(types_mapper=nullable.get)
+
+
+def parquet_file(
+    stream: Stream,
+    target: str | os.PathLike[str],
+    *,
+    compression: str,
+    row_group_rows: int,
+    overwrite: bool,
+    progress: Progress | None,
+) -> int:
+    """See LogReader.to_parquet."""
+    target = path("path", target)
+    chosen("compression", compression, COMPRESSIONS)
+    row_group_rows, overwrite = whole("row_group_rows", row_group_rows, 1), flag("overwrite", overwrite)
+    function("progress", progress)
+    pyarrow = pyarrow_for("to_parquet()")
+    rows = 0
+    with errors_of(stream), NewFile(target, RealFiles(), overwrite=overwrite) as file:
+        reader = pyarrow.RecordBatchReader.from_stream(stream)
+        for rows in write_parquet(file, reader.schema, reader, compression, row_group_rows):
+            if progress is not None:
+                progress(Event("export", rows))
+        file.commit()
+    if progress is not None:
+        progress(Event("export", rows, rows))
+    return rows
+
+
+def write_parquet(
+    file: Any,
+    schema: pyarrow.Schema,
+    batches: Iterable[pyarrow.RecordBatch],
+    compression: str = "zstd",
+    row_group_rows: int = ROW_GROUP_ROWS,
+) -> Iterator[int]:
+    """Write batches to a binary file as Parquet. Yields the number of rows written after each row group; the file is
+    complete at the end of the iteration."""
+    from pyarrow import Table
+    from pyarrow.parquet import ParquetWriter
+
+    rows = 0
+    with ParquetWriter(file, schema, compression=compression) as writer:
+        for group in _groups(batches, row_group_rows):
+            writer.write_table(Table.from_batches(group), row_group_size=row_group_rows)
+            rows += sum(batch.num_rows for batch in group)
+            yield rows
+
+
+def _groups(batches: Iterable[Any], rows_max: int) -> Iterator[list[Any]]:
+    """The batches in groups of at least rows_max rows, or of ROW_GROUP_BYTES."""
+    group: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= rows_max or size >= ROW_GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

@@ -1,0 +1,107 @@
+"""Readers as frames and Parquet files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow.parquet as pq
+import pytest
+
+import klog
+from klog.errors import CorruptBatch
+from klog.progress import Event
+
+ROWS: list[Any] = [(b"k", b"v%d" % n, 1_360_299_600_000 + n) for n in range(50)] + [(None, None, -1, [("h", b"1")])]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    with klog.Log.open(tmp_path / "t-0", config={"max.message.bytes": 300}) as log:
+        log.append(ROWS)
+        yield log
+
+
+def damage(log: klog.Log) -> None:
+    """In the last batch."""
+    with open(log.segments[0].path, "r+b") as file:
+        file.seek(-30, os.SEEK_END)
+        file.write(b"\xff\xff\xff")
+
+
+def test_pandas_has_nullable_types(log: klog.Log) -> None:
+    frame = log.read().to_pandas()
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        "offset": "Int64",
+        "timestamp": "datetime64[ms, UTC]",
+        "timestamp_type": "Int8",
+        "key": "object",
+        "value": "object",
+        "headers": "object",
+    }
+    assert frame["value"].tolist() == [row[1] for row in ROWS]
+    assert frame["timestamp"].isna().tolist() == [False] * 50 + [True]
+    assert frame["timestamp"][49] == pandas.Timestamp(ROWS[49][2], unit="ms", tz="UTC")
+    assert list(frame["headers"][50]) == [{"key": "h", "value": b"1"}] and log.read(51).to_pandas().empty
+
+
+def test_parquet_has_the_same_rows_in_row_groups(log: klog.Log, tmp_path: Path) -> None:
+    events: list[Event] = []
+    path = tmp_path / "out.parquet"
+    assert log.read().to_parquet(path, row_group_rows=20, progress=events.append) == 51
+    assert pq.read_table(path) == log.read().to_arrow()
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [20, 20, 11]
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert (
+        events[-1] == Event("export", 51, 51) and [entry.name for entry in tmp_path.iterdir()].count("out.parquet") == 1
+    )
+
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
+        log.read().to_parquet(path)
+    assert caught.value.filename == str(path) and path.read_bytes() == before
+    assert log.read(50).to_parquet(path, overwrite=True, compression="none") == 1
+    assert log.read(51).to_parquet(tmp_path / "empty.parquet") == 0
+    assert pq.read_table(tmp_path / "empty.parquet").schema == log.read().to_arrow().schema
+
+
+def test_row_groups_end_at_a_size_in_memory(log: klog.Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is written while it is read: at most one chunk is gathered beyond the size."""
+    monkeypatch.setattr("klog.log.read.reader.CHUNK_BYTES", 300)
+    monkeypatch.setattr("klog.log.read.tables.ROW_GROUP_BYTES", 1)
+    done: list[int] = []
+    log.read().to_parquet(tmp_path / "out", progress=lambda event: done.append(event.done))
+    batches = [batch.count for batch in log.read().batches()]
+    assert done == [*(sum(batches[: n + 1]) for n in range(len(batches))), 51]
+
+
+@pytest.mark.parametrize("way", ["to_arrow", "to_pandas", "to_polars"])
+def test_damage_is_the_error_of_klog(log: klog.Log, way: str) -> None:
+    damage(log)
+    with pytest.raises(CorruptBatch) as caught:
+        getattr(log.read(), way)()
+    assert caught.value.path == log.segments[0].path and caught.value.position is not None
+
+
+def test_a_failure_leaves_no_file_and_keeps_the_old_one(log: klog.Log, tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    log.read(0, 5).to_parquet(path)
+    before = path.read_bytes()
+    damage(log)
+    with pytest.raises(CorruptBatch):
+        log.read().to_parquet(path, overwrite=True, row_group_rows=10)
+    assert path.read_bytes() == before and sorted(os.listdir(tmp_path)) == [".lock", "out.parquet", "t-0"]
+
+    def stop(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        log.read(0, 5).to_parquet(tmp_path / "other", progress=stop)
+    with pytest.raises(FileNotFoundError, match="create it first"):
+        log.read().to_parquet(tmp_path / "missing" / "out")
+    with pytest.raises(ValueError, match="compression='zip': choose 'zstd'"):
+        log.read().to_parquet(tmp_path / "other", compression="zip")
+    assert sorted(os.listdir(tmp_path)) == [".lock", "out.parquet", "t-0"]
