@@ -1,10 +1,12 @@
 """The log directories of one process and the topics in them: loading, assignment, background work, stopping.
 
 It uses logs; importing, spark, cli and users use its LogManager.
-API: open_directory (klog.open), LogManager, NamedReader; klog.manager.by_hand for a whole directory at once.
+API: open_directory (klog.open), LogManager, NamedReader, partition_for; klog.manager.by_hand for a whole directory at
+once.
 """
 
 from klog.manager.manager import LogManager, open_directory
-from klog.manager.positions import NamedReader
+from klog.manager.named_reader import NamedReader
+from klog.manager.partitioner import partition_for
 
-__all__ = ["LogManager", "NamedReader", "open_directory"]
+__all__ = ["LogManager", "NamedReader", "open_directory", "partition_for"]

@@ -18,7 +18,6 @@ ReplicaManager.checkpointHighWatermarks.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from klog.log.options import INTERVAL_MS
 from klog.log.read import warm_ranges
 from klog.log.retain import retention
 from klog.log.write.flush import flush, is_due
+from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.cleaner_threads import BackgroundCleaner
@@ -42,7 +42,7 @@ from klog.manager.registry import LogRegistry
 from klog.progress import Progress
 from klog.scheduler import Scheduler
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 POINTS_MS = 1000
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years or more means never
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from klog.config import LogConfig, ManagerConfig, check_tiering
@@ -33,6 +34,7 @@ class TopicCatalog:
         # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
+        self._hidden: dict[str, int] = {}  # {topic: its first partition that is being added}
         online = [directory.path for directory in directories.online()]
         self.file = TopicFile(online, files, directories.write_failed)
         self.file.load()
@@ -45,9 +47,19 @@ class TopicCatalog:
                 found.setdefault(topic, set()).add(partition)
         if self._directories.offline:
             for name, entry in self.file.entries.items():
-                if not entry.state:
+                if entry.state in ("", "adding"):
                     found.setdefault(name, set()).update(range(entry.partitions))
-        return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
+        for name, first in list(self._hidden.items()):
+            found[name] = {partition for partition in found.get(name, ()) if partition < first}
+        return {topic: sorted(partitions) for topic, partitions in sorted(found.items()) if partitions}
+
+    def hide(self, topic: str, first: int) -> None:
+        """Hide the partitions from `first` on: an append must not use them before the topic has all of them."""
+        self._hidden[topic] = first
+
+    def show(self, topic: str) -> None:
+        """Hide no partition of a topic any more."""
+        self._hidden.pop(topic, None)
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""
@@ -73,7 +85,8 @@ class TopicCatalog:
 
         Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
         """
-        if not is_partition(topic, partition):  # `t--1` is partition 1 of `t-`
+        # `t--1` is partition 1 of `t-`
+        if not is_partition(topic, partition) or partition >= self._hidden.get(topic, partition + 1):
             raise self.unknown(topic, partition)
         found = []
         for directory in self._directories:
@@ -120,12 +133,13 @@ class TopicCatalog:
             directory = self.locate(topic, partitions[0])[0].partition_path(topic, partitions[0])
             topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
             entry = TopicEntry(topic_id, max(partitions) + 1)
-        self.file.put(topic, TopicEntry(entry.topic_id, entry.partitions, plain(altered.given)))
+        self.file.put(topic, replace(entry, config=plain(altered.given)))
 
     def remove(self, topic: str) -> None:
         """Remove a topic, durably. Its id is kept while a directory is offline, which may hold logs of it."""
         self.file.remove(topic, remember=bool(self._directories.offline))
         self._sticky.pop(topic, None)
+        self.show(topic)
 
     def next_sticky(self, topic: str, partitions: int) -> int:
         """Return which partition gets the next keyless records, in turn."""

@@ -19,7 +19,6 @@ Kafka: LogCleaner, CleanerThread.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -42,7 +41,9 @@ from klog.clock import Clock, ManualClock
 from klog.config import ManagerConfig
 from klog.disk import Files, is_final
 from klog.errors import CorruptData, InvalidConfig, LogClosed, StorageOffline, UnknownTopicOrPartition
+from klog.histogram import Histogram
 from klog.log.log import Log
+from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, delete_old, is_compacted, survey
@@ -50,7 +51,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.scheduler import Scheduler, Task
 
-_log = logging.getLogger("klog.cleaner")
+_log = logger_of("cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
 _STOP_SECONDS = 60.0
 # Above this number of logs, the result of a survey is used for this time: else surveys would be most of the work.
@@ -101,6 +102,7 @@ class BackgroundCleaner:
         self._delete_at_ms = 0
         self._last_run_ms = 0
         self._dirtiest = 0.0
+        self._times = Histogram()  # of all cleanings
         self._chosen: list[Log] = []  # eligible as of the last survey, the dirtiest last
         self._good_until_ms = 0
 
@@ -284,6 +286,7 @@ class BackgroundCleaner:
             else:
                 self._postpone(log, settings)
             worker.stats, worker.seconds = stats, self._clock.monotonic() - started
+            self._times.note(worker.seconds)
             _log_stats(log, stats, worker.seconds)
         except Exception as error:
             self._failed(log, error)
@@ -350,7 +353,7 @@ class BackgroundCleaner:
             "time-since-last-run-ms": self._now_ms() - self._last_run_ms,
         }
         return {
-            **{name: {"": value} for name, value in together.items()},
+            **{name: {"": value} for name, value in (together | self._times.metrics("CleanTimeMs")).items()},
             "uncleanable-partitions-count": counts,
             "uncleanable-bytes": sizes,
         }

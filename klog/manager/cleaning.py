@@ -13,7 +13,6 @@ Kafka: LogCleanerManager.grabFilthiestCompactedLog, deletableLogs.
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator
@@ -27,10 +26,11 @@ from klog.log.directory.checkpoint import Partition
 from klog.log.log import Log
 from klog.log.retain import retention
 from klog.log.state.segments import closed_from
+from klog.logger import logger_of
 from klog.manager.directories import LogDirectory
 from klog.segment import Segment
 
-_log = logging.getLogger("klog.cleaner")
+_log = logger_of("cleaner")
 _NO_LAG_MS = 2**63 - 1
 
 

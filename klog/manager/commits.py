@@ -14,7 +14,6 @@ files and the rules.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ from klog.log.retain.retention import remove_below_start
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.manifest import Manifest, NewTopic, Part, PlacedFile, StagedFile, read_all
 from klog.log.staged.roll_forward import check, roll_forward
+from klog.logger import logger_of
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
@@ -38,7 +38,7 @@ from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_topic_name, plain
 from klog.segment import names
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 _READ_BYTES = 1 << 20
 Committed = dict[str, dict[int, tuple[int, int]]]
 

@@ -5,21 +5,20 @@ Kafka: LogManager.logsToBeDeleted, asyncDelete, deleteLogs.
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
 from dataclasses import dataclass, field
 
-from klog.disk import Files, is_directory, naming_the_next_step
+from klog.disk import Files, remove_tree
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.closing import abandon, mark_for_deletion
 from klog.log.directory.partition_names import DELETE, suffixed_name
 from klog.log.log import Log
+from klog.logger import logger_of
 from klog.manager.directories import LogDirectory
 from klog.manager.registry import LogRegistry
 from klog.scheduler import Scheduler
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 
 
 @dataclass(eq=False)
@@ -59,7 +58,7 @@ class LogDeletions:
                         abandon(log._core)
                         if log in self._marked:
                             self._marked.remove(log)
-                    remove_tree(self._files, path)
+                    remove_tree(path, self._files)
                     self._files.fsync_dir(directory.path)
 
         self._scheduler.schedule("kafka-delete-logs", remove, delay_ms)
@@ -68,17 +67,3 @@ class LogDeletions:
         """Close the logs; their directories stay."""
         for log in self._marked:
             abandon(log._core)
-
-
-def remove_tree(files: Files, path: str) -> None:
-    """Remove a directory with its content, if it exists; links are removed and not followed."""
-    if not is_directory(path, follow_symlinks=False):
-        return
-    with os.scandir(path) as entries:
-        for entry in list(entries):
-            if entry.is_dir(follow_symlinks=False):
-                with naming_the_next_step(entry.path):
-                    shutil.rmtree(entry.path)
-            else:
-                files.unlink(entry.path)
-    os.rmdir(path)

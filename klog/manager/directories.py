@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +35,10 @@ from klog.log.log import Log
 from klog.log.options import Hold
 from klog.log.staged import layout
 from klog.log.staged.pending import PendingCommits
+from klog.logger import logger_of
 from klog.segment import names
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 RESERVED_IDS = 100  # Kafka reserves the first ids: unassigned, lost, migrating
 
 

@@ -7,7 +7,6 @@ Kafka: LogManager.createAndValidateLogDirs, lockLogDirs, liveLogDirs, offlineLog
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,10 @@ from klog import arguments
 from klog.disk import Files, exists, is_directory, is_final, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.log.directory.partition_names import FUTURE
+from klog.logger import logger_of
 from klog.manager.directories import Entries, LogDirectory
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 _NEXT = "; klog.open('data', create=True) creates a new one"
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -6,16 +6,20 @@ Kafka: LogManager's and UnifiedLog's metrics groups.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.disk import Files
+from klog.histogram import Histogram
 from klog.log.log import Log
-from klog.log.state.histogram import Histogram
 from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directory_set import DirectorySet
 from klog.manager.flush_queue import FlushQueue
 from klog.manager.loading import Loading
 from klog.manager.registry import LogRegistry
+from klog.manager.traffic import ALL, Rates, Traffic, counts
 
 if TYPE_CHECKING:
     from klog.log.read.page_cache import LogPageCache
@@ -24,7 +28,13 @@ Gauges = dict[str, dict[str, float]]
 
 
 def read(
-    directories: DirectorySet, registry: LogRegistry, loading: Loading, flushes: FlushQueue, cleaner: BackgroundCleaner
+    directories: DirectorySet,
+    registry: LogRegistry,
+    loading: Loading,
+    flushes: FlushQueue,
+    cleaner: BackgroundCleaner,
+    traffic: Traffic,
+    page_cache: bool,
 ) -> Gauges:
     """Return all gauges; see LogManager.metrics."""
     logs = {log.name: log for log in registry.open_logs()}
@@ -32,8 +42,13 @@ def read(
     return {
         "OfflineLogDirectoryCount": {"": sum(offline.values())},
         "LogDirectoryOffline": offline,
+        "LogDirectorySize": _sizes(directories, logs.values()),
         **_of(logs),
-        **_flush_times(logs, len(flushes)),
+        **_of_writers({name: log for name, log in logs.items() if not log.read_only}),
+        **(_cached(logs) if page_cache else {}),
+        **_counted(logs, traffic.rates(registry.all())),
+        **_times(logs, traffic.times(registry.all())),
+        "FlushQueueSize": {"": len(flushes)},
         **loading.gauges(),
         **cleaner.metrics(list(logs.values()), list(directories.paths)),
     }
@@ -45,26 +60,77 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
+        "ActiveSegmentSize": {name: log.segments[-1].size if log.segments else 0 for name, log in logs.items()},
+        "PageCacheSampledReadBytes": {name: sampled(log)[0] for name, log in logs.items()},
+        "PageCacheHitReadBytes": {name: sampled(log)[1] for name, log in logs.items()},
         "FetchBytesSendfile": {name: log._core.sends.sendfile for name, log in logs.items()},
         "FetchBytesSplice": {name: log._core.sends.splice for name, log in logs.items()},
         "FetchBytesCopied": {name: log._core.sends.copied for name, log in logs.items()},
     }
 
 
-def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
-    """LogFlushRateAndTimeMs of each log, and of all logs under ""; the number of logs that wait to be flushed."""
-    together = Histogram()
-    gauges: Gauges = {"FlushQueueSize": {"": waiting}}
-    for name, times in [(name, log._core.counters.flush_times) for name, log in logs.items() if not log.read_only]:
-        together.add(times)
-        _put(gauges, name, times)
-    _put(gauges, "", together)
+def _sizes(directories: DirectorySet, logs: Iterable[Log]) -> dict[str, float]:
+    sizes: dict[str, float] = dict.fromkeys(directories.paths, 0)
+    for log in logs:
+        home = os.path.dirname(log.path)
+        if home in sizes:
+            sizes[home] += log.size
+    return sizes
+
+
+def sampled(log: Log) -> tuple[int, int]:
+    """Return the bytes of sampled reads, and how many of them were in the page cache."""
+    home = log._core.directory.home
+    return (home.sampler.sampled_bytes, home.sampler.cached_bytes) if home is not None else (0, 0)
+
+
+def _of_writers(logs: dict[str, Log]) -> Gauges:
+    """Gauges that a reader beside a writer could only get by a replay of all batches, or not at all."""
+    return {
+        "LastStableOffsetLag": {name: log.high_watermark - log.last_stable_offset for name, log in logs.items()},
+        "ProducerIdCount": {name: len(log._core.producers.entries) for name, log in logs.items()},
+        "UnflushedBytes": {name: log.unflushed_bytes for name, log in logs.items()},
+    }
+
+
+def _cached(logs: dict[str, Log]) -> Gauges:
+    """What of each log is in the page cache, as far as the kernel reports it."""
+    gauges: Gauges = {}
+    for name, log in logs.items():
+        with contextlib.suppress(PermissionError):
+            present = log.page_cache().residency
+            for metric, value in (
+                ("PageCacheBytes", present.cached_bytes),
+                ("PageCacheDirtyBytes", present.dirty_bytes),
+                ("PageCacheWritebackBytes", present.writeback_bytes),
+            ):
+                if value is not None:
+                    gauges.setdefault(metric, {})[name] = value
     return gauges
 
 
-def _put(gauges: Gauges, name: str, times: Histogram) -> None:
-    for metric, value in times.metrics("LogFlushRateAndTimeMs").items():
-        gauges.setdefault(metric, {})[name] = value
+def _counted(logs: dict[str, Log], rates: Rates) -> Gauges:
+    """The counters of each log, and of all logs under ""."""
+    of_logs = {name: counts(log) for name, log in logs.items()}
+    return {
+        metric: {
+            **{name: counted[metric] for name, counted in of_logs.items() if metric in counted},
+            ALL: by_topic[ALL].count,
+        }
+        for metric, by_topic in rates.items()
+        if metric.endswith("PerSec")
+    }
+
+
+def _times(logs: dict[str, Log], together: dict[str, Histogram]) -> Gauges:
+    """The histograms of each log, and of all logs under ""."""
+    gauges: Gauges = {}
+    of_logs = {name: log._core.counters.times() for name, log in logs.items()}
+    for name, times in [*of_logs.items(), (ALL, together)]:
+        for metric, histogram in times.items():
+            for attribute, value in histogram.metrics(metric).items():
+                gauges.setdefault(attribute, {})[name] = value
+    return gauges
 
 
 def page_cache(directories: DirectorySet, files: Files, topic: str | None, cells: int) -> list[LogPageCache]:

@@ -4,7 +4,6 @@ Errors are raised after all logs were tried. Kafka: LogManager.loadLogs."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ from functools import partial
 from klog.disk import is_final
 from klog.errors import InconsistentTopicId, StorageOffline
 from klog.log.directory.checkpoint import Partition
+from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.directory_set import DirectorySet
@@ -20,7 +20,7 @@ from klog.manager.pool import run_all
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 
 
 @dataclass(eq=False)

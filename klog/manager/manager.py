@@ -18,12 +18,12 @@ import threading
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_args, overload
 
 from klog import arguments
-from klog.arguments import text, whole
+from klog.arguments import flag, text, whole
 from klog.clock import Clock, SystemClock
 from klog.codec import load_libraries
 from klog.config import LogConfig, ManagerConfig, config_values
@@ -37,7 +37,8 @@ from klog.log.log import Log
 from klog.log.options import Compression, Durability, Options, check_choices, check_tools
 from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
-from klog.log.read.positions import Position
+from klog.log.read.latest import LatestByKey, LatestOfLog
+from klog.log.read.positions import Position, checked_position
 from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
 from klog.log.write.inputs import check_records
@@ -50,20 +51,32 @@ from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
+from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
 from klog.manager.moving import Moves
+from klog.manager.named_reader import NamedReader
 from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
-from klog.manager.positions import Missing, NamedReader, PositionFile, reader_names
+from klog.manager.readers import Readers
 from klog.manager.registry import LogRegistry
+from klog.manager.summary import manager_html
 from klog.manager.topic_append import append_to_topic
-from klog.manager.topic_life import TopicLife
+from klog.manager.topic_cursor import Missing
+from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
+from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
+from klog.manager.topic_source import MissingTopic
+from klog.manager.topic_tail import TopicTail, tail_of
+from klog.manager.traffic import Rates, Traffic
 from klog.progress import Progress
-from klog.record import Records
+from klog.record import Records, column_names
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from klog.decode import Decode
+    from klog.health import HealthReport
+    from klog.log.read.decoding import DeadLetter, OnBad
     from klog.log.read.page_cache import LogPageCache
+    from klog.log.write.shaping import ColumnNames, Shape, Unserialized
 
 
 def open_directory(
@@ -148,7 +161,9 @@ class LogManager:
         self._directories = directories = DirectorySet(paths, files, create=create, read_only=read_only)
         try:
             self._catalog = catalog = TopicCatalog(directories, broker, files, durability)
-            self._registry = registry = LogRegistry(state, directories, catalog, broker, options)
+            self._traffic = traffic = Traffic(clock)
+            self._registry = registry = LogRegistry(state, directories, catalog, broker, options, traffic)
+            self._readers = Readers(state, directories, catalog, registry, files, clock)
             self._loading = Loading(state, broker, directories, registry)
             self._deletions = LogDeletions(registry, scheduler, files)
             self._moves = Moves(state, directories, catalog, registry, self._deletions, files)
@@ -187,6 +202,7 @@ class LogManager:
     def _after_fork(self) -> None:
         self._state.after_fork()
         self._registry.after_fork()
+        self._traffic.after_fork()
         self._cleaner.after_fork()
         self._directories.after_fork()
 
@@ -236,22 +252,68 @@ class LogManager:
         return epochs.pop() if len(epochs) == 1 else None
 
     def __repr__(self) -> str:
-        return f"<LogManager {', '.join(self.paths)} {'closed' if self._state.closed else len(self.topics())}>"
+        state = "closed" if self._state.closed else "read-only" if self.read_only else "open"
+        return f"<LogManager {', '.join(self.paths)} {state}>"
 
-    def metrics(self) -> dict[str, dict[str, float]]:
+    def _repr_html_(self) -> str:
+        logs = [log for log in self._registry.all() if not log.closed]
+        return manager_html(repr(self), self._state, self._directories, logs)
+
+    def metrics(self, *, page_cache: bool = False) -> dict[str, dict[str, float]]:
         """Gauges under Kafka's names: {name: {directory or log: value}}.
 
-        LogDirectoryOffline (0 or 1), OfflineLogDirectoryCount; NumLogSegments, LogStartOffset, LogEndOffset and Size of
-        each loaded log; LogFlushRateAndTimeMs, with the suffix Count, Mean, 50thPercentile, 99thPercentile or Max, of
-        each log and, under "", of all; FlushQueueSize, logs that wait for a background flush; during load_all() also
-        remainingLogsToRecover and remainingSegmentsToRecover.
+        LogDirectoryOffline (0 or 1), LogDirectorySize, OfflineLogDirectoryCount; NumLogSegments, LogStartOffset,
+        LogEndOffset, Size, ActiveSegmentSize, PageCacheSampledReadBytes and PageCacheHitReadBytes of each loaded log,
+        for writing also LastStableOffsetLag, ProducerIdCount and UnflushedBytes.
+
+        The counters of Log.metrics() whose names end with PerSec, of each log and, under "", of all that were open;
+        LogFlushRateAndTimeMs, LogRollRateAndTimeMs, LogAppendTimeMs and LogFetchTimeMs, with the suffix Count, Mean,
+        50thPercentile, 99thPercentile or Max, likewise. FlushQueueSize, logs that wait for a background flush; during
+        load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
 
         While the cleaner runs: max-dirty-percent of its last survey, time-since-last-run-ms; the largest value among
         the last cleanings of all threads of max-buffer-utilization-percent, max-clean-time-secs and
-        max-compaction-delay-secs; cleaner-recopy-percent over these cleanings; DeadThreadCount; for each directory
+        max-compaction-delay-secs; cleaner-recopy-percent over these cleanings; DeadThreadCount; CleanTimeMs, with the
+        suffixes of the other times, of all cleanings; for each directory
         uncleanable-partitions-count and uncleanable-bytes.
+
+        page_cache: also PageCacheBytes, PageCacheDirtyBytes and PageCacheWritebackBytes of each loaded log, which need
+        system calls for each segment.
         """
-        return gauges.read(self._directories, self._registry, self._loading, self._tasks.flushes, self._cleaner)
+        return gauges.read(
+            self._directories,
+            self._registry,
+            self._loading,
+            self._tasks.flushes,
+            self._cleaner,
+            self._traffic,
+            page_cache=flag("page_cache", page_cache),
+        )
+
+    def rates(self) -> Rates:
+        """Counters of what went in and out since this was opened, and their rates per second: {name: {topic: Rate}},
+        under Kafka's names, with the sum of all topics under "". LogFlushRateAndTimeMs, LogRollRateAndTimeMs: flushes
+        and rolls of all logs.
+
+        A Rate has count, mean since the opening, and the moving averages one_minute, five_minutes and fifteen_minutes.
+        These move in steps of 5 seconds; between two calls events count as evenly spread.
+        """
+        return self._traffic.rates(self._registry.all())
+
+    def health(self) -> HealthReport:
+        """Examine the log.dirs, the loaded logs, this process and the machine: findings with severity, measured value,
+        threshold and next step, the worst first; docs/metrics.md lists the checks. Changes nothing.
+
+        Opened read-only, it loads every log, examines the process that writes if its id is in `.lock`, and leaves out
+        what only that process knows: see HealthReport.unknown. Raises LogClosed.
+        """
+        from klog.manager.health import report  # few processes call it
+
+        self._state.check_open()
+        now_ms = self._clock.wall_ms()
+        return report(
+            self._state, now_ms, self._directories, self._catalog, self._registry, self._cleaner, self._traffic
+        )
 
     @property
     def uncleanable(self) -> dict[str, str]:
@@ -288,6 +350,7 @@ class LogManager:
         topic_id: uuid.UUID | str | None = None,
         *,
         directory: str | os.PathLike[str] | uuid.UUID | None = None,
+        exist_ok: bool = False,
     ) -> None:
         """Create a topic's partition directories and store its configuration in klog-topics.json: all of it or nothing,
         also if the process dies meanwhile.
@@ -296,10 +359,28 @@ class LogManager:
         path, or a directory id of meta.properties; Kafka's reserved ids mean no choice). If one fails, the next is
         tried.
 
-        Raises InvalidTopic, InvalidConfig, TopicExists, StorageOffline (every directory has failed), OSError.
+        exist_ok: accept a topic that is there already, if it has as many partitions and, where they are given, this
+        config and topic_id; nothing is changed.
+
+        Raises InvalidTopic, InvalidConfig, TopicExists (also with exist_ok, if it differs), StorageOffline (every
+        directory has failed), OSError.
         """
         self._check_usable()
-        self._topic_life.create(name, partitions, config, topic_id, directory)
+        exist_ok = arguments.flag("exist_ok", exist_ok)
+        self._topic_life.create(name, partitions, config, topic_id, directory, exist_ok=exist_ok)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Add partitions to a topic, so that it has `total`: all of them or none, also if the process dies meanwhile.
+
+        Most keys belong to another partition from then on (klog.partition_for); their earlier records stay where they
+        are, so the order of one key's records over the change is lost. Partitions are never removed.
+
+        Raises UnknownTopicOrPartition, InvalidPartitions (total is not above the present number), StorageOffline,
+        OSError.
+        """
+        self._check_usable()
+        topic, total = text("topic", topic), whole("total", total, 1, PARTITIONS_MAX)
+        self._topic_life.add_partitions(topic, total)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: its partition directories are renamed `-delete`, and removed after file.delete.delay.ms by
@@ -427,78 +508,192 @@ class LogManager:
 
     # ---- whole topics ------------------------------------------------------------------------------------------------
 
-    def append(self, topic: str, records: Records, *, compression: Compression = None) -> dict[int, AppendInfo]:
+    @overload
+    def append(
+        self, topic: str, records: Records, *, compression: Compression = None, **shape: Unpack[ColumnNames]
+    ) -> dict[int, AppendInfo]: ...
+    @overload
+    def append(
+        self, topic: str, records: Unserialized, *, compression: Compression = None, **shape: Unpack[Shape]
+    ) -> dict[int, AppendInfo]: ...
+    def append(
+        self, topic: str, records: Any, *, compression: Compression = None, **shape: Any
+    ) -> dict[int, AppendInfo]:
         """Append to a topic with Kafka's default partitioner. Returns {partition: AppendInfo}.
 
         The murmur2 hash of the key picks the partition; records without a key stay together, 10,000 at a time. Each
         partition's records keep their order. A list is encoded as a whole before anything is written: one bad record
         rejects the whole list. An iterator is consumed in bounded memory; each 10,000 records are appended or rejected
         as a whole. Arrow columns are handled as in Log.append: an array as a list; a stream, such as a table, as an
-        iterator. If a disk fails between two partitions, a note on the error lists what was appended.
+        iterator. If a disk fails between two partitions, a note on the error lists what was appended. Serializers and
+        names of columns are those of Log.append; keys are hashed after they are serialized.
 
         Raises UnknownTopicOrPartition, and the errors of Log.append, which number records as the caller gave them.
         """
+        logs, next_sticky = self._logs_to_append(topic, records)
+        if shape:
+            from klog.log.write.shaping import shaped
+
+            with shaped(records, **shape) as ready:
+                return append_to_topic(logs, ready, compression, next_sticky)
+        return append_to_topic(logs, records, compression, next_sticky)
+
+    @overload
+    async def append_async(
+        self, topic: str, records: Records, *, compression: Compression = None, **shape: Unpack[ColumnNames]
+    ) -> dict[int, AppendInfo]: ...
+    @overload
+    async def append_async(
+        self, topic: str, records: Unserialized, *, compression: Compression = None, **shape: Unpack[Shape]
+    ) -> dict[int, AppendInfo]: ...
+    async def append_async(
+        self, topic: str, records: Any, *, compression: Compression = None, **shape: Any
+    ) -> dict[int, AppendInfo]:
+        """append() for asyncio: the same arguments, partitions and result. With durability="sync" other tasks run
+        during the fdatasyncs, and tasks that append meanwhile share them; see Log.append_async. A log that was not used
+        before is loaded in the loop's thread.
+
+        If a task is cancelled, the shares of partitions whose commits had not begun are not appended; those of others
+        are.
+        """
+        from klog.manager.topic_append_async import append_to_topic_async  # asyncio: a fifth of `import klog`
+
+        logs, next_sticky = self._logs_to_append(topic, records)
+        if shape:
+            from klog.log.write.shaping import shaped
+
+            with shaped(records, **shape) as ready:
+                return await append_to_topic_async(logs, ready, compression, next_sticky)
+        return await append_to_topic_async(logs, records, compression, next_sticky)
+
+    def _logs_to_append(self, topic: str, records: Any) -> tuple[list[Log], Callable[[], int]]:
+        """Check the arguments of an append to a topic. Returns the logs of its partitions, and a function that returns
+        the index of the one for the next keyless records."""
         self._state.check_writable()
         if type(topic) is not str:
             topic = text("topic", topic)
         partitions = self._catalog.partitions(topic)
         check_records(records)
-        chosen = [self._registry.get(topic, partition) for partition in partitions]
-        return append_to_topic(chosen, records, compression, lambda: self._catalog.next_sticky(topic, len(chosen)))
+        logs = [self._registry.get(topic, partition) for partition in partitions]
+        return logs, lambda: self._catalog.next_sticky(topic, len(logs))
 
     def read(
         self,
         topic: str,
-        start: Position | None = None,
-        stop: Position | None = None,
+        start: TopicPosition | None = None,
+        stop: TopicPosition | None = None,
         *,
         partition: int | None = None,
         isolation: Isolation = "high_watermark",
         include_control: bool = False,
+        columns: Iterable[str] | None = None,
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+        dead_letter: DeadLetter | None = None,
     ) -> LogReader:
-        """Return the records of a topic, partition after partition, as Log.read does."""
+        """Return the records of a topic, partition after partition, as Log.read does, with the same arguments.
+
+        start, stop: one position for each partition, or {partition: position}; partitions that it leaves out are read
+        from their first record, or to their end. Raises UnknownTopicOrPartition for a partition that does not exist,
+        and OffsetOutOfRange, which names the partition, for an offset outside one.
+
+        Over several partitions, Arrow also has the columns topic and partition, after the others, unless `columns`
+        names the columns.
+        """
         self._state.check_open()
         if type(topic) is not str or type(partition) is not int:
             topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
         partitions = self._catalog.partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
-        readers = [self.log(topic, number).read(start, stop, isolation=isolation) for number in chosen]
-        return in_turn(readers, isolation, arguments.flag("include_control", include_control))
+        check_positions("start", start, topic, partitions)
+        check_positions("stop", stop, topic, partitions)
+        readers = [
+            self.log(topic, number).read(of_partition(start, number), of_partition(stop, number), isolation=isolation)
+            for number in chosen
+        ]
+        names = None if columns is None else column_names(columns)
+        include_control = arguments.flag("include_control", include_control)
+        decoding = None
+        if decode is not None or on_bad != "raise" or dead_letter is not None:
+            from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
+
+            decoding = decoding_of(topic, decode, on_bad, dead_letter, include_control)
+        return in_turn(readers, isolation, include_control, names, decoding)
+
+    def latest_by_key(self, topic: str, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+        """Return the latest record of each key of a topic, as Log.latest_by_key does for one partition.
+
+        If several partitions have a key, which the default partitioner avoids, the record with the newest timestamp
+        counts, of equal ones that of the higher partition; a tombstone counts only in its own partition.
+        """
+        self._state.check_open()
+        logs = [self.log(topic, number) for number in self._catalog.partitions(text("topic", topic))]
+        return LatestByKey([LatestOfLog(log._core.now, isolation) for log in logs])
+
+    def tail(
+        self,
+        topic: str,
+        start: Position = "latest",
+        *,
+        partition: int | None = None,
+        timeout: float | None = None,
+        isolation: Isolation = "high_watermark",
+        missing_topic: MissingTopic = "error",
+    ) -> TopicTail:
+        """Records of a topic from start on, as they arrive, for `for` or `async for`; of all partitions, or of one.
+        Each partition's records are in order. Ends after `timeout` seconds without any.
+
+        Partitions that are added later are read from their first record. missing_topic: "wait" waits for a topic that
+        does not exist yet. Sleeps until a writer in this or another process appends. Raises UnknownTopicOrPartition,
+        OffsetOutOfRange, also if the next record was deleted or truncated before it was read.
+        """
+        timeout = arguments.seconds("timeout", timeout)
+        arguments.chosen("isolation", isolation, get_args(Isolation))
+        start = checked_position("start", start)
+        return tail_of(self._readers.source(topic, partition, missing_topic), start, isolation, timeout)
 
     def reader(
         self,
         topic: str,
         name: str,
         *,
-        start: Position = "earliest",
+        group: str | None = None,
+        partition: int | None = None,
+        start: TopicPosition = "earliest",
         missing: Missing = "error",
+        missing_topic: MissingTopic = "error",
         isolation: Isolation = "high_watermark",
+        commit_every: int | None = None,
     ) -> NamedReader:
-        """Return a reader that goes on at the last commit under this name, or at `start` if there is none.
+        """Return a reader that goes on at the last commit under this name, or at `start` if there is none. Partitions
+        that appear later are read from their first record.
 
-        missing: what to do if the records at its position were deleted or truncated: "error" raises OffsetOutOfRange
-        while reading, "earliest" and "latest" go on there. It also works while another process writes. Commits go to
-        files of the reader's own, so they work with a read_only manager.
+        One reader at a time may have a name in a topic, or in one `partition` of it. group: share the topic's
+        partitions with the other readers of this group, in any process; the positions are then the group's, and `name`
+        only names the member. start: a position, or {partition: position}; partitions that it leaves out begin at
+        "earliest". commit_every: commit after so many records, when the next one is asked for, and at the
+        end of an iteration. missing: what to do if the records at its position were deleted or truncated: "error"
+        raises OffsetOutOfRange while reading, "earliest" and "latest" go on there. missing_topic: "wait" accepts a
+        topic that does not exist yet: there are no records until it does. It also works while another process writes.
+        Commits go to files of the reader's own, so they work with a read_only manager.
 
-        Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
+        Raises AlreadyLocked (the name is in use), UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
-        self._state.check_open()
-        self._catalog.partitions(text("topic", topic))
-
-        def logs_now() -> list[Log]:
-            self._state.check_open()
-            return [self._registry.get(topic, partition) for partition in self._catalog.partitions(topic)]
-
-        file = PositionFile(self.path, name, self._files)
-        return NamedReader(logs_now, self._clock, file, topic, start, missing, isolation)
+        return self._readers.open(
+            topic,
+            name,
+            group=group,
+            partition=partition,
+            start=start,
+            missing=missing,
+            missing_topic=missing_topic,
+            isolation=isolation,
+            commit_every=commit_every,
+        )
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:
         """{reader name: {topic: {partition: committed offset}}} of all readers that have committed here."""
-        self._state.check_open()
-        return {
-            name: {topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()}
-            for name in reader_names(self.path)
-        }
+        return self._readers.committed()
 
     # ---- close -----------------------------------------------------------------------------------------------------
 
@@ -553,7 +748,9 @@ class LogManager:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Release the directories' locks, after every log has stopped writing, even if its close was interrupted."""
+        """Release the readers' names, and the directories' locks after every log has stopped writing, even if its close
+        was interrupted."""
+        self._readers.close()
         for log in self._registry.all():
             end_interrupted_close(log._core)
         self._directories.unlock()
@@ -582,6 +779,12 @@ class LogManager:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.close)  # the flushes may take long
+
     def __del__(self, _warn: Any = warnings.warn) -> None:
         state = getattr(self, "_state", None)
         if state is not None and not state.closed and state.of_this_process:
@@ -594,6 +797,7 @@ class LogManager:
         self._cleaner.abandon()
         self._scheduler.stop()
         self._deletions.abandon()
+        self._readers.close()
         for log in self._registry.all():
             disown(log._core)
             if not log.closed:

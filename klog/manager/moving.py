@@ -18,12 +18,11 @@ Kafka: LogManager.replaceCurrentWithFutureLog, ReplicaAlterLogDirsThread (which 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from klog.disk import Files, exists, read_whole
+from klog.disk import Files, exists, read_whole, remove_tree
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
 from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets, versioned
@@ -36,8 +35,9 @@ from klog.log.opening import belong_to
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.write.roll import roll_or_undo_locked
 from klog.log.write.undo import wait_for_sync_locked
+from klog.logger import logger_of
 from klog.manager.catalog import TopicCatalog
-from klog.manager.deletions import LogDeletions, remove_tree
+from klog.manager.deletions import LogDeletions
 from klog.manager.directories import Entries, LogDirectory, is_ordinary
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
@@ -45,7 +45,7 @@ from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 NOTE = names.MOVE_NOTE
 VERSION = 1
 _CHUNK_BYTES = 1 << 20
@@ -103,7 +103,7 @@ class Moves:
                 self._swap(log, source, target, under_way, progress)
         except BaseException:
             if not under_way.needed and target.offline is None:
-                remove_tree(self._files, under_way.path)
+                remove_tree(under_way.path, self._files)
             raise
         finally:
             with self._state.lock:
@@ -173,7 +173,7 @@ class Moves:
                 files.unlink(os.path.join(path, name))
         for name in os.listdir(log.path):
             if name.endswith(names.SNAPSHOT) or name == names.METADATA:
-                _copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
+                copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
         files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._core.epochs.entries))
         end = log.log_end_offset
         files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
@@ -222,7 +222,7 @@ class Moves:
                 else:
                     if key not in entries.live:
                         home.forget_partition(key)  # the checkpoints name it before the copy is ready
-                    remove_tree(self._files, path)
+                    remove_tree(path, self._files)
                     _log.warning("event=move_undone path=%s", path)
         return settled
 
@@ -253,7 +253,7 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
                 source = names.file_path(log.path, segment.base_offset, suffix)
                 if exists(source):
                     copy = names.file_path(under_way.path, segment.base_offset, suffix)
-                    under_way.bytes_copied += _copy_file(files, source, copy)
+                    under_way.bytes_copied += copy_file(files, source, copy)
             under_way.copied[segment.base_offset] = found
         except FileNotFoundError:
             continue  # retention has removed it
@@ -278,7 +278,7 @@ def _print_of(directory: str, base_offset: int) -> _Print:
     return prints
 
 
-def _copy_file(files: Files, source: str, target: str) -> int:
+def copy_file(files: Files, source: str, target: str) -> int:
     """Copy a file's bytes, durably. Returns their number."""
     files.unlink(target)
     original, copy = files.open(source), files.open(target, write=True, create=True)

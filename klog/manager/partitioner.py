@@ -1,16 +1,37 @@
-"""Kafka's default partitioner over Arrow columns, for callers that stage records: murmur2 of the key.
+"""Kafka's default partitioner: murmur2 of the key.
 
-shares      the rows of each partition, without a copy
-targets     the partition of each row
+partition_for  the partition of one key
+shares         the rows of each partition, without a copy: for callers that stage records of Arrow columns
+targets        the partition of each row
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klog.manager._partition import split_rows
+from klog.arguments import INT_MAX, whole, wrong_type
+from klog.manager._partition import murmur2, split_rows
 from klog.manager._partition import targets as _targets
 from klog.record import Rows, RowSource
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def partition_for(key: Buffer, partitions: int) -> int:
+    """Return the partition that a key belongs to in a topic of so many partitions, as LogManager.append and Kafka's
+    producers choose it. Raises TypeError, also for None: records without a key have no partition of their own.
+
+    Kafka: BuiltInPartitioner.partitionForKey.
+    """
+    if key is None:
+        raise wrong_type("key", key, "bytes", ": null keys are sticky, records without a key stay together in turn")
+    try:
+        hashed = murmur2(key)
+    except TypeError:
+        hint = "; use .encode()" if isinstance(key, str) else ""
+        raise wrong_type("key", key, "bytes", hint) from None
+    return int((hashed & 0x7FFFFFFF) % whole("partitions", partitions, 1, INT_MAX))
 
 
 def shares(columns: Any, partitions: int, sticky: int) -> list[Rows | None]:

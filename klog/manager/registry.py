@@ -27,6 +27,7 @@ from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
+from klog.manager.traffic import Traffic
 
 
 @dataclass(eq=False)
@@ -38,6 +39,7 @@ class LogRegistry:
     _catalog: TopicCatalog
     _broker: BrokerConfig
     _new_options: Callable[..., Options]
+    _traffic: Traffic
     _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +81,8 @@ class LogRegistry:
     def remove(self, key: Partition) -> Log | None:
         """Remove a log that is being deleted; return it if it is open. Manager's lock held."""
         log = self._logs.pop(key, None)
+        if log is not None:
+            self._traffic.retire(log)
         return None if log is None or log.closed else log
 
     def _directory_failed(self, directory: LogDirectory, reason: str) -> None:
@@ -118,6 +122,9 @@ class LogRegistry:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
                 if key in self._stale:
                     log.update_config(self._catalog.config(topic))
+                replaced = self._logs.get(key)
+                if replaced is not None:
+                    self._traffic.retire(replaced)
                 self._logs[key] = log
         except BaseException:
             if log is not None and not log.closed:

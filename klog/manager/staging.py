@@ -6,16 +6,16 @@ Tasks stage files with klog.log.staged.writing.StagedWriter; commits.py has the 
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from klog.clock import Clock
 from klog.disk import DirectoryLock, Files, RealFiles, exists
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
+from klog.logger import logger_of
 from klog.manager.commits import Committed, StagedJob
 from klog.manager.manager import open_directory
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 
 
 def commit_staged(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from klog.codec import parse_compression
@@ -24,104 +24,102 @@ from klog.manager._partition import split, split_rows
 from klog.record import BatchGroup, Records, RowSource, is_arrow
 
 STICKY_RECORDS = 10_000
+Share = tuple[Log, BatchGroup, int]
+"""One partition's part of the records, encoded, and the time of the append."""
 
 
 def append_to_topic(
     logs: Sequence[Log], records: Records, compression: Compression, next_sticky: Callable[[], int]
 ) -> dict[int, AppendInfo]:
     """Return {partition: AppendInfo}. next_sticky: returns the index in logs for keyless records, for each 10,000."""
-    if compression is not None:
-        parse_compression(compression)  # raises for an invalid value, even if there are no records
     done: dict[int, AppendInfo] = {}
-    waiting: list[tuple[Log, BatchGroup, int]] = []
-    whole = is_whole(records)
-    if is_arrow(records) and not isinstance(records, LogReader):
-        _append_rows(logs, RowSource(records), whole, compression, next_sticky, done)
-        return dict(sorted(done.items()))
-    iterator = iter(records)
-    before = 0
-    while chunk := list(itertools.islice(iterator, STICKY_RECORDS)):
-        try:
-            _encode(logs, chunk, compression, next_sticky(), before, waiting)
-        except (KlogError, TypeError) as error:
-            _note(error, done)
-            raise
-        before += len(chunk)
-        if not whole:
-            _write(waiting, done)
-            waiting.clear()
-    _write(waiting, done)
+    try:
+        for shares in encoded_shares(logs, records, compression, next_sticky):
+            for log, group, now in shares:
+                count_in(done, log, append_group(log._core, group, now))
+                log._core.options.scheduler.run_due()
+    except BaseException as error:
+        note_what_was_appended(error, done)
+        raise
     return dict(sorted(done.items()))
 
 
-def _append_rows(
-    logs: Sequence[Log],
-    source: RowSource,
-    whole: bool,
-    compression: Compression,
-    next_sticky: Callable[[], int],
-    done: dict[int, AppendInfo],
-) -> None:
-    """The same for Arrow columns, array by array; their errors name the right rows already."""
-    waiting: list[tuple[Log, BatchGroup, int]] = []
-    try:
-        for rows in source:
-            for start in range(0, len(rows), STICKY_RECORDS):
-                shares = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
-                waiting += [
-                    (log, *encoded_whole(log._core, share, compression))
-                    for log, share in zip(logs, shares, strict=True)
-                    if share is not None
-                ]
-                if not whole:
-                    ready, waiting = waiting, []
-                    _write(ready, done)
-    except (KlogError, TypeError, ValueError) as error:
-        _note(error, done)
-        raise
-    _write(waiting, done)
+def encoded_shares(
+    logs: Sequence[Log], records: Records, compression: Compression, next_sticky: Callable[[], int]
+) -> Iterator[list[Share]]:
+    """Encode the records. Each list that this returns is to be appended before the next one is asked for; that of a
+    list or of a single array is the only one."""
+    if compression is not None:
+        parse_compression(compression)  # raises for an invalid value, even if there are no records
+    waiting: list[Share] = []
+    whole = is_whole(records)
+    if is_arrow(records) and not isinstance(records, LogReader):
+        encoded = _encoded_rows(logs, RowSource(records), compression, next_sticky)
+    else:
+        encoded = _encoded_records(logs, iter(records), compression, next_sticky)
+    for shares in encoded:
+        if whole:
+            waiting += shares
+        else:
+            yield shares
+    yield waiting
 
 
-def _encode(
-    logs: Sequence[Log],
-    chunk: list[Any],
-    compression: Compression,
-    sticky: int,
-    before: int,
-    waiting: list[tuple[Log, BatchGroup, int]],
-) -> None:
+def _encoded_rows(
+    logs: Sequence[Log], source: RowSource, compression: Compression, next_sticky: Callable[[], int]
+) -> Iterator[list[Share]]:
+    """The shares of each 10,000 rows of Arrow columns, array by array; their errors name the right rows already."""
+    for rows in source:
+        for start in range(0, len(rows), STICKY_RECORDS):
+            parts = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
+            yield [
+                (log, *encoded_whole(log._core, part, compression))
+                for log, part in zip(logs, parts, strict=True)
+                if part is not None
+            ]
+
+
+def _encoded_records(
+    logs: Sequence[Log], records: Iterator[Any], compression: Compression, next_sticky: Callable[[], int]
+) -> Iterator[list[Share]]:
+    """The shares of each 10,000 records."""
+    before = 0
+    while chunk := list(itertools.islice(records, STICKY_RECORDS)):
+        yield _encode(logs, chunk, compression, next_sticky(), before)
+        before += len(chunk)
+
+
+def _encode(logs: Sequence[Log], chunk: list[Any], compression: Compression, sticky: int, before: int) -> list[Share]:
+    """before: number of records before the chunk, for errors."""
+    shares: list[Share] = []
     lists: list[list[Any]] = []
     index = -1
     try:
         lists, _ = split(iter(chunk), len(logs), sticky, len(chunk))
         for index, part in enumerate(lists):
             if part:
-                waiting.append((logs[index], *encoded_whole(logs[index]._core, part, compression)))
+                shares.append((logs[index], *encoded_whole(logs[index]._core, part, compression)))
     except (KlogError, TypeError) as error:
         found = re.search(r"\brecord (\d+)", str(error.args[0]) if error.args else "")
         if found:  # the number counts the records of one partition
             number = int(found[1])
             if index >= 0:
-                shares = (split(iter((item,)), len(logs), sticky, 1)[0] for item in chunk)
-                number = [at for at, share in enumerate(shares) if share[index]][number]
+                parts = (split(iter((item,)), len(logs), sticky, 1)[0] for item in chunk)
+                number = [at for at, part in enumerate(parts) if part[index]][number]
             text = str(error.args[0])
             error.args = (f"{text[: found.start()]}record {before + number}{text[found.end() :]}", *error.args[1:])
         raise
+    return shares
 
 
-def _write(waiting: list[tuple[Log, BatchGroup, int]], done: dict[int, AppendInfo]) -> None:
-    for log, group, now in waiting:
-        try:
-            info = append_group(log._core, group, now)
-        except BaseException as error:
-            _note(error, done)
-            raise
-        earlier = done.get(log.partition)
-        done[log.partition] = info if earlier is None else earlier.joined(info)
-        log._core.options.scheduler.run_due()
+def count_in(done: dict[int, AppendInfo], log: Log, info: AppendInfo) -> None:
+    """Add the result of one share to those of its partition."""
+    earlier = done.get(log.partition)
+    done[log.partition] = info if earlier is None else earlier.joined(info)
 
 
-def _note(error: BaseException, done: dict[int, AppendInfo]) -> None:
+def note_what_was_appended(error: BaseException, done: dict[int, AppendInfo]) -> None:
+    """List on an error what was appended before it."""
     for partition, info in sorted(done.items()):
         error.add_note(
             f"appended before the error: partition {partition}, offsets {info.first_offset} to {info.last_offset} "

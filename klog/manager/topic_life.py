@@ -1,38 +1,39 @@
-"""Creates and deletes topics: whole or not at all, also if the process dies meanwhile.
+"""Creates, extends and deletes topics: whole or not at all, also if the process dies meanwhile.
 
     create   note "creating"   make the directories               remove the note
+    add      note "adding"     make the directories               remove the note, raise the number of partitions
     delete   note "deleting"   rename them to -delete, one by one  forget the topic, remove the directories later
 
-A start undoes interrupted creations and finishes interrupted deletions. Other directories are handled as Kafka does:
--delete is queued for removal, -stray is kept, -future belongs to moving.py. A live directory is renamed -stray if its
-topic was deleted while the directory was offline, or if another directory has the partition with the topic's own id. A
-directory that only has another id than klog-topics.json is left as it is, since a broker may have created the topic
-again; log() raises InconsistentTopicId for it. Kafka: LogManager.getOrCreateLog, asyncDelete, loadLog,
-isStrayKraftReplica."""
+A start undoes interrupted creations and additions, and finishes interrupted deletions. Other directories are handled as
+Kafka does: -delete is queued for removal, -stray is kept, -future belongs to moving.py. A live directory is renamed
+-stray if its topic was deleted while the directory was offline, or if another directory has the partition with the
+topic's own id. A directory that only has another id than klog-topics.json is left as it is, since a broker may have
+created the topic again; log() raises InconsistentTopicId for it. Kafka: LogManager.getOrCreateLog, asyncDelete,
+loadLog, isStrayKraftReplica; ReplicationControlManager.createPartitions."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from klog import arguments
 from klog.arguments import whole
 from klog.config import LogConfig, check_tiering, config_values
-from klog.disk import Files, is_directory, naming_the_next_step
-from klog.errors import StorageOffline, TopicExists
+from klog.disk import Files, is_directory, naming_the_next_step, remove_tree
+from klog.errors import InvalidPartitions, StorageOffline, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, STRAY, suffixed_name
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.staged.layout import holds_only_staging
+from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate
-from klog.manager.deletions import LogDeletions, remove_tree
+from klog.manager.deletions import LogDeletions
 from klog.manager.directories import RESERVED_IDS, Entries, LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.moving import Moves
@@ -41,14 +42,14 @@ from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_topic_name, plain
 from klog.segment import names
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the limit of one request
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
 @dataclass(eq=False)
 class TopicLife:
-    """The creations and deletions of one manager. Any thread."""
+    """The creations, extensions and deletions of one manager. Any thread."""
 
     _state: OpenState
     _broker: BrokerConfig
@@ -68,6 +69,8 @@ class TopicLife:
         config: LogConfig | Mapping[str, Any] | None,
         topic_id: uuid.UUID | str | None,
         directory: Directory,
+        *,
+        exist_ok: bool,
     ) -> None:
         """Create a topic; see LogManager.create_topic."""
         name = check_topic_name(name)
@@ -78,23 +81,60 @@ class TopicLife:
         with self._state.lock:
             self._state.begins("a creation")
             preferred = self._preferred(directory)
-            if name in self._catalog.topics():
-                raise TopicExists(f"topic {name!r} exists already; logs.log({name!r}, 0) opens it")
+            if (present := self._catalog.topics().get(name)) is not None:
+                if not exist_ok:
+                    raise TopicExists(f"topic {name!r} exists already; logs.log({name!r}, 0) opens it")
+                wanted = None if config is None else plain(chosen.given)
+                self._check_equal(name, present, partitions, wanted, wanted_id)
+                return
             given_id = wanted_id or uuid.uuid4()
             entry = TopicEntry(given_id, partitions, plain(chosen.given))
             topics = self._catalog.file
             topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
             try:
                 counts = self._directories.count_logs() if preferred is None else {preferred: 0}
-                for partition in range(partitions):
-                    self._make_anywhere(name, partition, given_id, counts)
-                for home in self._directories.online():
-                    with home.guarded():
-                        self._files.fsync_dir(home.path)
+                self._make(name, range(partitions), given_id, counts)
                 topics.put(name, entry)
             except BaseException:
                 self._undo_creation(name)
                 raise
+
+    def _check_equal(
+        self,
+        name: str,
+        present: list[int],
+        partitions: int,
+        config: dict[str, Any] | None,
+        topic_id: uuid.UUID | None,
+    ) -> None:
+        """Raise TopicExists if a topic is not as it was asked for. None: not asked for."""
+        entry = self._catalog.entry(name)
+        known_id = self._id_on_disk(name, present) if entry is None else entry.topic_id
+        found = {} if entry is None else entry.config
+        differences = []
+        if entry is not None and entry.state == "creating":
+            differences.append("a creation that failed, which the next start undoes")
+        if partitions != len(present):
+            differences.append(f"{len(present)} partitions, not {partitions}")
+        if topic_id not in (None, known_id):
+            differences.append(f"topic_id={known_id}, not {topic_id}")
+        asked = found if config is None else config
+        for key in sorted(found.keys() | asked.keys()):
+            if found.get(key) != asked.get(key):
+                differences.append(f"{key}={found.get(key, 'unset')}, not {asked.get(key, 'unset')}")
+        if differences:
+            raise TopicExists(
+                f"topic {name!r} exists already and differs: it has {'; '.join(differences)}; "
+                "add_partitions() and alter_topic() change it"
+            )
+
+    def _make(self, name: str, partitions: Iterable[int], topic_id: uuid.UUID, counts: dict[LogDirectory, int]) -> None:
+        """Make the directories of partitions, durably."""
+        for partition in partitions:
+            self._make_anywhere(name, partition, topic_id, counts)
+        for home in self._directories.online():
+            with home.guarded():
+                self._files.fsync_dir(home.path)
 
     def _preferred(self, wanted: Directory) -> LogDirectory | None:
         """Return the directory that the caller wants; None for no choice. Raises ValueError, StorageOffline."""
@@ -122,7 +162,7 @@ class TopicLife:
             except OSError as error:
                 failures.append(error)
                 _log.error("event=creation_failed path=%s reason=%s", path, error)
-                remove_tree(self._files, path)
+                remove_tree(path, self._files)
         if len(self._directories.paths) == 1:
             raise failures[0]
         reasons = "; ".join(map(str, failures)) or "all are offline"
@@ -140,11 +180,64 @@ class TopicLife:
                 for partition in range(entry.partitions):
                     path = directory.partition_path(name, partition)
                     if is_directory(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
-                        remove_tree(self._files, path)
+                        remove_tree(path, self._files)
                 self._files.fsync_dir(directory.path)
             self._catalog.remove(name)
         except OSError as error:
             _log.error("event=creation_not_undone topic=%s reason=%s", name, error)
+
+    # ---- add partitions ----------------------------------------------------------------------------------------------
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Add partitions to a topic; see LogManager.add_partitions."""
+        with self._state.lock:
+            self._state.begins("an addition of partitions")
+            entry = self._catalog.entry(name)
+            if entry is not None and entry.state == "adding" and not self._undo_addition(name):
+                raise StorageOffline(
+                    f"topic {name!r}: an earlier addition of partitions could not be undone; open again"
+                )
+            present = self._catalog.partitions(name)
+            first = max(present) + 1
+            if total <= first:
+                raise InvalidPartitions(
+                    f"total={total}: topic {name!r} has {first} partitions already; a number above that is expected"
+                )
+            entry = self._catalog.entry(name)
+            if entry is None:
+                entry = TopicEntry(self._id_on_disk(name, present) or uuid.uuid4(), first)
+            self._catalog.hide(name, first)
+            try:
+                self._catalog.file.put(name, replace(entry, partitions=first, state="adding"))
+                self._make(name, range(first, total), entry.topic_id, self._directories.count_logs())
+                self._catalog.file.put(name, replace(entry, partitions=total, state=""))
+            except BaseException:
+                self._undo_addition(name)
+                raise
+            self._catalog.show(name)
+
+    def _undo_addition(self, name: str) -> bool:
+        """Remove the partitions that an addition has made. Returns False if that failed: the next start tries again."""
+        entry = self._catalog.entry(name)
+        if entry is None or entry.state != "adding":
+            self._catalog.show(name)
+            return True
+        if not self._directories.online():
+            return False
+        try:
+            for directory in self._directories.online():
+                for topic, partition in directory.entries().live:
+                    path = directory.partition_path(topic, partition)
+                    added = topic == name and partition >= entry.partitions
+                    if added and checkpoint.read_topic_id(path) in (None, entry.topic_id):
+                        remove_tree(path, self._files)
+                self._files.fsync_dir(directory.path)
+            self._catalog.file.put(name, replace(entry, state=""))
+        except OSError as error:
+            _log.error("event=addition_not_undone topic=%s reason=%s", name, error)
+            return False
+        self._catalog.show(name)
+        return True
 
     # ---- delete ------------------------------------------------------------------------------------------------------
 
@@ -210,6 +303,10 @@ class TopicLife:
             if entry.state == "creating":
                 _log.warning("event=creation_undone topic=%s", name)
                 self._undo_creation(name)
+            elif entry.state == "adding":
+                _log.warning("event=addition_undone topic=%s", name)
+                self._catalog.hide(name, entry.partitions)
+                self._undo_addition(name)
             elif entry.state == "deleting":
                 _log.warning("event=deletion_finished topic=%s", name)
                 self._finish_deletion(name, delay_ms)

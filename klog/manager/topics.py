@@ -5,8 +5,9 @@
 
 Each log directory has a copy, written with every change. The copy with the highest generation counts, and a start
 updates the others. A copy that cannot be read is skipped if another one can. state: an operation that a crash
-interrupted, which the next start undoes (creating) or finishes (deleting); else absent. deleted: ids of topics that
-were deleted while a directory was offline, which may still hold logs of theirs.
+interrupted, which the next start undoes (creating; adding: the partitions from `partitions` on) or finishes
+(deleting); else absent. deleted: ids of topics that were deleted while a directory was offline, which may still hold
+logs of theirs.
 
 Kafka ignores the file. Without it (a broker's directory) the topics are those of the directory names, and their
 configuration is unknown: nothing is deleted because of it.
@@ -14,12 +15,11 @@ configuration is unknown: nothing is deleted because of it.
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type
 from klog.disk import Files, read_whole
@@ -27,11 +27,13 @@ from klog.errors import CorruptCheckpoint, InvalidTopic
 from klog.log.directory import versioned
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory.partition_names import TOPIC
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.manager")
+_log = logger_of("manager")
 FILE = "klog-topics.json"
 VERSION = 1
-State = Literal["", "creating", "deleting"]
+State = Literal["", "creating", "adding", "deleting"]
+_STATES = get_args(State)
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +197,7 @@ def _entry(entry: dict[str, Any]) -> TopicEntry:
     state = entry.get("state", "")
     if not isinstance(entry["partitions"], int) or not isinstance(entry["config"], dict):
         raise ValueError(f"entry {entry!r}")
-    if state not in ("", "creating", "deleting"):
+    if state not in _STATES:
         raise ValueError(f"state {state!r}")
     return TopicEntry(_topic_id(entry["topic_id"]), entry["partitions"], entry["config"], state)
 

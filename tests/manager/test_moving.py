@@ -428,7 +428,7 @@ def test_a_tail_wakes_up_after_a_move(tmp_path: Path) -> None:
 
 def test_a_segment_that_became_active_again_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its .log is unchanged, its indexes are not."""
-    plain = moving._copy_file
+    plain = moving.copy_file
     with opened(tmp_path) as logs:
         log = filled(logs)
         last = [segment for segment in log.segments if segment.size][-1]
@@ -438,10 +438,10 @@ def test_a_segment_that_became_active_again_is_copied_again(tmp_path: Path, monk
             if source == last.path.replace(".log", ".index") and not target.endswith("seen"):
                 Path(target).write_bytes(Path(target).read_bytes() + bytes(4096))  # as while it was active
                 Path(source).write_bytes(Path(source).read_bytes() + bytes(8))
-                monkeypatch.setattr(moving, "_copy_file", plain)
+                monkeypatch.setattr(moving, "copy_file", plain)
             return size
 
-        monkeypatch.setattr(moving, "_copy_file", copy_file)
+        monkeypatch.setattr(moving, "copy_file", copy_file)
         whole = moving._catch_up
 
         def catch_up(*args: Any) -> None:

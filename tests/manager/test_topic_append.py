@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterator
@@ -85,14 +86,29 @@ class FullDisk(RealFiles):
         return FullFile(os.dup(plain.fileno()), path, write) if path.endswith(".log") else plain
 
 
-def test_a_full_disk_between_partitions_reports_what_was_appended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["append", "append_async"])
+def test_a_full_disk_between_partitions_reports_what_was_appended(tmp_path: Path, way: str) -> None:
     with klog.open(tmp_path / "d", create=True, files=FullDisk()) as logs:
         logs.create_topic("t", partitions=4)
+        append = logs.append if way == "append" else lambda *records: asyncio.run(logs.append_async(*records))
         with pytest.raises(OSError, match="No space") as caught:
-            logs.append("t", RECORDS[:100])
-        first, second, *rest = ends(logs)
-        assert first and second and rest == [0, 0]
+            append("t", RECORDS[:100])
+        first, second, third, fourth = ends(logs)
+        assert first and second and not third and bool(fourth) == (way == "append_async")  # tasks' commits are parallel
         assert caught.value.__notes__ == [
             f"appended before the error: partition {partition}, offsets 0 to {end - 1} ({end} records)"
-            for partition, end in enumerate((first, second))
+            for partition, end in enumerate(ends(logs))
+            if end
         ]
+
+
+def test_partition_for_is_the_partition_of_append(logs: klog.LogManager) -> None:
+    for partition in range(4):
+        logs.append("t", RECORDS[:100])
+        for record in logs.read("t", partition=partition):
+            assert record.key is not None and klog.partition_for(record.key, 4) == partition
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}  # Kafka: UtilsTest.testMurmur2
+    for key, hashed in hashes.items():
+        assert klog.partition_for(memoryview(key), 1000) == (hashed & 0x7FFFFFFF) % 1000
+    with pytest.raises(TypeError, match=r"key=None: bytes expected, not NoneType: null keys are sticky"):
+        klog.partition_for(None, 4)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import InvalidConfig, LogClosed, StorageOffline, TopicExists, UnknownTopicOrPartition
+from klog.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    LogClosed,
+    StorageOffline,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
 from klog.log.directory import checkpoint
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
@@ -90,6 +98,96 @@ def test_a_second_creation_does_not_change_the_topic(tmp_path: Path) -> None:
         with pytest.raises(TopicExists):
             logs.create_topic("t", partitions=3)
         assert tree(tmp_path) == before
+
+
+def test_exist_ok_accepts_an_equal_topic_and_names_every_difference(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2, config={"retention.ms": 5, "cleanup.policy": "compact"}, exist_ok=True)
+        topic_id = logs.log("t").topic_id
+        before = tree(tmp_path)
+        logs.create_topic("t", 2, exist_ok=True)  # no config: any
+        logs.create_topic("t", 2, {"cleanup.policy": ["compact"], "retention_ms": "5"}, topic_id, exist_ok=True)
+        with pytest.raises(TopicExists, match=r"has 2 partitions, not 3; retention\.ms=5, not unset; add_partitions"):
+            logs.create_topic("t", 3, {"cleanup.policy": "compact"}, exist_ok=True)
+        with pytest.raises(TopicExists, match="topic_id="):
+            logs.create_topic("t", 2, topic_id=uuid.uuid4(), exist_ok=True)
+        assert tree(tmp_path) == before
+
+
+# ---- add partitions ----------------------------------------------------------------------------------------------------
+
+
+def test_added_partitions_take_their_share_of_the_keys(tmp_path: Path) -> None:
+    keys = [b"%d" % number for number in range(100)]
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2, config={"retention.ms": 5})
+        logs.append("t", [(key, b"old") for key in keys])
+        logs.add_partitions("t", 5)
+        assert logs.topics() == {"t": [0, 1, 2, 3, 4]} and logs.topic_config("t").retention_ms == 5
+        assert {logs.log("t", partition).topic_id for partition in range(5)} == {logs.log("t").topic_id}
+        logs.append("t", [(key, b"new") for key in keys])
+        for partition in range(5):
+            found = [record.key for record in logs.read("t", partition=partition) if record.value == b"new"]
+            assert found == [key for key in keys if klog.partition_for(key, 5) == partition]
+        before = tree(tmp_path)
+        for total in (1, 5):
+            with pytest.raises(InvalidPartitions, match=f"total={total}: topic 't' has 5 partitions already") as caught:
+                logs.add_partitions("t", total)
+            assert caught.value.code == 37
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.add_partitions("u", 2)
+        assert tree(tmp_path) == before
+    assert klog.verify(tmp_path).problems == []
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_an_addition_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: int) -> None:
+    for nth in range(1, 100):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, error)
+        files.armed = False
+        logs = opened(path, files=files)
+        logs.create_topic("t", partitions=2)
+        logs.append("t", [(b"k", b"v")])
+        files.armed = True
+        try:
+            logs.add_partitions("t", 4)
+            failed = False
+        except OSError:
+            failed = True
+            assert logs.topics().get("t", []) == [0, 1]
+            assert logs.offline_directories or entries(path) == ["t-0", "t-1"]
+            with pytest.raises((UnknownTopicOrPartition, StorageOffline)):
+                logs.log("t", 2)
+        files.armed = False
+        if failed and not logs.offline_directories:
+            logs.add_partitions("t", 3)
+            assert entries(path) == ["t-0", "t-1", "t-2"]
+        abandon(logs)
+        with opened(path) as logs:
+            assert logs.topics()["t"] in ([0, 1], [0, 1, 2], [0, 1, 2, 3])
+            assert len(list(logs.read("t"))) == 1
+            assert failed or logs.topics()["t"] == [0, 1, 2, 3]
+        if not files.failed:
+            assert nth > 5
+            return
+    raise AssertionError("no attempt succeeded")
+
+
+def test_the_next_start_undoes_an_addition_interrupted_by_a_crash(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=4)
+        logs.append("t", [(None, b"kept")])
+    path = tmp_path / "klog-topics.json"
+    document = unchecked_in(path)
+    document["topics"]["t"].update(state="adding", partitions=2)
+    path.write_text(json.dumps(document))
+    (tmp_path / "t-4").mkdir()  # without its partition.metadata yet
+    with opened(tmp_path) as logs:
+        assert logs.topics() == {"t": [0, 1]} and entries(tmp_path) == ["t-0", "t-1"]
+        assert [record.value for record in logs.read("t")] == [b"kept"]
+        logs.add_partitions("t", 3)
+    assert json.loads(path.read_text())["topics"]["t"]["partitions"] == 3
 
 
 # ---- delete ------------------------------------------------------------------------------------------------------------

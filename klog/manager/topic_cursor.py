@@ -1,0 +1,150 @@
+"""TopicCursor: a position in each of several partitions, and the records from there on.
+
+C1  a record moves the position when it is handed out, not when it is read
+C2  a partition without a position is not read: removing the position ends an iteration of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Literal
+
+from klog.errors import OffsetOutOfRange
+from klog.log.log import Log
+from klog.log.read.isolation import Isolation
+from klog.log.read.lookup import resolve
+from klog.log.read.positions import Position
+from klog.log.read.reader import LogReader
+from klog.logger import logger_of
+from klog.manager.in_thread import in_thread
+from klog.record import Columns, Record
+
+_log = logger_of("manager")
+Missing = Literal["error", "earliest", "latest"]
+_AT_ONCE = 1000  # records that one call of a thread reads
+
+
+class TopicCursor:
+    """One task or thread. position: {partition: offset of the next record}. settled: the same, when the partition was
+    placed or last committed; if equal, no record of it was handed out since."""
+
+    def __init__(self, name: str, missing: Missing, isolation: Isolation) -> None:
+        self.position: dict[int, int] = {}
+        self.settled: dict[int, int] = {}
+        self._name = name
+        self._missing = missing
+        self._isolation = isolation
+
+    def place(self, partition: int, offset: int) -> None:
+        """Begin to read a partition."""
+        self.position[partition] = self.settled[partition] = offset
+
+    def leave(self, partitions: Iterable[int]) -> None:
+        """Read these partitions no more."""
+        for partition in partitions:
+            self.position.pop(partition, None)
+            self.settled.pop(partition, None)
+
+    def settle(self) -> dict[int, int]:
+        """Note that all positions were committed; return them."""
+        self.settled = dict(self.position)
+        return dict(self.position)
+
+    def is_settled(self, partition: int) -> bool:
+        """True if no record of a partition was handed out, and no position set, since it was settled."""
+        return self.position.get(partition) == self.settled.get(partition)
+
+    def lag(self, log: Log) -> int:
+        """Number of offsets left to read."""
+        offset = max(self.position[log.partition], log.log_start_offset)
+        return max(0, log.bound(self._isolation) - offset)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def _next_of(self, log: Log) -> int:
+        """Return where to go on in a log; if those records are gone, where `missing` asks to go on."""
+        offset = self.position[log.partition]
+        start, end = log.log_start_offset, log.log_end_offset
+        if start <= offset <= end:
+            return offset
+        if self._missing == "error":
+            raise OffsetOutOfRange(offset, start, end, log.name)
+        self.position[log.partition] = found = start if self._missing == "earliest" else end
+        _log.warning("event=position_gone log=%s reader=%s position=%d now=%d", log.name, self._name, offset, found)
+        return found
+
+    def _ranges(self, logs: Iterable[Log]) -> Iterator[tuple[Log, LogReader, int]]:
+        """Each partition's range from the position to the current end, and that end."""
+        for log in logs:
+            if log.partition in self.position:
+                start, stop = self._next_of(log), log.bound(self._isolation)
+                if start < stop:
+                    yield log, log.read(start, stop, isolation=self._isolation), stop
+
+    def _passed(self, partition: int, stop: int) -> None:
+        """Go past control records, and offsets that were compacted away, up to the end of a range."""
+        if partition in self.position:
+            if self.is_settled(partition):
+                self.settled[partition] = stop
+            self.position[partition] = stop
+
+    def records(self, logs: Iterable[Log]) -> Iterator[Record]:
+        """The records of these logs up to their current ends, partition after partition."""
+        position = self.position
+        for log, reader, stop in self._ranges(logs):
+            number = log.partition
+            for record in reader:
+                if number not in position:
+                    break
+                position[number] = record.offset + 1
+                yield record
+            self._passed(number, stop)
+
+    async def records_async(self, logs: Iterable[Log]) -> AsyncIterator[Record]:
+        """The same for a task: threads of the loop's executor read them."""
+        position = self.position
+        for log, reader, stop in self._ranges(logs):
+            number, records = log.partition, iter(reader)
+            more = True
+            while more and number in position:
+                ready, error = await in_thread(partial(_some, records))
+                for record in ready:
+                    if number not in position:
+                        break
+                    position[number] = record.offset + 1
+                    yield record
+                if error is not None:
+                    raise error
+                more = len(ready) == _AT_ONCE
+            self._passed(number, stop)
+
+    def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[Columns]:
+        """The same as Arrow arrays, none of them empty."""
+        for log, reader, stop in self._ranges(logs):
+            number = log.partition
+            for chunk, columns in reader.columns_of_chunks(fields):
+                if number not in self.position:
+                    break
+                self.position[number] = chunk.stop
+                yield columns
+            self._passed(number, stop)
+
+
+def _some(records: Iterator[Record]) -> tuple[list[Record], Exception | None]:
+    """Up to _AT_ONCE records, and the error that ended them."""
+    ready: list[Record] = []
+    try:
+        for record in islice(records, _AT_ONCE):
+            ready.append(record)
+    except Exception as error:
+        return ready, error
+    return ready, None
+
+
+def offset_of(log: Log, position: Position | None, name: str) -> int:
+    """Return the offset of a position in a log, None: its start. Raises OffsetOutOfRange, ValueError."""
+    offset = resolve(log._core, position, log.log_start_offset, log.clock.wall_ms(), name)
+    log.check_held(offset)
+    return offset
