@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klog.cli.output import json_option, print_json, progress_bar, progress_option, size, styled, table
+from klog.cli.output import json_option, print_json, progress_bar, progress_option, styled, table
+from klog.shown import size
 
 if TYPE_CHECKING:
     from klog.trial import Report, Result
@@ -92,7 +93,7 @@ def _show(contest: str, results: list[Result]) -> None:
         [one.way, *(_number(one.figures[name]) for name in names), f"{one.ratio:.2f}", bar(one.value / longest)]
         for one in results
     ]
-    table([contest.upper(), *names, "×", ""], rows, right="l" + "r" * (len(names) + 1) + "l")
+    table([contest.upper(), *names, "×", ""], rows, right="l" + "r" * (len(names) + 1) + "l", drop=("",))
     click.echo("")
 
 

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klog.cli.completing import topics
 from klog.cli.group import FAILURE
-from klog.cli.output import (
-    counted,
-    json_option,
-    print_json,
-    progress_bar,
-    progress_option,
-    size,
-    table,
-    to_json,
-)
+from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option, table
+from klog.shown import size, to_json
 
 if TYPE_CHECKING:
     from klog.disk.monitor import Activity
@@ -26,12 +19,13 @@ if TYPE_CHECKING:
 CELLS, PLOT_CELLS = 32, 256
 _BLOCKS, _DIGITS = "·▁▂▃▄▅▆▇█", ".123456789#"
 _HEADS = ("TOPIC", "PARTITION", "SEGMENT", "SIZE", "CACHED", "%", "DIRTY", "WRITE-BACK", "EVICTED", "OLDEST TO NEWEST")
+_DROP = ("EVICTED", "WRITE-BACK", "DIRTY", "OLDEST TO NEWEST", "SEGMENT")
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command("cache")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--topic", help="Only this topic.")
+@click.option("--topic", help="Only this topic.", shell_complete=topics)
 @click.option("--segments/--no-segments", default=True, help="A line for each segment, not only for each partition.")
 @click.option("--plot", metavar="FILE", help="Draw hot and cold ranges: .png, .svg or .pdf.")
 @click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.01), help="Repeat at this interval.")
@@ -142,7 +136,7 @@ def _print(found: dict[str, Any], segments: bool, activity: Activity | None) -> 
     if activity is not None:
         click.echo(_activity_lines(activity))
     click.echo()
-    table(_HEADS, list(_rows(found, segments)), right="-r-rrrrrr-")
+    table(_HEADS, list(_rows(found, segments)), right="-r-rrrrrrl", drop=_DROP)
 
 
 def _machine_line(machine: dict[str, Any]) -> str:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from klog.cli.output import json_list, json_option, jsonl_option, moment, printable, to_json
+from klog.cli.completing import topics
+from klog.cli.output import counted, isolation_option, json_list, json_option, jsonl_option, position, printable
+from klog.shown import moment, to_json
 
 if TYPE_CHECKING:
     from klog.log import Log
+    from klog.log.read.isolation import Isolation
     from klog.manager import LogManager
     from klog.record import Record
-
-Isolation = Literal["log_end", "high_watermark", "read_committed"]
-
-
-def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
-    if text is None:
-        return None
-    return int(text) if text.isascii() and text.isdigit() else text
 
 
 @click.command("cat")
 @click.option("--dir", "directory", metavar="DIR", required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--topic", metavar="T", required=True)
+@click.option("--topic", metavar="T", required=True, shell_complete=topics)
 @click.option(
     "--partition", metavar="P", type=click.IntRange(0), help="One partition. Default: all, one after the other."
 )
@@ -34,19 +29,22 @@ def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
     "--from",
     "start",
     metavar="OFFSET|TIME",
-    callback=_start,
-    help="An offset, earliest, latest, ISO text with its zone, or -3h. Default: earliest; with -f latest.",
+    callback=position,
+    help="An offset, earliest, latest, now, a date, ISO text with its zone, or -3h. Default: earliest; with -f latest.",
+)
+@click.option(
+    "--to",
+    "--until",
+    "stop",
+    metavar="OFFSET|TIME",
+    callback=position,
+    help="The first offset or time that is left out. Default: none.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records, until interrupted.")
 @click.option("-n", "--max", "limit", metavar="N", type=click.IntRange(0), help="Stop after N records.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["log_end", "high_watermark", "read_committed"]),
-    default="log_end",
-    show_default=True,
-    help="Read to the log end, to the high watermark, or only committed transactions.",
-)
+@isolation_option
 @click.option("--control", is_flag=True, help="Show control records, too.")
+@click.option("--raw", is_flag=True, help="Do not decode the records of Kafka's internal topics.")
 @json_option
 @jsonl_option
 def command(
@@ -54,10 +52,12 @@ def command(
     topic: str,
     partition: int | None,
     start: int | str | None,
+    stop: int | str | None,
     follow: bool,
     limit: int | None,
     isolation: Isolation,
     control: bool,
+    raw: bool,
     as_json: bool,
     as_jsonl: bool,
 ) -> None:
@@ -65,6 +65,7 @@ def command(
 
     In JSON, bytes that are not UTF-8 are shown as value_b64 and key_b64 instead of value and key. The directory is
     opened read-only and without its lock, so a writer may use it meanwhile. With -f, --json prints one object a line.
+    Records of __consumer_offsets, __transaction_state and other internal topics are decoded: in JSON as "decoded".
 
     \b
     klog cat --dir data --topic flights --from 2013-02-08T05:00:00Z --max 5
@@ -72,6 +73,8 @@ def command(
     """
     import klog
 
+    if follow and stop is not None:
+        raise click.UsageError("-f has no end: leave out --to, or -f")
     with klog.open(directory, read_only=True) as logs:
         numbers = _partitions(logs, topic, partition)
         if start is None:
@@ -80,17 +83,21 @@ def command(
         for log in found if not follow else ():
             if log.recovery.reason:  # invalid bytes at the end, after a crash
                 click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
+            hidden = log.count(log.high_watermark) if isolation == "high_watermark" else 0
+            if hidden:
+                above = f"{counted(hidden, 'record')} of {log.name} above the high watermark"
+                click.echo(f"klog: {above}: --isolation log_end shows all records", err=True)
         if isinstance(start, int) and all(start > log.log_end_offset for log in found):
             max(found, key=lambda log: log.log_end_offset).check_held(start)
-        feeds = [_Feed(log, start, isolation, control, len(numbers) > 1) for log in found]
+        feeds = [_Feed(log, start, stop, isolation, control, len(numbers) > 1) for log in found]
         records = _limited(_followed(feeds) if follow else _once(feeds), limit)
         if as_json and not follow:
             with json_list({"directory": directory, "topic": topic}, "records") as item:
-                _print(records, lambda number, record: item(_json(topic, number, record)))
+                _print(records, lambda record: item(_json(record, raw)))
         elif as_json or as_jsonl:
-            _print(records, lambda number, record: print(_json(topic, number, record)), follow=follow)
+            _print(records, lambda record: print(_json(record, raw)))
         else:
-            _print(records, lambda number, record: print(_text(number, record)), follow=follow)
+            _print(records, lambda record: print(_text(record, raw)))
 
 
 def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int]:
@@ -113,24 +120,28 @@ def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int
 class _Feed:
     """Reads one partition, and keeps the position."""
 
-    def __init__(self, log: Log, start: int | str, isolation: Isolation, control: bool, clamp: bool) -> None:
+    def __init__(
+        self, log: Log, start: int | str, stop: int | str | None, isolation: Isolation, control: bool, clamp: bool
+    ) -> None:
         self.log, self._isolation, self._control = log, isolation, control
-        self.number = log.partition
         if clamp and isinstance(start, int):  # one offset for many partitions: limited to the offsets of each
             start = min(max(start, log.log_start_offset), log.log_end_offset)
         self._next: int | str = start
+        self._stop = stop
 
-    def read(self) -> Iterator[tuple[int, Record]]:
+    def read(self) -> Iterator[Record]:
         """Read from the position to the current end. Raises click.BadParameter for an invalid start."""
         try:
-            reader = self.log.read(start=self._next, isolation=self._isolation, include_control=self._control)
+            reader = self.log.read(self._next, self._stop, isolation=self._isolation, include_control=self._control)
         except (ValueError, TypeError) as error:
             if isinstance(error, click.ClickException) or hasattr(error, "code"):
                 raise
-            raise click.BadParameter(str(error), param_hint="--from") from None
+            raise click.BadParameter(
+                str(error), param_hint="--to" if str(error).startswith("stop") else "--from"
+            ) from None
         for record in reader:
             self._next = record.offset + 1
-            yield self.number, record
+            yield record
 
     def settle(self) -> None:
         """Turn `latest` into an offset, so that following goes on from there."""
@@ -142,12 +153,12 @@ class _Feed:
         self.log.refresh()
 
 
-def _once(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
+def _once(feeds: list[_Feed]) -> Iterator[Record]:
     for feed in feeds:
         yield from feed.read()
 
 
-def _followed(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
+def _followed(feeds: list[_Feed]) -> Iterator[Record]:
     from klog.log import waiter_for
 
     for feed in feeds:
@@ -165,7 +176,7 @@ def _followed(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
                 waiter.wait()
 
 
-def _limited(records: Iterator[tuple[int, Record]], limit: int | None) -> Iterator[tuple[int, Record]]:
+def _limited(records: Iterator[Record], limit: int | None) -> Iterator[Record]:
     if limit is None:
         yield from records
         return
@@ -177,27 +188,42 @@ def _limited(records: Iterator[tuple[int, Record]], limit: int | None) -> Iterat
             return
 
 
-def _print(records: Iterator[tuple[int, Record]], show: Callable[[int, Record], Any], *, follow: bool = False) -> None:
-    for number, record in records:
-        show(number, record)
+def _print(records: Iterator[Record], show: Callable[[Record], Any]) -> None:
+    for record in records:
+        show(record)
     sys.stdout.flush()
 
 
-def _json(topic: str, number: int, record: Record) -> str:
-    from klog.inspect.dump import record_fields
+def _json(record: Record, raw: bool) -> str:
+    from klog.inspect.record_fields import record_fields
 
-    return to_json({"topic": topic, "partition": number, **record_fields(record)})
+    origin = {"topic": record.topic, "partition": record.partition}
+    return to_json({**origin, **record_fields(record, None if raw else record.topic)})
 
 
-def _text(number: int, record: Record) -> str:
-    parts = [f"{number}:{record.offset}", moment(record.timestamp) or "-"]
+def _text(record: Record, raw: bool) -> str:
+    parts = [f"{record.partition}:{record.offset}", moment(record.timestamp) or "-"]
+    decoded = None if raw or record.is_control else _decoded(record)
     if record.is_control:
         parts.append(f"[{record.control_type}]")
+    elif decoded is not None:
+        parts += decoded
     else:
         parts += [_bytes(record.key), _bytes(record.value)]
         if record.headers:
             parts.append("{" + ", ".join(f"{printable(name)}: {_bytes(value)}" for name, value in record.headers) + "}")
     return "\t".join(parts)
+
+
+def _decoded(record: Record) -> list[str] | None:
+    """Return type, key and value of a record of an internal topic; None for other topics and unknown bytes."""
+    from klog.inspect.record_fields import decoded_fields
+
+    found = decoded_fields(record, str(record.topic)).get("decoded")
+    if found is None:
+        return None
+    parts = [found["type"], *(printable(to_json(found[name])) for name in ("key", "value"))]
+    return parts if found["key"] is not None else [parts[0], parts[2]]
 
 
 def _bytes(value: bytes | None) -> str:

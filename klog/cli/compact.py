@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klog.cli.completing import topics
 from klog.cli.group import DATA_PROBLEM, FAILURE, exit_code
 from klog.cli.import_ import _setting
-from klog.cli.output import (
-    counted,
-    json_option,
-    print_json,
-    printable,
-    progress_bar,
-    progress_option,
-    size,
-    styled,
-    table,
-)
+from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, styled, table
 from klog.errors import ConfigUnknown, CorruptData, PolicyViolation
+from klog.shown import size
 
 if TYPE_CHECKING:
     from klog.cleaner import CompactionStats, PurgeStats, WastedKey
@@ -41,7 +33,7 @@ def _key(ctx: click.Context, parameter: click.Parameter, text: str | None) -> by
 
 @click.command("compact")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--topic", metavar="T", help="Only this topic.")
+@click.option("--topic", metavar="T", help="Only this topic.", shell_complete=topics)
 @click.option("--dry-run", is_flag=True, help="Change nothing; report what would be saved and which keys waste most.")
 @click.option(
     "--purge-key", metavar="KEY", callback=_key, help="Instead, remove every record of this key; hex:6b6579 for bytes."
@@ -157,6 +149,7 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
             for outcome, stats in done
         ],
         right="-rrrrrrrr",
+        drop=("%", "NO KEY", "RECORDS", "BEFORE"),
     )
     before, after = sum(stats.bytes_before for _, stats in done), sum(stats.bytes_after for _, stats in done)
     removed = sum(stats.records_before - stats.records_after for _, stats in done)
@@ -234,6 +227,7 @@ def _show_purge(found: list[Outcome], dry_run: bool) -> None:
                 for outcome, stats in held
             ],
             right="-rrrrrrr",
+            drop=("SEGMENTS", "SAVED", "FIRST", "LAST"),
         )
     removed = sum(stats.records_removed for _, stats in done)
     verb = "would be removed" if dry_run else "removed"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import json_list, json_option, jsonl_option, printable, styled, to_json
+from klog.cli.output import F, json_list, json_option, jsonl_option, printable, styled
+from klog.shown import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,13 +21,22 @@ if TYPE_CHECKING:
 LABELS = {"create_time": "CreateTime", "log_append_time": "LogAppendTime", "none": "NoTimestampType"}
 
 
+def _kafkas_decoders(function: F) -> F:
+    """Accept the options of Kafka's tool for internal topics, which are decoded anyway."""
+    for name in ("offsets", "transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state"):
+        function = click.option(f"--{name}-decoder", hidden=True, is_flag=True, expose_value=False)(function)
+    return function
+
+
 @click.command("dump")
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(exists=True))
 @click.option("--batches", is_flag=True, help="Only the headers of batches, without records.")
+@click.option("--raw", is_flag=True, help="Do not decode the records of Kafka's internal topics.")
 @click.option("--files", hidden=True, help="Kafka's spelling of PATH: a comma-separated list.")
 @click.option("--print-data-log", hidden=True, is_flag=True)
 @click.option("--deep-iteration", hidden=True, is_flag=True)
 @click.option("--skip-record-metadata", hidden=True, is_flag=True)
+@_kafkas_decoders
 @json_option
 @jsonl_option
 @click.pass_context
@@ -34,6 +44,7 @@ def command(
     ctx: click.Context,
     paths: tuple[str, ...],
     batches: bool,
+    raw: bool,
     files: str | None,
     print_data_log: bool,
     deep_iteration: bool,
@@ -44,7 +55,8 @@ def command(
     """Decode any file of a log directory: batches and records, index entries, snapshots, checkpoints.
 
     PATH is a file, a partition directory or a log.dir; nothing in it is changed. The text has the format of Kafka's
-    dump tool. Exit code 3 means that some bytes could not be read.
+    dump tool. Records of __consumer_offsets, __transaction_state, __cluster_metadata and other internal topics are
+    decoded; in JSON they have "decoded". Exit code 3 means that some bytes could not be read.
 
     \b
     klog dump data/flights-0/00000000000000000000.log --batches
@@ -58,7 +70,7 @@ def command(
     for path in named:
         if not os.path.lexists(path):
             raise click.UsageError(f"{path}: no such file or directory", ctx)
-    found = (file for path in named for file in dump(path, records=not batches))
+    found = (file for path in named for file in dump(path, records=not batches, raw=raw))
     if as_json:
         bad = _as_json(found)
     elif as_jsonl:
@@ -171,12 +183,25 @@ class _RecordText:
         elif control is not None:
             fields = "".join(f" {name}: {json.dumps(value)}" for name, value in e.get("control", {}).items())
             parts.append(f"controlType: {control.upper()}{fields}")
+        elif "decoded" in e:
+            parts += _decoded(e["decoded"])
         else:
             for name, label in (("key", "key"), ("value", "payload")):
                 text = _content(e, name)
                 if text is not None:
                     parts.append(f"{label}: {text}")
+            if "decode_problem" in e:
+                parts.append(f"({printable(e['decode_problem'])})")
         return " ".join(parts)
+
+
+def _decoded(found: dict[str, Any]) -> list[str]:
+    """Return key and payload in the form of Kafka's decoders, with klog's names of types and fields."""
+    kind, value = {"type": found["type"]}, {"version": found["version"], "data": found["value"]}
+    if found["key"] is None:
+        return [f"payload: {printable(to_json(kind | value))}"]
+    payload = "<DELETE>" if found["value"] is None else printable(to_json(value))
+    return [f"key: {printable(to_json({**kind, 'data': found['key']}))}", f"payload: {payload}"]
 
 
 def _length(e: dict[str, Any], name: str) -> int:

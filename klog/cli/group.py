@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -13,7 +14,16 @@ from typing import Any, NoReturn
 import click
 
 from klog import __version__
-from klog.errors import AlreadyLocked, CorruptData, InvalidConfig, InvalidTopic, KlogError, UnsupportedCompression
+from klog.cli.output import Printed, error_fields, os_error, print_json
+from klog.errors import (
+    AlreadyLocked,
+    BadValue,
+    CorruptData,
+    InvalidConfig,
+    InvalidTopic,
+    KlogError,
+    UnsupportedCompression,
+)
 
 OK, FAILURE, USAGE, DATA_PROBLEM, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -21,13 +31,23 @@ OK, FAILURE, USAGE, DATA_PROBLEM, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 VERBS = {
     "demo": ("demo", "A tour on real data, end to end."),
     "import": ("import_", "Load CSV, JSON lines or Parquet into a topic."),
+    "export": ("export", "Write a topic to Parquet, Arrow, CSV or JSON lines."),
     "cat": ("cat", "Print records as text or JSON; -f follows."),
     "dump": ("dump", "Decode any file of a log directory."),
     "verify": ("verify", "Check every invariant of a log directory, read-only."),
     "compact": ("compact", "Compact by hand, or purge a key."),
     "bench": ("bench", "Compare I/O policies on this disk."),
     "ls": ("ls", "List topics, partitions, offsets, sizes, time span."),
+    "groups": ("groups", "List consumer groups, their members, offsets and lag."),
+    "transactions": ("transactions", "List transactional ids and open transactions."),
+    "diff": ("diff", "Compare two directories: the first offset that differs."),
+    "health": ("health", "Check disks, logs, limits and settings; each finding has its next step."),
+    "tune": ("tune", "Recommend settings from the workload seen and the disk; --apply sets them."),
+    "repair": ("repair", "Cut what cannot be read, and keep a copy."),
+    "rescue": ("rescue", "Write every readable batch into a new directory."),
+    "top": ("top", "Show live what is appended, lags of readers, use of the disks."),
     "cache": ("cache", "Show how much of each log is in the page cache."),
+    "config": ("config", "Explain configuration keys."),
 }
 
 
@@ -37,7 +57,7 @@ def exit_code(error: BaseException) -> int:
         return LOCKED
     if isinstance(error, (InvalidConfig, InvalidTopic, UnsupportedCompression)):
         return USAGE
-    if isinstance(error, CorruptData):
+    if isinstance(error, (CorruptData, BadValue)):
         return DATA_PROBLEM
     from klog.importing.errors import RowError, UnknownColumn, UnknownFormat
 
@@ -87,24 +107,24 @@ class VerbGroup(click.Group):
         sys.exit(self._run(args, prog_name, extra))
 
     def _run(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in words[: words.index("--") if "--" in words else None]
+        printed = Printed()
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **extra)
-            sys.stdout.flush()
-            return code if isinstance(code, int) else OK
-        except click.ClickException as error:
-            error.show()
-            return USAGE if isinstance(error, click.UsageError) else error.exit_code
-        except (click.Abort, KeyboardInterrupt):
-            _report("interrupted")
-            return INTERRUPTED
-        except KlogError as error:
-            _report(str(error), *getattr(error, "__notes__", ()))
-            return exit_code(error)
+            return self._call(words, prog_name, {**extra, "obj": printed})
         except BrokenPipeError:
             return _closed_pipe()
-        except OSError as error:
-            _report(_os_error(error), *getattr(error, "__notes__", ()))
-            return FAILURE
+        except (click.ClickException, click.Abort, KeyboardInterrupt, KlogError, OSError) as error:
+            if as_json and not printed.began_json:
+                with contextlib.suppress(OSError):
+                    print_json({"error": error_fields(error)})
+                    sys.stdout.flush()
+            return _reported(error)
+
+    def _call(self, args: list[str], prog_name: str | None, extra: dict[str, Any]) -> int:
+        code = super().main(args, prog_name, standalone_mode=False, **extra)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -113,15 +133,23 @@ class VerbGroup(click.Group):
             ctx.exit(_closed_pipe())
 
 
+def _reported(error: BaseException) -> int:
+    """Print an error on stderr, and return its exit code."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return USAGE if isinstance(error, click.UsageError) else error.exit_code
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        _report("interrupted")
+        return INTERRUPTED
+    message = os_error(error) if isinstance(error, OSError) and not isinstance(error, KlogError) else str(error)
+    _report(message, *getattr(error, "__notes__", ()))
+    return exit_code(error)
+
+
 def _report(message: str, *notes: str) -> None:
     click.echo(f"klog: {message}", err=True)
     for note in notes:
         click.echo(f"klog: {note}", err=True)
-
-
-def _os_error(error: OSError) -> str:
-    text = error.strerror or str(error)
-    return text if error.filename is None else f"{os.fsdecode(error.filename)}: {text}"
 
 
 def _closed_pipe() -> int:

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from klog.cli.output import counted, json_option, moment, print_json, progress_bar, progress_option
+from klog.cli.completing import topics
+from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option
+from klog.shown import moment
 
 
 def _setting(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -37,7 +39,7 @@ def compression_of(text: str | None) -> Any:
 @click.command("import")
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; created if it does not exist.")
-@click.option("--topic", metavar="T", required=True, help="Topic; created if it does not exist.")
+@click.option("--topic", metavar="T", required=True, help="Topic; created if it does not exist.", shell_complete=topics)
 @click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell gives a null key.")
 @click.option(
     "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it states a zone) or milliseconds."

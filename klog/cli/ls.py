@@ -8,7 +8,10 @@ from typing import Any
 import click
 
 from klog.cli.group import FAILURE
-from klog.cli.output import json_option, moment, print_json, printable, size, table
+from klog.cli.output import json_option, print_json, printable, table
+from klog.shown import moment, size
+
+_DROP = ("FIRST TIME", "HIGH WATERMARK", "SEGMENTS", "MAX TIME", "START")  # on a narrow terminal
 
 
 @click.command("ls")
@@ -58,7 +61,7 @@ def _print(found: list[dict[str, Any]]) -> None:
         for entry in topic["partitions"]
     ]
     heads = ("TOPIC", "PARTITION", "START", "END", "HIGH WATERMARK", "SIZE", "SEGMENTS", "FIRST TIME", "MAX TIME")
-    table(("DIR", *heads) if several else heads, rows, right="--rrrrrr--" if several else "-rrrrrr--")
+    table(("DIR", *heads) if several else heads, rows, right="--rrrrrrll" if several else "-rrrrrrll", drop=_DROP)
     for each in found:
         for other in each["other"]:
             click.echo(f"klog: {other['path']}: {other['state']}", err=True)

@@ -8,17 +8,60 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from klog.errors import KlogError
 from klog.progress import Event, Progress
+from klog.shown import size, to_json
 
 F = TypeVar("F", bound=Callable[..., Any])
+TEXT_MAX, TEXT_MIN = 32, 8  # characters of a text column that a narrow terminal keeps, before and after columns go
+
+
+@dataclass(slots=True)
+class Printed:
+    """What a call of `klog` has printed. began_json: JSON, so that an error may not print another object."""
+
+    began_json: bool = False
+
+
+def begin_json() -> None:
+    """Note that JSON is printed from here on."""
+    context = click.get_current_context(silent=True)
+    printed = context.find_object(Printed) if context is not None else None
+    if printed is not None:
+        printed.began_json = True
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """Return an error as it is printed with --json. path, position and offset are null where they do not apply."""
+    path = getattr(error, "path", None)
+    if isinstance(error, click.ClickException):
+        message = error.format_message()
+    elif isinstance(error, OSError) and not isinstance(error, KlogError):
+        message, path = os_error(error), error.filename
+    else:
+        message = str(error) or "interrupted"
+    return {
+        "type": type(error).__name__,
+        "message": message,
+        "path": os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else None,
+        "position": getattr(error, "position", None),
+        "offset": getattr(error, "offset", None),
+    }
+
+
+def os_error(error: OSError) -> str:
+    """Return the text of an OSError: the path and the kernel's reason."""
+    text = error.strerror or str(error)
+    return text if error.filename is None else f"{os.fsdecode(error.filename)}: {text}"
 
 
 def json_option(function: F) -> F:
@@ -38,13 +81,27 @@ def progress_option(function: F) -> F:
     )(function)
 
 
-def to_json(value: Any) -> str:
-    """Return one line of JSON, without escaping non-ASCII characters."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def isolation_option(function: F) -> F:
+    """--isolation, with the default of Log.read."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["log_end", "high_watermark", "read_committed"]),
+        default="high_watermark",
+        show_default=True,
+        help="Read to the log end, to the high watermark, or only committed transactions.",
+    )(function)
+
+
+def position(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
+    """The callback of an option that is an offset or a time."""
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def print_json(value: Any) -> None:
     """Print one object; indented on a terminal."""
+    begin_json()
     if sys.stdout.isatty():
         click.echo(json.dumps(value, ensure_ascii=False, indent=2))
     else:
@@ -56,8 +113,9 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
     """Print one object {**head, name: [...]} as its items come, so that a long list needs no memory.
 
     Yields a function that takes the JSON text of one item. An error ends the object, too: it is still valid JSON, and
-    its last member `error` gives the reason.
+    its last member `error` is the object of error_fields().
     """
+    begin_json()
     write = sys.stdout.write
     opening = to_json(head)[:-1] + ("," if head else "")
     write(f"{opening}{to_json(name)}:[")
@@ -73,16 +131,26 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
     try:
         yield item
     except (KlogError, OSError, KeyboardInterrupt) as error:
-        problem = f',"error":{to_json(str(error) or "interrupted")}'
+        problem = f',"error":{to_json(error_fields(error))}'
         raise
     finally:
         write(f"]{problem}}}\n" if first else f"\n]{problem}}}\n")
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> None:
-    """Print aligned columns. right: one character for each column, "r" for numbers, anything else for text."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "", drop: Sequence[str] = ()) -> None:
+    """Print aligned columns, on a terminal at most as wide as it is; in a pipe each has its full width.
+
+    right: one character for each column: "r" for numbers, "l" for text that is never shortened, such as times, anything
+    else for other text. drop: headers of the columns that a narrow terminal can do without, the first to go first. A
+    line on stderr names those that were dropped. If what is left is still too wide, the terminal wraps the lines.
+    """
     texts = [[printable(str(cell)) if cell is not None else "-" for cell in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(headers), *texts]) for i in range(len(headers))]
+    whole = [list(headers), *texts]
+    if sys.stdout.isatty():
+        whole, right, dropped = fitted(whole, right, drop, shutil.get_terminal_size().columns)
+    else:
+        dropped = []
+    widths = _widths(whole)
 
     def line(cells: Sequence[str]) -> str:
         aligned = [
@@ -91,9 +159,63 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str =
         ]
         return "  ".join(aligned).rstrip()
 
-    click.echo(styled(line(headers), bold=True))
-    for row in texts:
+    click.echo(styled(line(whole[0]), bold=True))
+    for row in whole[1:]:
         click.echo(line(row))
+    if any(dropped):
+        sys.stdout.flush()
+        click.echo(f"klog: not shown for lack of width: {', '.join(filter(None, dropped))}; --json has all", err=True)
+
+
+def fitted(
+    lines: list[list[str]], right: str, drop: Sequence[str], width: int
+) -> tuple[list[list[str]], str, list[str]]:
+    """Return a table that is at most `width` wide if possible, its `right`, and the headers that were dropped.
+
+    Long text is shortened to TEXT_MAX first, then columns are dropped, then text is shortened to TEXT_MIN.
+    """
+    right = right.ljust(len(lines[0]), "-")
+    lines = _shortened(lines, right, width, TEXT_MAX)
+    dropped: list[str] = []
+    for header in drop:
+        if _width(lines) <= width:
+            break
+        at = lines[0].index(header)
+        lines = [[*line[:at], *line[at + 1 :]] for line in lines]
+        right = right[:at] + right[at + 1 :]
+        dropped.append(header)
+    return _shortened(lines, right, width, TEXT_MIN), right, dropped
+
+
+def _shortened(lines: list[list[str]], right: str, width: int, least: int) -> list[list[str]]:
+    """Shorten the text columns, the widest first, as far as necessary, but none below `least` or its header."""
+    widths = _widths(lines)
+    while (excess := sum(widths) + 2 * (len(widths) - 1) - width) > 0:
+        spare = [
+            (have - max(least, len(head)) if kind not in "rl" else 0)
+            for have, head, kind in zip(widths, lines[0], right, strict=True)
+        ]
+        if not any(more > 0 for more in spare):
+            break
+        at = max(range(len(widths)), key=lambda i: (spare[i] > 0, widths[i]))
+        widths[at] -= min(spare[at], excess)
+    return [[_cut(cell, most) for cell, most in zip(line, widths, strict=True)] for line in lines]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the two ends of a long text: paths and topics differ at either of them."""
+    if len(text) <= most:
+        return text
+    left = (most - 1) // 2
+    return f"{text[:left]}…{text[len(text) - (most - 1 - left) :]}"
+
+
+def _widths(lines: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _width(lines: list[list[str]]) -> int:
+    return sum(_widths(lines)) + 2 * (len(lines[0]) - 1)
 
 
 def styled(text: str, **style: Any) -> str:
@@ -111,25 +233,6 @@ def printable(text: str) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a number and its noun: `1 batch`, `1,024 batches`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as text for people."""
-    if count < 1024:
-        return f"{count} B"
-    number = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        number /= 1024
-        if number < 1024 or unit == "TiB":
-            break
-    return f"{number:.1f} {unit}"
-
-
-def moment(ms: int | None) -> str | None:
-    """Return a timestamp as text for people; None stays None."""
-    from klog.importing.values import iso
-
-    return None if ms is None or ms < 0 else iso(ms)
 
 
 @contextmanager

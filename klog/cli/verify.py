@@ -7,7 +7,8 @@ import sys
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, size, styled
+from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, styled
+from klog.shown import size
 
 
 @click.command("verify")

