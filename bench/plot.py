@@ -1,6 +1,7 @@
-"""The plot of a run: a bar for each of klog's contestants, as long as its ratio to the peer, on a log scale.
+"""The plot of a run: one bar for each of twelve headline calls, as long as its ratio to a named peer, on a log scale.
 
-An SVG whose text is kept as text and whose bytes depend only on the figures, so that a change shows in a diff.
+One screen, about 960 x 640 pixels; the table has the other contestants. An SVG whose text is kept as text and whose
+bytes depend only on the figures, so that a change shows in a diff.
 """
 
 from __future__ import annotations
@@ -9,67 +10,95 @@ from pathlib import Path
 
 from bench.figures import Figures, Line, lines
 
+# Heading: (contest, klog's contestant, the call in words, the peer in words). What users do most, met goals or not.
+HEADLINES = {
+    "write": [
+        ("encode 100B", "klog tuples -> group", "encode tuples of 100 B", "aiokafka"),
+        ("encode 100B", "klog columns (Arrow) -> group", "encode Arrow columns, 100 B", "aiokafka"),
+        ("store append 100B", "klog Log.append, 1,000 tuples", "append 1,000 records of 100 B", "LMDB"),
+        ("kafka append leader 1MiB none", "klog append_batches", "append a produced batch, 1 MiB", "Kafka"),
+    ],
+    "read": [
+        ("decode unread 100B", "klog.record.columns (Arrow)", "decode to Arrow, 100 B", "aiokafka"),
+        ("kafka decode 100B", "klog pairs (key, value)", "decode keys and values, 100 B", "Kafka"),
+        ("store scan 100B", "klog Log.read(), every value", "scan every value, 100 B", "LMDB"),
+        ("kafka fetch random", "klog Log.fetch", "fetch 4 KiB at a random offset", "Kafka"),
+        ("send tcp 64KiB", "klog FetchData.send_to", "send 64 KiB to a socket", "sendfile in C"),
+    ],
+    "maintain": [
+        ("kafka open segments", "klog.open, every log loaded", "open after a clean stop", "Kafka"),
+        ("kafka recover 100B", "klog Log.open after a crash", "recover after a crash", "Kafka"),
+        ("kafka compact none 100B", "klog Log.compact", "compact, 100 B", "Kafka"),
+    ],
+}
 _MET, _MISSED, _NO_GOAL = "#2a7f62", "#c8553d", "#8d99ae"
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "klog", "font.size": 8, "font.family": "sans-serif"}
-_ROW_INCHES = 0.19
-_TICKS = [part * 10.0**power for power in range(-3, 4) for part in (1, 2, 5)]
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "klog", "font.size": 10, "font.family": "sans-serif"}
+_TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
 
 
 def draw(run: Figures, path: Path) -> None:
-    """Needs matplotlib."""
+    """Draw the headline calls that the run has. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    bars = list(lines(run))
-    places, titles = _places(bars)
-    rows = [*places, *titles]
+    places, bars, labels, titles = _chosen(run)
     with pyplot.rc_context(_STYLE):
-        figure, axes = pyplot.subplots(figsize=(9, _ROW_INCHES * (max(rows, default=0) + 6)), layout="constrained")
-        axes.barh(places, [bar.ratio - 1 for bar in bars], left=1, height=0.72, color=[_colour(bar) for bar in bars])
-        for place, bar in zip(places, bars, strict=True):
-            axes.annotate(f" {bar.ratio:.2f}", (_label_at(bar), place), va="center", fontsize=7)
+        figure, axes = pyplot.subplots(figsize=(10, 6.6), layout="constrained")
+        axes.barh(places, [bar.ratio - 1 for bar in bars], left=1, height=0.7, color=[_colour(bar) for bar in bars])
+        for place, bar, (_, peer) in zip(places, bars, labels, strict=True):
+            text = f" {'~' * bar.disturbed}{bar.ratio:.2f} × {peer}"
+            axes.annotate(text, (_label_at(bar), place), va="center", fontsize=9)
             if bar.goal is not None:
-                axes.plot([bar.goal, bar.goal], [place - 0.45, place + 0.45], color="black", linewidth=1.6)
+                axes.plot([bar.goal, bar.goal], [place - 0.45, place + 0.45], color="black", linewidth=1.8)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log")
-        axes.set_xlim(min([0.5, *(bar.ratio / 1.6 for bar in bars)]), max([2.0, *(bar.ratio * 1.6 for bar in bars)]))
-        low, high = axes.get_xlim()
+        low = min([0.5, *(bar.ratio / 1.3 for bar in bars)])
+        high = 3 * max([2.0, *(max(bar.ratio, bar.goal or 0) for bar in bars)])  # room for the last label
+        axes.set_xlim(low, high)
         axes.set_xticks([tick for tick in _TICKS if low <= tick <= high], minor=False)
         axes.set_xticks([], minor=True)
-        axes.xaxis.set_major_formatter(lambda ratio, _: f"{ratio:g}x")
-        axes.set_yticks(rows, [*(bar.contestant for bar in bars), *titles.values()])
-        for row, label in zip(rows, axes.get_yticklabels(), strict=True):
-            label.set_fontweight("bold" if row in titles else "normal")
+        axes.xaxis.set_major_formatter(lambda ratio, _: f"{ratio:g}×")
+        axes.set_yticks([*places, *titles], [*(label for label, _ in labels), *titles.values()])
+        for number, label in enumerate(axes.get_yticklabels()):
+            label.set_fontweight("bold" if number >= len(places) else "normal")
         axes.tick_params(axis="y", length=0)
-        axes.set_ylim(max(rows, default=0) + 0.8, -0.8)
+        axes.set_ylim(max([0.0, *places]) + 0.8, -0.8)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.set_xlabel(f"commit {run['machine']['commit']}, {run['machine']['cpu']}, {run['machine']['cores']} cores")
-        figure.suptitle("klog's speed as a multiple of its peer's; black tick: the goal", fontsize=10)
-        handles = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in (_MET, _MISSED, _NO_GOAL)]
-        named = ["goal met", "goal missed", "no goal"]
-        figure.legend(handles, named, loc="outside lower center", ncols=3, frameon=False)
+        machine = run["machine"]
+        axes.set_xlabel(f"commit {machine['commit']}, {machine['cpu']}, {machine['cores']} cores", fontsize=9)
+        figure.suptitle("klog's speed as a multiple of its peer's")
+        shown: list[object] = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in (_MET, _MISSED, _NO_GOAL)]
+        shown.append(pyplot.Line2D([], [], color="black", marker="|", markersize=11, markeredgewidth=1.8, linewidth=0))
+        named = ["goal met", "goal missed", "no goal", "the goal"]
+        figure.legend(shown, named, loc="outside lower center", ncols=4, frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
 
 
-def _places(bars: list[Line]) -> tuple[list[float], dict[float, str]]:
-    """From top to bottom: a heading for each contest, its bars below it, and half a row of space."""
+def _chosen(run: Figures) -> tuple[list[float], list[Line], list[tuple[str, str]], dict[float, str]]:
+    """From top to bottom: the place of each bar, the bar, its label and peer; and the headings with their places."""
+    known = {(line.contest, line.contestant): line for line in lines(run)}
     places: list[float] = []
+    bars: list[Line] = []
+    labels: list[tuple[str, str]] = []
     titles: dict[float, str] = {}
-    contest, row = "", 0.0
-    for bar in bars:
-        if bar.contest != contest:
-            row += 0.5 * bool(contest)
-            titles[row] = f"{bar.contest}, beside {bar.peer}"
-            contest, row = bar.contest, row + 1
-        places.append(row)
-        row += 1
-    return places, titles
+    row = 0.0
+    for title, entries in HEADLINES.items():
+        found = [entry for entry in entries if entry[:2] in known]
+        if not found:
+            continue
+        titles[row] = title
+        for number, (contest, contestant, label, peer) in enumerate(found, 1):
+            places.append(row + number)
+            bars.append(known[contest, contestant])
+            labels.append((label, peer))
+        row += len(found) + 1.4
+    return places, bars, labels, titles
 
 
 def _colour(bar: Line) -> str:
@@ -79,4 +108,4 @@ def _colour(bar: Line) -> str:
 def _label_at(bar: Line) -> float:
     """Right of the bar, and of the goal where its tick would overlap the figure."""
     end = max(1.0, bar.ratio)
-    return bar.goal if bar.goal is not None and end < bar.goal < 1.5 * end else end
+    return bar.goal * 1.03 if bar.goal is not None and end / 1.1 < bar.goal < 3 * end else end
