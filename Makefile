@@ -13,12 +13,13 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-hogs test-deep test-c check package fuzz bench profile micro debug asan build clean format
+.PHONY: help demo test test-hogs test-deep test-c check package docs fuzz bench profile micro debug asan build clean format
 
 help:
 	@echo 'make demo       a tour on real flight data in about two minutes: import, crash, recovery, compaction, Spark'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
+	@echo 'make docs       the documents and the API reference as HTML, in docs/_build/html'
 	@echo 'make package    sdist, the wheel built from it, and klog tried in a fresh venv'
 	@echo 'make test-deep  slower: comparison with Kafka itself, long properties, sanitizers'
 	@echo 'make test-hogs  make test ten times (RUNS=), next to a CPU hog and a disk hog'
@@ -81,6 +82,15 @@ check: $(VENV)/dev $(VENV)/built
 	$(BIN)/mypy
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py
+
+$(VENV)/docs: $(VENV)/made pyproject.toml
+	@echo 'installing the libraries of the documents ...'
+	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[docs]'
+	@touch $@ $(VENV)/built
+
+# A warning fails it: a reference that leads nowhere, a docstring that is not plain text.
+docs: $(VENV)/docs $(VENV)/built
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 # The files that users install; both are in build/package afterwards.
 package: $(VENV)/dev

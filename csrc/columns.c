@@ -79,11 +79,18 @@ struct kl_columns {
     int64_t headers; /* entries of header_key and header_value */
     int views;       /* key and value are views: entries in their data, their offsets unused */
     slots_t slots;
+    const char *topic_at;
+    size_t topic_size;
+    int32_t partition_number;
+    const int64_t *picked; /* the offsets to keep that were not passed yet; NULL: all */
+    const int64_t *picked_end;
     buffer_t offset;
     buffer_t timestamp;
     validity_t timestamp_valid;
     buffer_t timestamp_type;
     buffer_t leader_epoch;
+    buffer_t partition;
+    binary_t topic; /* never null */
     binary_t key;
     binary_t value;
     buffer_t header_offsets;
@@ -231,11 +238,14 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, 
     c->pool = pool;
     c->n = n;
     c->views = views;
+    c->topic_at = "";
     for (int i = 0; i < n; i++) {
         c->kinds[i] = kinds[i];
         c->wanted |= 1u << kinds[i];
     }
-    int status = begin_binary(c, &c->key);
+    int status = begin_binary(c, &c->topic);
+    if (status == KL_OK)
+        status = begin_binary(c, &c->key);
     if (status == KL_OK)
         status = begin_binary(c, &c->value);
     if (status == KL_OK)
@@ -245,7 +255,7 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, 
     if (status == KL_OK)
         status = begin_offsets(c, &c->header_offsets);
     /* Fixed-width columns: consumers must not get a null pointer, even for zero rows. */
-    buffer_t *fixed[] = {&c->offset, &c->timestamp, &c->timestamp_type, &c->leader_epoch};
+    buffer_t *fixed[] = {&c->offset, &c->timestamp, &c->timestamp_type, &c->leader_epoch, &c->partition};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed && status == KL_OK; i++)
         status = reserve(c, fixed[i], ALIGNMENT, 1);
     if (status != KL_OK) {
@@ -259,10 +269,11 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, 
 void kl_columns_drop(kl_columns_t *c) {
     if (c == NULL || atomic_fetch_sub_explicit(&c->shares, 1, memory_order_acq_rel) != 1)
         return;
-    buffer_t *plain[] = {&c->offset,         &c->timestamp,    &c->timestamp_valid.bits,
-                         &c->timestamp_type, &c->leader_epoch, &c->header_offsets};
+    buffer_t *plain[] = {&c->offset,       &c->timestamp, &c->timestamp_valid.bits, &c->timestamp_type,
+                         &c->leader_epoch, &c->partition, &c->header_offsets};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         give(c, plain[i]);
+    give_binary(c, &c->topic);
     give_binary(c, &c->key);
     give_binary(c, &c->value);
     give_binary(c, &c->header_key);
@@ -301,6 +312,17 @@ int kl_columns_pin(kl_columns_t *c, const uint8_t *bytes, size_t size, void (*re
     return s->current;
 }
 
+void kl_columns_origin(kl_columns_t *c, const char *topic, size_t size, int32_t partition) {
+    c->topic_at = topic;
+    c->topic_size = size;
+    c->partition_number = partition;
+}
+
+void kl_columns_pick(kl_columns_t *c, const int64_t *offsets, size_t n) {
+    c->picked = offsets;
+    c->picked_end = offsets + n;
+}
+
 void kl_columns_from(kl_columns_t *c, int pinned) { c->slots.current = pinned; }
 
 int64_t kl_columns_rows(const kl_columns_t *c) { return c->rows; }
@@ -309,7 +331,9 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
     const binary_t *binaries[] = {&c->key, &c->value, &c->header_key, &c->header_value};
     const kl_column_t kinds[] = {KL_COLUMN_KEY, KL_COLUMN_VALUE, KL_COLUMN_HEADERS, KL_COLUMN_HEADERS};
     size_t size = c->offset.size + c->timestamp.size + c->timestamp_valid.bits.size + c->timestamp_type.size +
-                  c->leader_epoch.size;
+                  c->leader_epoch.size + c->partition.size;
+    if (c->wanted & 1u << KL_COLUMN_TOPIC)
+        size += c->topic.offsets.size + c->topic.data.size;
     for (int i = 0; i < 4; i++)
         if (c->wanted & 1u << kinds[i])
             size += (c->views && i < 2 ? 0 : binaries[i]->offsets.size) + binaries[i]->data.size + binaries[i]->valid.bits.size;
@@ -400,11 +424,24 @@ static int put_timestamp_types(kl_columns_t *c, const kl_batch_t *b, const block
     return KL_OK;
 }
 
-static int put_leader_epochs(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
-    int status = reserve(c, &c->leader_epoch, 4 * (uint64_t)block->n, hint);
+static int put_constants(kl_columns_t *c, buffer_t *b, int32_t value, const block_t *block, double hint) {
+    int status = reserve(c, b, 4 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
-    put_same_i32(&c->leader_epoch, b->leader_epoch, block->n);
+    put_same_i32(b, value, block->n);
+    return KL_OK;
+}
+
+static int put_topics(kl_columns_t *c, const block_t *block, double hint) {
+    int status = reserve_binary(c, &c->topic, block->n, (uint64_t)block->n * c->topic_size, hint);
+    if (status != KL_OK)
+        return status;
+    buffer_t *data = &c->topic.data;
+    for (int i = 0; i < block->n; i++) {
+        memcpy(data->data + data->size, c->topic_at, c->topic_size);
+        data->size += c->topic_size;
+        put_i32(&c->topic.offsets, (int32_t)data->size);
+    }
     return KL_OK;
 }
 
@@ -613,7 +650,11 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
         status = put_timestamp_types(c, b, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)
-        status = put_leader_epochs(c, b, block, hint);
+        status = put_constants(c, &c->leader_epoch, b->leader_epoch, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_TOPIC)
+        status = put_topics(c, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_PARTITION)
+        status = put_constants(c, &c->partition, c->partition_number, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_KEY)
         status = (c->views ? put_views : put_runs)(c, &c->key, &block->key, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
@@ -623,6 +664,35 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     if (status == KL_OK)
         c->rows += block->n;
     return status;
+}
+
+/* Remove what kl_columns_pick does not keep from a block. */
+static void keep_picked(kl_columns_t *c, block_t *block) {
+    int n = 0, with_headers = 0;
+    for (int i = 0; i < block->n; i++) {
+        while (c->picked != c->picked_end && *c->picked < block->offset[i])
+            c->picked++;
+        if (c->picked == c->picked_end)
+            break;
+        if (*c->picked != block->offset[i])
+            continue;
+        c->picked++;
+        block->offset[n] = block->offset[i];
+        block->timestamp[n] = block->timestamp[i];
+        block->key.at[n] = block->key.at[i];
+        block->key.size[n] = block->key.size[i];
+        block->value.at[n] = block->value.at[i];
+        block->value.size[n] = block->value.size[i];
+        block->header_count[n] = block->header_count[i];
+        if (block->header_count[i] != 0) {
+            block->headers[n] = block->headers[i];
+            block->headers_end[n] = block->headers_end[i];
+            with_headers = 1;
+        }
+        n++;
+    }
+    block->n = n;
+    block->with_headers = with_headers;
 }
 
 static int append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start, int64_t stop,
@@ -637,6 +707,8 @@ static int append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, 
         if (sum != NULL)
             kl_sum_reach(sum, at);
         int status = parse_block(b, &at, end, (uint64_t)start, span, &next, &block);
+        if (status == KL_OK && c->picked != NULL)
+            keep_picked(c, &block);
         if (status == KL_OK)
             status = put_block(c, b, &block, hint * (double)size / (double)(at - from));
         else
@@ -687,6 +759,8 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
         [KL_COLUMN_VALUE] = {"z", "value"},
         [KL_COLUMN_HEADERS] = {"+l", "headers"},
         [KL_COLUMN_LEADER_EPOCH] = {"i", "leader_epoch"},
+        [KL_COLUMN_TOPIC] = {"u", "topic"},
+        [KL_COLUMN_PARTITION] = {"i", "partition"},
     };
     struct ArrowSchema root;
     int status = kl_arrow_schema(&root, "+s", "", n);
@@ -791,6 +865,10 @@ static int export_column(struct ArrowArray *a, kl_columns_t *c, kl_column_t kind
         return export_fixed(a, c, &c->timestamp_type);
     case KL_COLUMN_LEADER_EPOCH:
         return export_fixed(a, c, &c->leader_epoch);
+    case KL_COLUMN_TOPIC:
+        return export_binary(a, c, &c->topic, c->rows);
+    case KL_COLUMN_PARTITION:
+        return export_fixed(a, c, &c->partition);
     case KL_COLUMN_KEY:
         return c->views ? export_views(a, c, &c->key) : export_binary(a, c, &c->key, c->rows);
     case KL_COLUMN_VALUE:

@@ -7,6 +7,8 @@
  *                   which contain up to 12 bytes or point to longer ones in the payload
  *   headers         list<item: struct<key: string, value: binary>>
  *   leader_epoch    int32
+ *   topic           string, the same in each row (kl_columns_origin)
+ *   partition       int32, the same in each row
  *
  * A kl_columns_t grows batch by batch and is then exported, any number of times.  Exported arrays share it: it is
  * reference-counted, and the last release, on any thread, gives its buffers back to their pool.  No record bytes are
@@ -32,6 +34,8 @@ typedef enum {
     KL_COLUMN_VALUE,
     KL_COLUMN_HEADERS,
     KL_COLUMN_LEADER_EPOCH,
+    KL_COLUMN_TOPIC,
+    KL_COLUMN_PARTITION,
     KL_COLUMN_KINDS,
 } kl_column_t;
 
@@ -49,6 +53,12 @@ void kl_columns_drop(kl_columns_t *columns);
  * the owner then remains the caller's. */
 int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner);
 void kl_columns_from(kl_columns_t *columns, int pinned);
+
+/* The following records are of this partition.  The topic's bytes, in UTF-8, must stay until the last append. */
+void kl_columns_origin(kl_columns_t *columns, const char *topic, size_t size, int32_t partition);
+
+/* Of the following records keep only those with these n offsets, which rise, and stay until the last append. */
+void kl_columns_pick(kl_columns_t *columns, const int64_t *offsets, size_t n);
 
 /* Append the records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
  * All of it is checked.  Blocks are parsed first and then copied, column by column.  hint: about how many times as much

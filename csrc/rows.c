@@ -98,7 +98,11 @@ static int bind_headers(const struct ArrowSchema *schema, kl_list_column_t *colu
 
 /* Other columns of klog's own tables, and of its readers: a new record gets its own values. */
 static int passed_over(const char *name) {
-    return strcmp(name, "offset") == 0 || strcmp(name, "timestamp_type") == 0 || strcmp(name, "leader_epoch") == 0;
+    static const char *const names[] = {"offset", "timestamp_type", "leader_epoch", "topic", "partition"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return 1;
+    return 0;
 }
 
 int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *message) {

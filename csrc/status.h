@@ -22,6 +22,9 @@ enum {
     KL_EORDER = -5010,      /* offsets that do not rise, or lie outside their segment */
     KL_EUTF8 = -5011,       /* a header key that is not UTF-8 when UTF-8 is required */
     KL_EFULL = -5012,       /* an index or a map is full */
+    KL_ERANGE = -5013,      /* an integer that its type cannot hold */
+    KL_ENULL = -5014,       /* null where the schema allows none */
+    KL_ELACKS = -5015,      /* a value for which the version of the message has no field */
 };
 
 #endif

@@ -9,13 +9,12 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Packages, each using those before it: codec, record, disk, segment, log, cleaner, manager;
-and inspect, importing, polars, spark, trial, demo, cli.
+The files are Kafka's own. Packages, each using those before it: codec, protocol, record, disk, network, segment, log,
+cleaner, manager; and metrics, internal_topics, inspect, repairing, importing, exporting, polars, duckdb, spark, trial,
+demo, cli.
 """
 
-import importlib as _importlib
-import logging as _logging
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from klog._start import Interruptible as _Interruptible
 from klog._start import NoCollections as _NoCollections
@@ -31,8 +30,29 @@ with _Interruptible() as _starting, _NoCollections():
     if _starting.is_command:
         import klog.cli as _cli  # noqa: F401 - its main() runs next
 
+TYPE_CHECKING = False  # as in typing, whose import takes longer than that of klog
 if TYPE_CHECKING:
-    from klog import clock, codec, config, disk, errors, polars, progress, record, spark  # noqa: F401  in _MODULES
+    from typing import Any
+
+    from klog import (  # noqa: F401  in _MODULES
+        clock,
+        codec,
+        config,
+        decode,
+        disk,
+        duckdb,
+        errors,
+        inspect,
+        internal_topics,
+        metrics,
+        network,
+        polars,
+        progress,
+        protocol,
+        record,
+        repairing,
+        spark,
+    )
     from klog.cleaner import CompactionStats, PurgeStats
     from klog.config import LogConfig, ManagerConfig
     from klog.errors import KlogError
@@ -41,14 +61,16 @@ if TYPE_CHECKING:
         AppendInfo,
         FetchData,
         FetchRange,
+        LatestByKey,
         Log,
+        LogAsOf,
         LogReader,
         Outgoing,
         ProducerState,
         Recovery,
         TimestampOffset,
     )
-    from klog.manager import LogManager, NamedReader
+    from klog.manager import LogManager, NamedReader, partition_for
     from klog.manager import open_directory as open
     from klog.record import Record, RecordBatch, TimestampType
 
@@ -59,7 +81,9 @@ __all__ = [
     "FetchData",
     "FetchRange",
     "KlogError",
+    "LatestByKey",
     "Log",
+    "LogAsOf",
     "LogConfig",
     "LogManager",
     "LogReader",
@@ -78,14 +102,14 @@ __all__ = [
     "config",
     "disk",
     "errors",
+    "metrics",
     "open",
+    "partition_for",
     "progress",
+    "protocol",
     "record",
     "verify",
 ]
-
-_logging.getLogger("klog").addHandler(_logging.NullHandler())
-
 
 # What klog gives → the module that has it. Each is loaded when it is first used: to import klog costs next to nothing,
 # and a process that reads one partition, such as a task of Spark, loads no manager.
@@ -95,7 +119,9 @@ _PLACES = {
     "FetchData": "klog.log",
     "FetchRange": "klog.log",
     "KlogError": "klog.errors",
+    "LatestByKey": "klog.log",
     "Log": "klog.log",
+    "LogAsOf": "klog.log",
     "LogConfig": "klog.config",
     "LogManager": "klog.manager",
     "LogReader": "klog.log",
@@ -110,19 +136,40 @@ _PLACES = {
     "TimestampOffset": "klog.log",
     "TimestampType": "klog.record",
     "open": "klog.manager",
+    "partition_for": "klog.manager",
     "verify": "klog.inspect",
 }
-# `from klog import *` takes neither polars, which would hide the library of that name, nor spark.
-_MODULES = ("clock", "codec", "config", "disk", "errors", "polars", "progress", "record", "spark")
+# `from klog import *` takes neither polars and duckdb, which would hide the libraries of these names, nor spark.
+_MODULES = (
+    "clock",
+    "codec",
+    "config",
+    "decode",
+    "disk",
+    "duckdb",
+    "errors",
+    "inspect",
+    "internal_topics",
+    "metrics",
+    "network",
+    "polars",
+    "progress",
+    "protocol",
+    "record",
+    "repairing",
+    "spark",
+)
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     with _NoCollections():
         if name in _MODULES:
-            return _importlib.import_module(f"klog.{name}")
+            return import_module(f"klog.{name}")
         if name not in _PLACES:
             raise AttributeError(f"module 'klog' has no attribute {name!r}")
-        module = _importlib.import_module(_PLACES[name])
+        module = import_module(_PLACES[name])
         found = globals()[name] = getattr(module, "open_directory" if name == "open" else name)
         return found
 

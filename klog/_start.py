@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
 
@@ -22,18 +21,22 @@ class Interruptible:
         self.is_command = _is_command()
 
     def __enter__(self) -> Interruptible:
-        if (
-            self.is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):  # not ignored, as by nohup
-            try:
-                signal.signal(signal.SIGINT, _end)
-            except ValueError:  # not the main thread, so this is not the command either
-                self.is_command = False
+        if self.is_command:
+            import signal  # loads enum; other programs may need neither
+
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
+                try:
+                    signal.signal(signal.SIGINT, _end)
+                except ValueError:  # not the main thread, so this is not the command either
+                    self.is_command = False
         return self
 
     def __exit__(self, *error: object) -> None:
-        if signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.is_command:
+            import signal
+
+            if signal.getsignal(signal.SIGINT) is _end:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class NoCollections:

@@ -26,6 +26,12 @@ def _verify(log: LogCore, progress: Any) -> Any:
     return verify_log(log, progress)
 
 
+def _plot(log: LogCore, cached: Any, ax: Any) -> Any:
+    from klog.inspect.log_plot import plot
+
+    return plot(log, cached, ax)
+
+
 def bind() -> None:
     """Bind them."""
-    works.bind(works.Works(_compact, _purge_key, _verify))
+    works.bind(works.Works(_compact, _purge_key, _verify, _plot))

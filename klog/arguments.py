@@ -43,6 +43,13 @@ def optional_whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_
     return None if value is None else whole(name, value, low, high)
 
 
+def wholes(name: str, value: Any, low: int = LONG_MIN) -> list[int]:
+    """An iterable of int."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise wrong_type(name, value, "a list of int")
+    return [whole(f"{name}[{number}]", each, low) for number, each in enumerate(value)]
+
+
 def seconds(name: str, value: Any) -> float | None:
     """A time to wait in seconds, not negative; None means for ever."""
     return None if value is None else some_seconds(name, value, "; None waits for ever")

@@ -1,5 +1,5 @@
-"""Clocks, which are passed to all users of time. No other module reads the machine's clocks, except _core and _commit,
-which do what SystemClock does.
+"""Clocks, which are passed to all users of time. No other module reads the machine's clocks, except native ones, which
+do what SystemClock does.
 
 Two kinds that must not be mixed: wall time (ms since 1970, may jump; for timestamps and retention) and monotonic time
 (seconds, never decreases; for durations and timeouts). ManualClock starts them far apart, so that a mix-up shows.
@@ -12,6 +12,12 @@ import weakref
 from typing import Protocol
 
 from klog import arguments
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 class Clock(Protocol):

@@ -10,11 +10,11 @@ offset as attributes; errors of the kernel are OSError with a path; bugs of klog
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
 
+TYPE_CHECKING = False  # as in typing, which `import klog` does not load
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, ClassVar
 
 
 class KlogError(Exception):
@@ -74,6 +74,27 @@ def _rebuild(
     cls: type[CorruptData], message: str, path: str | None, position: int | None, offset: int | None, kind: str
 ) -> CorruptData:
     return cls(message, path=path, position=position, offset=offset, kind=kind)
+
+
+class CorruptFrame(CorruptData):
+    """A request, response or part of one that is not a message of its version. Kafka: InvalidRequestException (42).
+
+    position: in the bytes that were decoded. field: its path, as in "topics[3].partitions[0].index", or None.
+    """
+
+    code = 42
+    field: str | None = None
+
+    def __init__(self, message: str, *, position: int | None = None, field: str | None = None) -> None:
+        super().__init__(message, position=position)
+        self.field = field
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_frame, (self.reason, self.position, self.field)
+
+
+def _rebuild_frame(message: str, position: int | None, field: str | None) -> CorruptFrame:
+    return CorruptFrame(message, position=position, field=field)
 
 
 class CorruptBatch(CorruptData):
@@ -151,16 +172,13 @@ class BadValue(KlogError, ValueError):
     partition: topic-partition. offset: of its record. column: key or value. reason: what is wrong.
     """
 
-    def __init__(self, partition: str, offset: int, column: str, reason: str) -> None:
+    def __init__(self, partition: str, offset: int, column: str, reason: str, hint: str) -> None:
         self.partition, self.offset, self.column, self.reason = partition, offset, column, reason
-        super().__init__(
-            f"{partition}, offset {offset}: the {column} is bad: {reason}. Correct {column}Format, {column}Schema or "
-            f"the producer; or set onBadValue=null, which reads null there, and ask for the column badValue, which has "
-            f"why"
-        )
+        self._hint = hint
+        super().__init__(f"{partition}, offset {offset}: the {column} is bad: {reason}. {hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.partition, self.offset, self.column, self.reason)
+        return type(self), (self.partition, self.offset, self.column, self.reason, self._hint)
 
 
 class UnknownTopicOrPartition(KlogError, LookupError):
@@ -212,10 +230,34 @@ class InvalidTimestamp(_Refused):
     code = 32
 
 
+class UnsupportedVersion(KlogError, ValueError):
+    """Kafka: UnsupportedVersionException (35): a version of a message that klog does not know, or a value that a
+    version cannot carry. Of a request that has arrived: api_key, api_version, correlation_id; else they are None."""
+
+    code = 35
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        api_key: int | None = None,
+        api_version: int | None = None,
+        correlation_id: int | None = None,
+    ) -> None:
+        self.api_key, self.api_version, self.correlation_id = api_key, api_version, correlation_id
+        super().__init__(message)
+
+
 class TopicExists(KlogError, ValueError):
     """Kafka: TopicExistsException (36)."""
 
     code = 36
+
+
+class InvalidPartitions(KlogError, ValueError):
+    """Kafka: InvalidPartitionsException (37): a number of partitions that the topic cannot get."""
+
+    code = 37
 
 
 class InvalidConfig(KlogError, ValueError):
@@ -300,6 +342,10 @@ class ReadFailed(KlogError, OSError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.errno, self.strerror, self.filename, self.position)
+
+
+class RecordRemoved(KlogError):
+    """Retention or a compaction has removed a record between the search for the latest records and their reading."""
 
 
 class UnexplainedLogEnd(KlogError):
@@ -390,3 +436,14 @@ class ReentrantCall(KlogError, RuntimeError):
 
 class NewerFormat(KlogError):
     """A file of klog that a newer version has written."""
+
+
+__all__ = sorted(  # every class above, also one that is added
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and issubclass(value, KlogError) and not name.startswith("_")
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from klog.errors import CorruptData
+from klog.shown import first_few
 
 Kind = Literal[
     "crc",
@@ -41,7 +42,7 @@ class Problem:
         return f"{self.path}{where}: {self.kind}: {self.message}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Report:
     """problems in the order of files; the counts of what was read. Without problems the directory is sound.
 
@@ -56,6 +57,13 @@ class Report:
     batches: int = 0
     records: int = 0
     bytes: int = 0
+
+    def __repr__(self) -> str:
+        found = f"problems=[{first_few(self.problems)}], notes=[{first_few(self.notes)}]"
+        return (
+            f"Report(path={self.path!r}, {found}, partitions={self.partitions}, segments={self.segments}, "
+            f"batches={self.batches}, records={self.records}, bytes={self.bytes})"
+        )
 
     @property
     def ok(self) -> bool:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable
 
 from klog.clock import Clock, ManualClock
 from klog.locks import CallLock
+from klog.logger import logger_of
 
-_log = logging.getLogger("klog.scheduler")
+_log = logger_of("scheduler")
 _NEVER = 2**63 - 1
 _STOP_SECONDS = 60.0
 

@@ -114,6 +114,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Buffer": buffer,
     "WriteableBuffer": lambda value: isinstance(value, bytearray),
     "Position": position,
+    "TopicPosition": either(position, lambda value: isinstance(value, dict)),
     "uuid.UUID": lambda value: isinstance(value, uuid.UUID),
     "str | os.PathLike[str]": path,
     "str | PathLike[str]": label,
@@ -121,8 +122,11 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Mapping[str, Any]": mapping,
     "Mapping[str, object]": mapping,
     "Records": empty,
+    "Any": empty,  # records that a serializer makes bytes of: tests/log/test_append_shapes.py
     "Compression": nothing,
     "str | tuple[str, int]": none_at_all,
+    "tuple[str, int]": none_at_all,
+    "dict[bytes, int]": lambda value: isinstance(value, dict),
     "Headers": empty,
     "Iterable[tuple[str, Buffer | None]]": empty,
     "Iterable[tuple[int, int, int]]": lambda value: iterable(value) and not value,
@@ -137,8 +141,28 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: True,
     **dict.fromkeys(
         [
-            *("AppendInfo", "Clock", "Durability", "Files", "HasFileno", "Isolation", "LogConfig", "ManagerConfig"),
-            *("Missing", "OffsetMetadata", "Origin", "Payloads", "Policy", "Progress", "Rows"),
+            "AppendInfo",
+            "Axes",
+            "Clock",
+            "DeadLetter",
+            "Decode",
+            "Durability",
+            "Files",
+            "HasFileno",
+            "Isolation",
+            "LogConfig",
+            "LogManager",
+            "ManagerConfig",
+            "Meter",
+            "Missing",
+            "MissingTopic",
+            "OffsetMetadata",
+            "OnBad",
+            "Origin",
+            "Payloads",
+            "Policy",
+            "Progress",
+            "Rows",
             *("ArrowArray", "ArrowStream", "Layout", "_Waiting", "retention.Predicate", "threading.Event"),
             *("Literal['client', 'coordinator']", "Callable[[int], None]"),
             "Callable[[CorruptBatch, int], object]",
@@ -168,19 +192,29 @@ def takes(annotation: str) -> Callable[[Any], bool]:
 # Objects that only klog constructs: no program calls these.
 GIVEN = {
     *(klog.AppendInfo, klog.FetchData, klog.FetchRange, klog.Log, klog.LogManager, klog.LogReader, klog.NamedReader),
-    *(klog.Recovery, klog.ProducerState, klog.CompactionStats, klog.PurgeStats, klog.TimestampOffset),
+    *(
+        klog.LatestByKey,
+        klog.LogAsOf,
+        klog.Recovery,
+        klog.ProducerState,
+        klog.CompactionStats,
+        klog.PurgeStats,
+        klog.TimestampOffset,
+    ),
     *(klog.RecordBatch, record.Rows, record.Columns, record.BatchGroup, record.BatchTable, record.ValidatedBatch),
-    *(record.RecordError, klog.clock.Clock),
+    *(record.RecordError, klog.clock.Clock, klog.metrics.Sample),
 }
 # A call that only waits, with a short timeout.
 WAITS = {"SystemClock.sleep"}
 CHANGES_NOTHING = {
+    "column_names",
     "columns",
     "decode",
     "encode",
     "is_arrow",
     "iter_records",
     "join_groups",
+    "note_latest",
     "validate",
     "validate_append",
 }
@@ -203,6 +237,7 @@ class World:
         (self.path / "properties").write_text("retention.ms=5\n")
         (self.path / "alone").mkdir()
         self.batch = record.encode([(b"k", b"v")])
+        self.reader = self.logs.reader("t", "name")
         self.sink = open(os.devnull, "wb")
 
     def object_of(self, kind: type) -> Any:
@@ -210,7 +245,9 @@ class World:
             klog.Log: lambda: self.log,
             klog.LogManager: lambda: self.logs,
             klog.LogReader: lambda: self.log.read(),
-            klog.NamedReader: lambda: self.logs.reader("t", "name"),
+            klog.LatestByKey: lambda: self.log.latest_by_key(),
+            klog.LogAsOf: lambda: self.log.as_of("now"),
+            klog.NamedReader: lambda: self._reader_at_the_start(),
             klog.FetchData: lambda: self.log.fetch(0),
             klog.FetchRange: lambda: self.log.fetch_range(0),
             klog.Outgoing: lambda: klog.Outgoing([b"x"]),
@@ -226,6 +263,10 @@ class World:
         }
         return make[kind]()
 
+    def _reader_at_the_start(self) -> klog.NamedReader:
+        self.reader.seek("earliest")
+        return self.reader
+
     def _group(self) -> record.BatchGroup:
         builder = record.BatchBuilder()
         builder.append(b"k", b"v")
@@ -240,8 +281,11 @@ class World:
             "open_directory": {"path": self.path / "new", "create": True},
             "Log.open": log,
             "LogManager.create_topic": {"name": "new"},
+            "LogManager.add_partitions": {"topic": "t", "total": 5},
+            "partition_for": {"key": b"k", "partitions": 2},
             "LogManager.move": {"topic": "t", "partition": 0, "directory": self.path / "two"},
-            "LogManager.reader": {"topic": "t", "name": "name"},
+            "LogManager.reader": {"topic": "t", "name": "other"},
+            "LogManager.tail": {"topic": "t", "start": "earliest", "partition": 0, "timeout": 0},
             "Log.rename_dir": {"name": "v-0"},
             "LogConfig.from_properties": {"path": self.path / "properties"},
             "ManagerConfig.from_properties": {"path": self.path / "properties"},
@@ -249,6 +293,7 @@ class World:
             "encode": {"last_offset_delta": 0},
             "Lists": {"keys": None, "values": []},
             "verify": {"path": self.path / "one"},
+            "LogReader.to_parquet": {"path": self.path / "properties"},
             "FetchData.send_part": {"start": 0, "size": 0},
         }.get(name, {})
 
@@ -269,11 +314,16 @@ class World:
             "HasFileno": lambda: self.sink,
             "Isolation": lambda: "log_end",
             "Records": list,
+            "Any": list,
             "AppendInfo": lambda: self.log.append([]),
             "LogConfig": klog.LogConfig,
+            "LogManager": lambda: self.logs,
             "Mapping[str, Any]": dict,
             "LogConfig | Mapping[str, object]": klog.LogConfig,
             "Position": lambda: 0,
+            "TopicPosition": lambda: 0,
+            "dict[bytes, int]": dict,
+            "Iterable[str]": lambda: ["key"],
             "_Waiting": lambda: self.logs._scheduler,
             "retention.Predicate": lambda: lambda _segment, _next: False,
             "Callable[[int], None] | None": lambda: None,

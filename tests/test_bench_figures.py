@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from bench import spark, table, tables
+from bench import plot, spark, table, tables
 from bench.compare import PAGE, RESULTS
 from bench.contest import Contest, Contestant, race
 from bench.figures import figures, lines
@@ -121,3 +122,17 @@ def test_the_page_has_the_stored_figures_of_spark():
 def test_the_page_of_tables_has_the_stored_figures():
     page = tables.PAGE.read_text()
     assert table.between(page, tables.BEGIN, tables.markdown(json.loads(tables.RESULTS.read_text()))) == page
+
+
+def test_every_headline_of_the_plot_is_a_contestant_with_a_goal():
+    known = {(line.contest, line.contestant): line for line in lines(json.loads(RESULTS.read_text()))}
+    headlines = [entry for entries in plot.HEADLINES.values() for entry in entries]
+    assert len(headlines) == 12 and all(known[entry[:2]].goal is not None for entry in headlines)
+    for contest, contestant, _, peer in headlines:
+        assert peer.split()[0].lower() in known[contest, contestant].peer.lower()
+
+
+def test_the_plot_fits_a_screen():
+    drawn = RESULTS.with_suffix(".svg").read_text()
+    width, height = map(float, re.findall(r'(?:width|height)="([\d.]+)pt"', drawn)[:2])
+    assert width / 0.75 <= 1000 and height / 0.75 <= 700  # points to pixels

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from bench import plot
+from bench.figures import lines
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("aiokafka", "google_crc32c", "matplotlib", "pytest_benchmark", "pyperf", "pyarrow")
@@ -80,6 +81,7 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
         "decompress",
         "group",
         "keys",
+        "network",
         "retention",
         "segments",
         "store",
@@ -88,7 +90,9 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
         assert "crc32c kernels 1KiB" in table
     plot.draw(figures, tmp_path / "figures.svg")
     drawn = (tmp_path / "figures.svg").read_text()
-    assert all(f"{result['contest']}, beside" in drawn for result in figures["results"])
+    drawable = {(line.contest, line.contestant) for line in lines(figures)}
+    found = [entry for entries in plot.HEADLINES.values() for entry in entries if entry[:2] in drawable]
+    assert len(found) > 4 and all(label in drawn and f"× {peer}" in drawn for _, _, label, peer in found)
 
 
 @pytest.mark.deep

@@ -8,12 +8,13 @@
 
 In output, "..." stands for any text within a line, and a line of three dots for any lines; a command without output
 below it may print anything. Commands that build or install (make, git, and blocks with `pip install`) do not run here:
-their targets and extras must exist. tests/test_first_steps.py runs those of the README. /var/lib/kafka/data stands for
-a killed Kafka broker's directory.
+their targets and extras must exist. tests/test_first_steps.py runs those of the README. BROKERS: paths that stand for
+directories of killed Kafka brokers.
 """
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import os
 import pkgutil
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,16 @@ import klog
 from klog.cli import VERBS
 from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import REMOVED, SYNONYMS
+from klog.network import NetworkConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = [path for path in DOCUMENTS if path.parent.name == "examples"]
-BROKER_PATH = "/var/lib/kafka/data"
+BROKERS = {
+    "/var/lib/kafka/data": "flights",
+    "/mnt/dead-broker": "internal",
+}  # path in a snippet: directory of tests/golden
+NETWORK_KEYS = [each.metadata["name"] for each in fields(NetworkConfig)]
 _FENCE = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
@@ -80,9 +86,10 @@ class Reader:
         for name, words in (("python", '"$@"'), ("python3", '"$@"'), ("klog", '-m klog.cli "$@"')):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}\n')
             (tools / name).chmod(0o755)
-        self._broker = home / "broker"
-        shutil.copytree(ROOT / "tests/golden/flights/logdir", self._broker)
-        (self._broker / ".kafka_cleanshutdown").unlink()  # it was killed
+        self._brokers = {path: str(home / name) for path, name in BROKERS.items()}
+        for name in BROKERS.values():
+            shutil.copytree(ROOT / "tests/golden" / name / "logdir", home / name)
+            (home / name / ".kafka_cleanshutdown").unlink(missing_ok=True)  # it was killed
         self._directory = home / "here"
         self._directory.mkdir()
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -108,7 +115,7 @@ class Reader:
             previous = "" if skipped else block.language
 
     def _script(self, block: Block, where: str) -> str:
-        code = block.text.replace(BROKER_PATH, str(self._broker))
+        code = self._with_brokers(block.text)
         named = _FILE_NAME.match(code)
         if named:
             (self._directory / named[1]).write_text(code)
@@ -120,8 +127,13 @@ class Reader:
             if "pip install" in block.text or command.split()[0] in ("make", "git", "sudo"):
                 _check_by_eye(command, where)
                 continue
-            printed = self._run(["bash", "-c", command.replace(BROKER_PATH, str(self._broker))], f"{where}: {command}")
+            printed = self._run(["bash", "-c", self._with_brokers(command)], f"{where}: {command}")
             assert not expected or matches(expected, printed), f"{where}: {command} printed\n{printed}"
+
+    def _with_brokers(self, text: str) -> str:
+        for path, copied in self._brokers.items():
+            text = text.replace(path, copied)
+        return text
 
     def _run(self, command: list[str], where: str) -> str:
         done = subprocess.run(command, cwd=self._directory, env=self._environment, capture_output=True, text=True)
@@ -184,6 +196,27 @@ def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
     Reader(document, tmp_path).read(frozenset({"spark"}))
 
 
+def test_every_page_and_every_public_name_is_in_the_built_documents() -> None:
+    conf = (ROOT / "docs/conf.py").read_text()
+    pages = [path for path in DOCUMENTS if path.parts[0] == "docs" and path.name != "index.md"]
+    assert [path for path in pages if f'"{path.relative_to("docs").with_suffix("")}"' not in conf] == []
+    reference = "".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.rst"))
+    modules = set(re.findall(r"automodule:: ([\w.]+)", reference))
+    named = {f"klog.{name}" for name in {*klog.__all__, *klog._MODULES} - {"disk", "config", "KlogError", "verify"}}
+    assert {name for name in named if not re.search(rf":: {name}\b", reference)} == set()
+    assert {"klog.errors", "klog.inspect"} <= modules  # KlogError, verify
+
+
+@pytest.mark.deep
+def test_the_documents_are_built_without_warnings(tmp_path: Path) -> None:
+    if importlib.util.find_spec("sphinx") is None:
+        pytest.skip("needs: sphinx")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path / "html")]
+    done = subprocess.run([*command, "-d", str(tmp_path / "trees")], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "<topic>-<n>" in html.unescape((tmp_path / "html/reference/log.html").read_text())
+
+
 def test_no_block_needs_more_than_the_tests_provide() -> None:
     assert set().union(*map(wanted, DOCUMENTS)) <= {"spark", "duckdb", "polars"}
 
@@ -236,7 +269,7 @@ def test_places_in_the_source_exist(document: Path) -> None:
 def test_names_of_klog_exist(document: Path) -> None:
     text = (ROOT / document).read_text()
     for dotted in re.findall(r"`(klog(?:\.[A-Za-z_]\w*)+)", text):
-        if not any(f"{key}.".startswith(f"{dotted}.") for key in TOPIC_KEYS):
+        if not any(f"{key}.".startswith(f"{dotted}.") for key in (*TOPIC_KEYS, *NETWORK_KEYS)):
             assert pkgutil.resolve_name(dotted) is not None, f"{document}: {dotted}"
     for owner, name, rest in re.findall(r"`(logs?)\.(\w+)((?:\.\w+)*)", text):
         if f"{owner}.{name}{rest}" in {*BROKER_KEYS, *SYNONYMS, *REMOVED}:

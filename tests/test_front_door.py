@@ -29,6 +29,8 @@ KEYWORDS = {
     klog.LogManager.delete_topic: "self name",
     klog.LogManager.move: "self topic partition directory",
     klog.LogManager.log: "self topic partition",
+    klog.LogManager.health: "self",
+    klog.LogManager.rates: "self",
     klog.LogManager.append: "self topic records *compression",
     klog.Log.append: "self records *compression",
     klog.Log.append_batches: "self buffer *origin *leader_epoch",
@@ -50,6 +52,8 @@ KEYWORDS = {
     klog.Log.compact: "self *roll *rounds *dry_run *progress",
     klog.Log.purge_key: "self key *roll *dry_run *progress",
     klog.verify: "path",
+    klog.metrics.prometheus: "logs",
+    klog.metrics.opentelemetry: "logs",
 }
 DEFAULTS = {
     klog.open: {"create": False, "read_only": False, "config": None, "recovery": "strict", "durability": "os"},
@@ -64,7 +68,7 @@ DEFAULTS = {
     klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
 }
 LATER: dict[Any, str] = {
-    klog: "Broker TestBroker metrics sim",
+    klog: "Broker TestBroker sim",
 }
 
 
@@ -252,9 +256,25 @@ def test_import_is_light() -> None:
 
 def test_import_loads_nothing_that_is_not_used() -> None:
     """Every command, test plugin and task of Spark begins with it."""
-    loaded = _loaded("import klog", whole=True)
-    assert {name for name in loaded if name.startswith("klog.")} <= {"klog._start", "klog.locks", "klog.errors"}
-    assert loaded.isdisjoint({"dataclasses", "inspect", "socket", "numpy", "pyarrow", "click"})
+    loaded = _loaded("import klog", whole=True) - _loaded("", whole=True)
+    own = {"klog", "klog._start", "klog.locks", "klog.errors"}
+    assert {name for name in loaded if not name.startswith(("_cython_", "cython_runtime"))} <= {
+        *own,
+        "__future__",
+        "gc",
+    }
+
+
+def test_without_a_configuration_of_logging_nothing_is_printed(tmp_path: Path) -> None:
+    code = f"import klog; klog.open({str(tmp_path)!r}, create=True).close(); import logging; "
+    done = subprocess.run(
+        [sys.executable, "-c", code + "logging.getLogger('klog.log').warning('event=test')"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stderr == ""
 
 
 def test_a_reader_of_one_partition_loads_what_it_needs() -> None:
@@ -280,6 +300,17 @@ def test_a_name_that_is_loaded_later_is_there(name: str) -> None:
     assert _loaded(script) >= {"klog"}
 
 
+@pytest.mark.parametrize("name", klog._MODULES)
+def test_dir_of_a_module_has_its_api_alone(name: str) -> None:
+    """No module that it imports, none of its own submodules, and nothing of typing or of the standard library."""
+    module = getattr(klog, name)
+    assert dir(module) == sorted(module.__all__)
+    for each in dir(module):
+        thing = getattr(module, each)
+        assert not each.startswith("_") and (not inspect.ismodule(thing) or thing is klog.protocol.messages), each
+        assert getattr(thing, "__module__", "klog").split(".")[0] in ("klog", "builtins", "collections", "typing"), each
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'klog' has no attribute 'opne'"):
         klog.opne  # noqa: B018
@@ -300,18 +331,35 @@ def test_help_is_light() -> None:
     assert loaded.isdisjoint({"numpy", "pyarrow", "pyspark", "pandas", "rich"})
 
 
-@pytest.mark.parametrize("verb", ["demo", "import", "cat", "dump", "verify", "ls", "cache", "bench disk", "compact"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(
+            "demo",
+            "import",
+            "export",
+            "cat",
+            "dump",
+            "verify",
+            "ls",
+            "cache",
+            "bench disk",
+            "compact",
+            "config explain",
+        ),
+        *("groups", "transactions", "diff", "repair", "rescue", "health", "tune", "top"),
+    ],
+)
 def test_verb_exists_with_json(verb: str) -> None:
     command = [sys.executable, "-m", "klog.cli", *verb.split(), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0 and "--json" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["repair"])
-def test_later_verb_is_unknown(verb: str) -> None:
-    command = [sys.executable, "-m", "klog.cli", verb]
+def test_unknown_verb() -> None:
+    command = [sys.executable, "-m", "klog.cli", "unknown"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 2 and f"No verb '{verb}'" in done.stderr
+    assert done.returncode == 2 and "No verb 'unknown'" in done.stderr
 
 
 def test_spark_options_are_as_specified() -> None:

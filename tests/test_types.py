@@ -63,6 +63,10 @@ def good(log: klog.Log, logs: klog.LogManager, triples: list[tuple[bytes, bytes,
     log.append(log.read())
     logs.append("t", [(b"k", b"v")])
     logs.append("t", Stream())
+    logs.append("t", [("k", {"a": 1})], serializer="json", key_serializer="utf8")
+    logs.append("t", Stream(), value=["a", "b"], key="k", serializer="json", ignore_other_columns=True)
+    log.append(texts(), serializer=None, key_serializer=str.encode)
+    log.append(Stream(), value="payload")
     record.encode([(b"k", b"v")])
     record.BatchBuilder().extend([(b"k", b"v", 7)])
 
@@ -77,6 +81,8 @@ def bad(log: klog.Log, logs: klog.LogManager) -> None:
     log.append([(b"a", "b")])  # refused
     log.append([("a", b"b")])  # refused
     log.append(texts())  # refused
+    log.append([("a", "b")], serializer="yaml")  # refused
+    log.append(Stream(), value=5)  # refused
     log.append("text")  # refused
     log.append(b"bytes")  # refused
     log.append([b"value"])  # refused

@@ -1,13 +1,8 @@
 #!/usr/bin/env bash
-# The unit tests under address and undefined sanitizers, on a copy of the tree: flavours never share objects.
+# The unit tests under address and undefined sanitizers, on a copy of the tree.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-copy=build/asan-tree
-mkdir -p "$copy"
-# -m: a file older than the last build may appear by a merge; by its own time make would not rebuild.
-git ls-files -z | tar --null -T - -cf - | tar -xmf - -C "$copy"
-python="${PYTHON:-$PWD/.venv/bin/python}"
-cd "$copy"
+. "$(dirname "$0")/copy_of_tree.sh"
+copy_of_tree asan
 export KLOG_BUILD=asan
 "$python" setup.py -q build_ext --inplace
 libs="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)"

@@ -14,32 +14,65 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EVERYWHERE = {"arguments", "errors", "config", "clock", "locks", "scheduler", "progress", "report", "_c"}
+EVERYWHERE = {
+    "arguments",
+    "errors",
+    "config",
+    "clock",
+    "durations",
+    "histogram",
+    "locks",
+    "scheduler",
+    "progress",
+    "report",
+    "shown",
+    "logger",
+    "_c",
+}
 ORDER = [
     "codec",
+    "protocol",
     "record",
+    "internal_topics",
     "decode",
     "disk",
+    "network",
     "segment",
     "log",
     "cleaner",
+    "health",
     "manager",
+    "metrics",
     "inspect",
+    "repairing",
     "trial",
+    "tuning",
     "importing",
+    "exporting",
     "polars",
+    "duckdb",
     "spark",
     "demo",
     "cli",
     "__main__",
 ]
 # disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
+# network moves frames without knowing what is in them, and the engine does not know network.
 STRANGERS = {
+    ("record", "protocol"),
+    ("disk", "protocol"),
     ("disk", "record"),
     ("disk", "codec"),
+    ("network", "record"),
+    ("network", "codec"),
+    ("network", "decode"),
+    ("segment", "network"),
+    ("log", "network"),
     ("inspect", "spark"),
     ("importing", "inspect"),
     ("spark", "polars"),
+    ("duckdb", "polars"),
+    ("spark", "duckdb"),
 }
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 

@@ -44,9 +44,9 @@ def sdist_difference(file: Path) -> list[str]:
 
 
 def wheel_content() -> set[PurePosixPath]:
-    """What the wheel must hold: modules, stubs, an extension of each .pyx, and cffi's module for any Python."""
+    """What the wheel must hold: modules, stubs, schemas, an extension of each .pyx, cffi's module for any Python."""
     sources = {path for path in tracked("klog", "pyspark_klog") if path.parts[:2] != ("klog", "_c")}
-    modules = {path for path in sources if path.suffix in (".py", ".pyi") or path.name == "py.typed"}
+    modules = {path for path in sources if path.suffix in (".py", ".pyi", ".txt") or path.name == "py.typed"}
     extensions = {path.with_name(path.stem + SUFFIX) for path in sources if path.suffix == ".pyx"}
     return modules | extensions | {PurePosixPath("klog/disk/_os.abi3.so")}
 

@@ -10,9 +10,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from bench.table import between, rows
+
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "guarantees.md"
-BEGIN = "<!-- written by python -m tools.guarantee_counts -->\n"
-END = "<!-- end of what is written -->"
+BEGIN = "<!-- written by python -m tools.guarantee_counts -->"
 _COUNT = re.compile(r"count: (\d+) ([^,\n]+)")
 
 
@@ -23,18 +24,14 @@ def counts(output: str) -> Counter[str]:
     return found
 
 
-def table(found: Counter[str]) -> str:
-    rows = [f"| {what} | {number:,} |\n" for what, number in sorted(found.items())]
-    return "".join(["| counted | how many |\n", "| --- | ---: |\n", *rows])
-
-
 def main(path: str) -> int:
     found = counts(Path(path).read_text())
     if not found:
         print(f"{path} has no line 'count: N WHAT': run the deep tests with -rP", file=sys.stderr)
         return 1
-    before, begin, rest = DOCUMENT.read_text().partition(BEGIN)
-    DOCUMENT.write_text(before + begin + table(found) + END + rest.partition(END)[2])
+    body = [(what, f"{number:,}") for what, number in sorted(found.items())]
+    table = "\n".join(rows(("counted", "how many"), body, left=1))
+    DOCUMENT.write_text(between(DOCUMENT.read_text(), BEGIN, table))
     return 0
 
 

@@ -12,6 +12,8 @@ cdef extern from "columns.h" nogil:
         KL_COLUMN_VALUE
         KL_COLUMN_HEADERS
         KL_COLUMN_LEADER_EPOCH
+        KL_COLUMN_TOPIC
+        KL_COLUMN_PARTITION
         KL_COLUMN_KINDS
 
     ctypedef struct kl_columns_t:
@@ -22,6 +24,8 @@ cdef extern from "columns.h" nogil:
     int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *) noexcept,
                        void *owner)
     void kl_columns_from(kl_columns_t *columns, int pinned)
+    void kl_columns_origin(kl_columns_t *columns, const char *topic, size_t size, int32_t partition)
+    void kl_columns_pick(kl_columns_t *columns, const int64_t *offsets, size_t n)
     int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size,
                           int64_t start, int64_t stop, double hint, int32_t *bad)
     int kl_columns_append_unverified(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *batch, int64_t start,

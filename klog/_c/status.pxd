@@ -13,3 +13,6 @@ cdef extern from "status.h" nogil:
         KL_EORDER
         KL_EUTF8
         KL_EFULL
+        KL_ERANGE
+        KL_ENULL
+        KL_ELACKS

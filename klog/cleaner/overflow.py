@@ -12,7 +12,6 @@ Kafka: Cleaner.cleanSegments, UnifiedLog.splitOverflowedSegment.
 
 from __future__ import annotations
 
-import logging
 import os
 
 from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
@@ -21,9 +20,10 @@ from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.overflow import Part, is_flipped, plan, write_parts
 from klog.log.retain.cleaning_state import Overtaken
+from klog.logger import logger_of
 from klog.segment import Segment
 
-_log = logging.getLogger("klog.cleaner")
+_log = logger_of("cleaner")
 
 
 class Overflowed(KlogError):

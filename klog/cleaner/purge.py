@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -46,10 +45,11 @@ from klog.log.retain.cleaning_stats import PurgeStats
 from klog.log.retain.removal import unlink_now
 from klog.log.write.failures import guard
 from klog.log.write.roll import roll
+from klog.logger import logger_of
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment
 
-_log = logging.getLogger("klog.cleaner")
+_log = logger_of("cleaner")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ this one did. Kafka: Cleaner.doClean.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,9 +25,10 @@ from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.retain.cleaning_state import Overtaken
+from klog.logger import logger_of
 from klog.segment import AbortedTransaction, IndexPair, Segment
 
-_log = logging.getLogger("klog.cleaner")
+_log = logger_of("cleaner")
 Tick = Callable[[str, int], None]
 """(stage, bytes): called after each chunk, may raise to end the cleaning. "index" and "clean": bytes read in the first
 and in the second pass; "write": bytes written in the second."""

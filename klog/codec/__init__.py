@@ -31,3 +31,7 @@ __all__ = [
     "lz4_with_header_checksum",
     "parse_compression",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

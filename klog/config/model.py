@@ -8,7 +8,6 @@ counts, in any order: ms before minutes before hours.
 from __future__ import annotations
 
 import abc
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -24,9 +23,10 @@ from klog.config.properties import format_properties, read_properties
 from klog.config.table import REMOVED, SEGMENT_BYTES_KAFKA, SYNONYMS, TOPIC_KEYS, Key
 from klog.config.values import format_value, parse_value
 from klog.errors import InvalidConfig
+from klog.logger import logger_of
 
 C = TypeVar("C", bound="_Config")
-_log = logging.getLogger("klog.config")
+_log = logger_of("config")
 _TOPIC_BY_FIELD = {key.field: key for key in TOPIC_KEYS.values()}
 _BROKER_BY_FIELD = {key.field: key for key in BROKER_KEYS.values()}
 _SYNONYM_BY_FIELD = {name.replace(".", "_"): name for name in SYNONYMS}

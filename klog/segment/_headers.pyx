@@ -25,13 +25,13 @@ from klog.disk._io cimport LogFile
 from klog.record._columns cimport ArrowColumns, Layout, names_of
 from klog.segment._scan cimport HeaderWalk
 
-import logging
+from klog.logger import logger_of
 
 from klog.codec import CODECS as _CODECS
 from klog.errors import CorruptBatch
 from klog.record import decode, iter_records
 
-_log = logging.getLogger("klog.segment")
+_log = logger_of("segment")
 
 HEADER_FIELDS = tuple(kl_header_name(<kl_header_t>kind).decode() for kind in range(<int>KL_HEADER_KINDS))
 ROWS_MAX = 1 << 16     # of one set of columns: about 5 MiB

@@ -29,12 +29,12 @@ from klog.disk._io cimport AlignedBuffer, LogFile
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
 
-import logging
+from klog.logger import logger_of
 import zlib
 
 from klog.errors import CorruptBatch
 
-_log = logging.getLogger("klog.segment")
+_log = logger_of("segment")
 
 cdef enum:
     LARGE = 1024       # batches of at least this size are read one by one

@@ -20,7 +20,6 @@ import contextlib
 import copy
 import errno
 import itertools
-import logging
 import os
 import weakref
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
+from klog.logger import logger_of
 from klog.record import BATCH_HEADER, decode, iter_records
 from klog.segment import names
 from klog.segment._index import IndexPair
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Reusable)
 
-_log = logging.getLogger("klog.segment")
+_log = logger_of("segment")
 _POSITION_MAX = 2**31 - 1
 _READ_BYTES = 1 << 20
 _ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
@@ -740,7 +740,7 @@ class Segment(SegmentState):
             scan = scan_headers(self.file, self.size, scan.last_at, self.next_offset)
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
-            if self.size - self._indexed_size > _INDEX_LAG_MAX and all(map(os.path.exists, self._index_paths())):
+            if self.size - self._indexed_size > _INDEX_LAG_MAX and all(exists(path) for path in self._index_paths()):
                 self.home.handles.indexes.drop(self)
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan

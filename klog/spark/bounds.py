@@ -9,14 +9,14 @@ B4  All times before now are before the same moment, that of planning.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from klog.errors import KlogError, OffsetOutOfRange
+from klog.logger import logger_of
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 
 class DataLoss(KlogError):

@@ -1,7 +1,6 @@
 """Rows with keys and values as bytes → rows with them decoded, in a task.
 
-E1  Rows are decoded by at most ROWS at a time, about SLICE_BYTES of stored values: what is decoded may be many times
-    as large as its bytes, and each slice becomes a batch of its own.
+E1  Rows are decoded in slices (klog.decode.slices), and each slice becomes a batch of its own.
 E2  Control records, which a query has if it asks for isControl, have null keys and values: theirs are Kafka's own.
 E3  A bad value raises BadValue with its place, or is null and has its reason in the column badValue.
 """
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from klog.decode import slices
 from klog.errors import BadValue
 from klog.spark.rows import BAD_VALUE
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from klog.decode import Decoder
 
-ROWS = 8192
-SLICE_BYTES = 4 << 20
+HINT = (
+    "Correct {0}Format, {0}Schema or the producer; or set onBadValue=null, which reads null there, and ask for the "
+    "column badValue, which has why"
+)
 
 
 class RowDecoder:
@@ -52,10 +54,7 @@ class RowDecoder:
         if self.stored is self._schema:
             yield batch
             return
-        size = sum(batch.column(name).nbytes for name in self._decoders)
-        rows = max(1, min(ROWS, batch.num_rows * SLICE_BYTES // max(size, 1)))
-        for start in range(0, batch.num_rows, rows):
-            yield self._decoded(batch.slice(start, rows))
+        yield from map(self._decoded, slices(batch, list(self._decoders)))
 
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -66,7 +65,7 @@ class RowDecoder:
             array, bad = decoder.decode(_of_producers(found, name))
             if bad and not self._null_bad_values:
                 first = min(bad)
-                raise BadValue(self._pair, found["offset"][first].as_py(), name, bad[first])
+                raise BadValue(self._pair, found["offset"][first].as_py(), name, bad[first], HINT.format(name))
             for index, why in bad.items():
                 reasons[index] = "; ".join(filter(None, (reasons[index], f"{name}: {why}")))
             kind = self._schema.field(name).type

@@ -8,10 +8,8 @@ C2  All rows of a query have one reader's schema: the option valueSchema, else t
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import klog
 from klog.decode import (
@@ -19,13 +17,13 @@ from klog.decode import (
     ConfluentAvroDecoder,
     Decoder,
     JsonDecoder,
-    Schema,
     Schemas,
     TextDecoder,
     from_file,
     from_records,
     parse_ddl,
 )
+from klog.decode.formats import reader_of
 from klog.spark.bounds import TopicPartition
 from klog.spark.format_options import Format
 from klog.spark.options import Options
@@ -52,23 +50,12 @@ def decoder_of(column: str, options: Options) -> Decoder | None:
 def _avro(column: str, wanted: Format, options: Options) -> Decoder:
     schemas = _schemas(options)
     if wanted.schema is not None:
-        return ConfluentAvroDecoder(schemas, _given_reader(wanted.schema))
+        return ConfluentAvroDecoder(schemas, reader_of(wanted.schema))
     if options.formats.schemas is not None:
         if len(schemas.by_id) > 1:
             raise ValueError(f"{schemas.origin} has several schemas; name the reader's by {column}Schema")
         return ConfluentAvroDecoder(schemas, next(iter(schemas.by_id.values())))
     return _of_subjects(column, schemas, options)
-
-
-def _given_reader(text: str) -> Any:
-    """Return an Avro schema, or the Arrow type of a Spark schema."""
-    if text.lstrip()[:1] not in ("{", "[", '"'):
-        return parse_ddl(text)
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    return parse_ddl(text) if isinstance(given, dict) and given.get("type") == "struct" else Schema(text)
 
 
 def _of_subjects(column: str, schemas: Schemas, options: Options) -> Decoder:

@@ -16,7 +16,6 @@ those of the checkpoint.
 
 from __future__ import annotations
 
-import logging
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -24,13 +23,14 @@ from collections.abc import Mapping, Sequence
 import klog
 from klog.clock import SystemClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
+from klog.logger import logger_of
 from klog.spark.bounds import TopicPartition
 from klog.spark.committed import TOPIC
 from klog.spark.offsets import Offsets
 from klog.spark.options import Subscription
 from klog.spark.survey import is_partition_directory
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 PARTITIONS = 50  # offsets.topic.num.partitions
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": 100 << 20, "compression.type": "producer"}

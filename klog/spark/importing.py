@@ -9,7 +9,6 @@ A job with a name is committed once: the commit notes the name in the log.dir, a
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pickle
 import uuid
@@ -25,6 +24,7 @@ from klog.log.staged import layout, streams
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, driver
 from klog.log.staged.writing import StagedWriter
+from klog.logger import logger_of
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import abort_staged, commit_staged
 from klog.progress import Progress
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
 _SUFFIXES = {
     ".parquet": "parquet", ".pq": "parquet", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv",

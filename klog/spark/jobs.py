@@ -9,7 +9,6 @@ J3  the jobs of a call have a group and a title, so the Spark UI names them; Ctr
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from klog.disk import RealFiles
 from klog.errors import UnknownTopicOrPartition
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import writers
+from klog.logger import logger_of
 from klog.progress import Event, Progress
 from klog.segment import names
 from klog.spark.plan import Sizing
@@ -28,7 +28,7 @@ from klog.spark.sink_options import absolute_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 T = TypeVar("T")
 _POLL_S = 0.2
 _LEAST_BYTES = 64 << 10

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import klog
 from klog import record
 from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from klog.log import FetchedChunk
 
 __all__ = ["DataLoss", "Present", "check_present", "present_part", "read_ranges"]
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 
 @dataclass(slots=True)

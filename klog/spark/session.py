@@ -6,16 +6,17 @@ in the JVM are off (klog writes the batches itself, and Spark checks their schem
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from klog.logger import logger_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 _ARROW_JAVA = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")

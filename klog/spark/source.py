@@ -16,12 +16,12 @@ sinks, which have other options.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from klog.logger import logger_of
 from klog.spark import options as _options
 from klog.spark import views
 from klog.spark.api import DataSource, DataSourceReader, InputPartition
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from klog.decode import Decoder
     from klog.spark.stream import KlogStreamReader
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 
 class KlogSource(DataSource):  # type: ignore[misc]

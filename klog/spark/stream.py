@@ -22,7 +22,6 @@ Offsets: offsets.py. Limits: limits.py. Ids of topics: stream_memory.py.
 
 from __future__ import annotations
 
-import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from klog.clock import Clock, SystemClock
+from klog.logger import logger_of
 from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
 from klog.spark.group_offsets import GroupOffsets, check_subscription
 from klog.spark.limits import Limits, next_offsets, too_few
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from klog import Log
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 Logs = Mapping[TopicPartition, "Log"]
 

@@ -16,7 +16,6 @@ pattern may match any part of a name; use ^ and $ to match the whole name.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -32,6 +31,7 @@ from klog.errors import CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOr
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import Hold
 from klog.log.staged.pending import SETTLED_NS, PendingCommits
+from klog.logger import logger_of
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from klog import Log
     from klog.segment import Segment
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment

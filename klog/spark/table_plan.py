@@ -12,11 +12,11 @@ P3  Only the last file of a partition may be small; the next rows are merged int
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from klog.logger import logger_of
 from klog.spark.bounds import DataLoss, TopicPartition
 from klog.spark.options import Options
 from klog.spark.plan import Bin, Range
@@ -28,7 +28,7 @@ from klog.spark.table_manifest import BITS_MAX, Extract, Manifest
 if TYPE_CHECKING:
     from klog import Log
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 
 Logs = Mapping[TopicPartition, "Log"]
 _WHOLE = 1 << 60  # bytes of a task: nothing is cut

@@ -3,17 +3,18 @@
 Each function takes the text and the option's name, and raises ValueError with the name, the text and what to give
 instead.
 
-    TIME     := milliseconds since 1970 | ISO-8601 with a zone | AGO
+    TIME     := milliseconds since 1970 | ISO-8601 of a date and a time of day with its zone, or of a date | AGO | "now"
     AGO      := "-10m": so long before the query is planned; units ms, s, m, h, d, w
     SIZE     := bytes | number and unit k, m, g, t, powers of 1024 as in Spark: "64m"
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from klog.spark.bounds import Bound
@@ -87,6 +88,8 @@ def time(value: object, option: str) -> Bound:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, str) and (ago := _AGO.fullmatch(text.lower())):
         return Bound("ago", int(ago[1]) * _UNITS_MS[ago[2]])
+    if isinstance(text, str) and text.lower() == "now":
+        return Bound("ago", 0)
     if is_int(text) or (isinstance(text, str) and _NUMBER.fullmatch(text)):
         time_ms = int(str(text))
         if not 0 <= time_ms <= INT64_MAX:
@@ -95,14 +98,11 @@ def time(value: object, option: str) -> Bound:
                 f"now has a unit, such as '-10m'"
             )
         return Bound.at_timestamp(time_ms)
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        moment = None
+    moment = _moment(text) if isinstance(text, str) else None
     if moment is None:
         raise ValueError(
-            f"option '{option}' = {value!r} is not a time; give milliseconds, ISO text like '2013-02-08T05:00:00Z', or "
-            f"'-10m' for ten minutes ago (ms, s, m, h, d, w)"
+            f"option '{option}' = {value!r} is not a time; give milliseconds, ISO text like '2013-02-08T05:00:00Z', "
+            f"'now', or '-10m' for ten minutes ago (ms, s, m, h, d, w)"
         )
     if moment.tzinfo is None:
         raise ValueError(f"option '{option}' = {value!r} has no time zone; add 'Z' or an offset such as '+01:00'")
@@ -110,6 +110,15 @@ def time(value: object, option: str) -> Bound:
     if microseconds < 0:
         raise ValueError(f"option '{option}' = {value!r} is before 1970-01-01 UTC, where Kafka's time begins")
     return Bound.at_timestamp(-(-microseconds // 1000))
+
+
+def _moment(text: str) -> datetime | None:
+    """The time in ISO text, of a date its 0:00 in UTC; None for other text."""
+    with contextlib.suppress(ValueError):
+        return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(text)
+    return None
 
 
 def offset_from_end(value: object) -> int | None:

@@ -11,7 +11,6 @@ beside what is there and is committed once. klog/manager/commits.py has the comm
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from klog.errors import AlreadyLocked
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, driver
 from klog.log.staged.writing import StagedWriter
+from klog.logger import logger_of
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import abort_staged, commit_staged
 from klog.spark.sink_options import SinkOptions, check_columns, parse
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-logger = logging.getLogger("klog.spark")
+logger = logger_of("spark")
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _ROWS = 10_000
 _ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)  # since Spark 4.1

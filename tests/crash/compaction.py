@@ -8,7 +8,6 @@ stop.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pickle
 import random
@@ -26,9 +25,9 @@ from klog.spark.compacting import Compaction, build_one
 from klog.spark.jobs import clear_staging
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
-from tests.support.power_cuts import PowerCuts, Tally
+from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
 TOPIC = "t"
 LATER = NOW + 10_000  # time of the cleaning under test: tombstones of the first cleaning are due
@@ -324,16 +323,15 @@ class LookCleaned:
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
         way = self._cleaning.way
-        files = CrashFiles(rng.randrange(40))
-        files.keep(root)
-        with contextlib.suppress(PowerCut):
+
+        def work(files: CrashFiles) -> None:
             opened = way.open(root, files=files)
             try:
                 way.log(opened)
             finally:
                 abandon(opened)
-        cut = files.cut(root)
-        return rng.choice([*cut.fixed(), cut.chosen("random", rng)])
+
+        return cut_while(root, rng, 40, work)
 
 
 def cut_cleaning(

@@ -25,7 +25,6 @@ from klog.errors import KlogError
 from tests.crash.every_fault import Sweep, in_a_child, load_all
 from tests.crash.operations import OPERATIONS, Book, Operation, nothing
 from tests.support.batches import NOW
-from tests.support.dirty_logs import DirtyLog
 from tests.support.intercept import library
 
 NO_ALLOCATION, ALWAYS = 4, 1 << 62
@@ -65,15 +64,6 @@ def encode_and_decode(_root: Path, _book: Book) -> None:
         assert len(list(klog.record.pairs(data))) == 300
         columns = klog.record.columns(data)
         columns.__arrow_c_array__()
-
-
-def dirty_log(root: Path, _book: Book) -> None:
-    """Appends of every kind and codec, and a compaction."""
-    dirty = DirtyLog(3)
-    with klog.Log.open(root / "t-0", config={**dirty.config, "log.cleaner.dedupe.buffer.size": 24 * 50}) as log:
-        dirty.append_to(log, log.clock)
-        log.compact(roll=True)
-        log.read().to_arrow()
 
 
 MORE = {

@@ -6,7 +6,6 @@ again and verifies every file. A second crash cuts the power while the log.dir i
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import random
 from pathlib import Path
@@ -21,8 +20,9 @@ from klog.log.options import Options
 from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State, digest_of
+from tests.support.power_cuts import cut_while
 
 
 def open_logs(
@@ -176,14 +176,13 @@ class Look:
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
         """Cut the power at one of the first operations of opening the log.dir at root; what that leaves."""
-        files = CrashFiles(rng.randrange(24))
-        files.keep(root)
-        with contextlib.suppress(PowerCut):
+
+        def work(files: CrashFiles) -> None:
             logs = open_logs(root, files, recovery=recovery)
             try:
                 if self.topic in logs.topics():
                     logs.log(self.topic)
             finally:
                 abandon(logs)
-        cut = files.cut(root)
-        return rng.choice([*cut.fixed(), cut.chosen("random", rng)])
+
+        return cut_while(root, rng, 24, work)

@@ -7,6 +7,7 @@ that moment may leave. Then `check` opens what is left, with a healthy disk.
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import pickle
@@ -21,11 +22,12 @@ from typing import Any
 import klog
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
-from klog.disk import DirectReader, DirectWriter, RealFiles
+from klog.disk import DirectReader, DirectWriter, NewFile, RealFiles
 from klog.log.load import reindex
 from klog.log.staged import layout
 from klog.manager.by_hand import compact_directory, purge_directory
 from klog.manager.staging import abort_staged
+from klog.metrics import snapshot
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
@@ -34,6 +36,7 @@ from tests.crash.compaction import Cleaning, Tasks, Way
 from tests.crash.life import Life, judge, look, steps
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
+from tests.support.own_json import unchecked_in
 from tests.support.rounds import checkpoint_round, flush_round, retention_round
 
 Content = dict[str, list[bytes]]
@@ -258,6 +261,15 @@ def two_topics(root: Path) -> None:
         for log in logs.logs():
             for number in range(12):
                 log.append([(b"k", b"%d" % number * 40)])
+
+
+def interrupted_addition(root: Path) -> None:
+    two_topics(root)
+    path = root / "klog-topics.json"
+    document = unchecked_in(path)
+    document["topics"]["t"]["state"] = "adding"
+    path.write_text(json.dumps(document))
+    (root / "t-2").mkdir()
 
 
 def killed_two_topics(root: Path) -> None:
@@ -583,10 +595,28 @@ def abort_a_staged_job(root: Path, _book: Book) -> None:
 @operation(two_topics, unchanged)
 def named_readers(root: Path, _book: Book) -> None:
     with opened(root) as logs:
-        reader = logs.reader("t", "billing")
-        assert len(list(reader)) == 24
-        reader.commit()
-        assert not list(logs.reader("t", "billing"))
+        with logs.reader("t", "billing") as reader:
+            assert len(list(reader)) == 24
+        with logs.reader("t", "billing") as reader:
+            assert not list(reader) and reader.members
+            reader.delete()
+        with logs.reader("t", "member", group="all") as member, logs.reader("t", "other", group="all") as other:
+            assert len(list(member)) == 12
+            assert len(member.members) == 2
+            other.close()
+            member.delete()
+
+
+@operation(interrupted_addition, unchanged)
+def undo_an_addition_of_partitions(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        assert logs.topics() == {"t": [0, 1], "u": [0, 1]}
+
+
+@operation(two_topics, lambda root, _notes: None)
+def add_partitions(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        logs.add_partitions("t", 4)
 
 
 @operation(two_topics, unchanged)
@@ -596,10 +626,15 @@ def read_in_every_way(root: Path, _book: Book) -> None:
         _reads(log)
         log.warm_up()
         log.page_cache(cells=2)
-        logs.metrics()
+        logs.metrics(page_cache=True)
+        logs.health()
+        snapshot(logs)
+        assert "12" in logs._repr_html_()
     with opened(root, read_only=True) as logs:
         log = logs.log("t")
         _reads(log)
+        with opened(root):
+            logs.health()
         log.refresh()
         with opened(root) as writer:
             writer.log("t").append([])
@@ -674,6 +709,26 @@ def direct_files(root: Path, _book: Book) -> None:
         writer.write(data)
     with DirectReader(RealFiles(), str(root / "file")) as reader:
         assert bytes(reader.read(0, len(data))) == data
+
+
+def an_old_file(root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+
+
+def old_or_new(root: Path, _notes: list[Any]) -> None:
+    assert (root / "file").read_bytes() in (b"old", b"new" * 1000)
+
+
+@operation(an_old_file, old_or_new)
+def new_files(root: Path, _book: Book) -> None:
+    for commits in (False, True):
+        with NewFile(str(root / "file"), RealFiles(), overwrite=True) as file:
+            for _ in range(10):
+                file.write(b"new" * 100)
+            if commits:
+                file.commit()
+    with contextlib.suppress(FileExistsError):
+        NewFile(str(root / "file"), RealFiles())
 
 
 @operation(two_topics, lambda root, _notes: _some_are_gone(root))

@@ -29,7 +29,7 @@ ALLOCATIONS = 13
 FAULTS = {"EIO", "ENOSPC", "EDQUOT", "short", "torn", "lost", "EINTR", "killed"}
 
 UNREACHED = Path(__file__).with_name("unreached_sites.tsv")
-UNREACHED_MAX = 115  # to be lowered with each operation that is added, never raised
+UNREACHED_MAX = 113  # to be lowered with each operation that is added, never raised
 
 
 def ran(*command: str) -> Any:

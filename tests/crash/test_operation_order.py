@@ -72,26 +72,27 @@ def test_a_truncation_lowers_the_checkpoint_then_removes_from_the_end(tmp_path: 
         assert files.removed > 2
 
 
-class NoSpaceForNames(CrashFiles):
-    """Once armed, the next sync of a directory fails for lack of space."""
+class NoSpaceForASnapshot(CrashFiles):
+    """Armed with n, the nth producer snapshot from then on cannot be written."""
 
-    armed = False
+    armed = 0
 
     def replace(self, path: str, data: bytes) -> None:
         if self.armed and path.endswith(".snapshot"):
-            self.armed = False
-            raise OSError(errno.ENOSPC, "full", path)
+            self.armed -= 1
+            if not self.armed:
+                raise OSError(errno.ENOSPC, "full", path)
         super().replace(path, data)
 
 
 def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> None:
     """P3, S8: what was cut must not come back after later appends."""
-    files = NoSpaceForNames()
+    files = NoSpaceForASnapshot()
     with open_logs(tmp_path / "data", files) as logs:
         log = ten_records(logs)
         log.append([(b"k", b"not synced")])
         end, path = log.log_end_offset, log.segments[-1].path
-        files.armed = True
+        files.armed = 1
         with pytest.raises(OSError, match="full"):
             log.roll()
         assert not files.armed and log.log_end_offset == end and log.segments[-1].path == path
@@ -145,13 +146,13 @@ def _stop_at_first_deletion(disk: CrashFiles, place: Path) -> None:
 
 def test_an_undone_append_leaves_no_index_entry(tmp_path: Path) -> None:
     """I1: the first part of the records was in the active segment, with index entries, when the roll failed."""
-    files = NoSpaceForNames()
+    files = NoSpaceForASnapshot()
     config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300, "index.interval.bytes": 0}
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=config)
         log = logs.log(TOPIC)
         log.append([(b"k", b"first")])
-        files.armed = True
+        files.armed = 1
         with pytest.raises(OSError, match="full"):
             log.append([(b"k", b"%d" % number * 100) for number in range(30)])
         assert not files.armed and log.log_end_offset == 1
@@ -206,22 +207,9 @@ def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:
     assert files.markers == 1
 
 
-class NoSpaceAtTheSecondRoll(CrashFiles):
-    """Once armed with 2, the second producer snapshot from then on cannot be written."""
-
-    armed = 0
-
-    def replace(self, path: str, data: bytes) -> None:
-        if self.armed and path.endswith(".snapshot"):
-            self.armed -= 1
-            if not self.armed:
-                raise OSError(errno.ENOSPC, "full", path)
-        super().replace(path, data)
-
-
 def test_an_undone_append_takes_the_recovery_point_back(tmp_path: Path) -> None:
     """FS2: the first roll has raised it beyond the end of what is left; after a crash a load would believe it."""
-    files = NoSpaceAtTheSecondRoll()
+    files = NoSpaceForASnapshot()
     config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300}
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=config)

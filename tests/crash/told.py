@@ -18,8 +18,7 @@ import klog
 from klog.disk import Files
 from klog.errors import CorruptLog
 from tests.crash import life, producing, workload
-from tests.crash.compaction import Cleaning
-from tests.crash.test_power_cut_compaction import cleaning_of
+from tests.crash.compaction import Cleaning, cleaning_of
 from tests.crash.workload import Policy, open_logs
 from tests.support.abandon import abandon
 

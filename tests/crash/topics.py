@@ -1,12 +1,11 @@
-"""Topics that are created, appended to, moved between two log.dirs and deleted, and what a crash may leave of them.
+"""Topics that are created, extended, appended to, moved between two log.dirs and deleted, and what a crash may leave of them.
 
-A topic is there as a whole or not at all. Each of its partitions is a prefix of what was appended, in one of the
+A topic is there as a whole or not at all, and so are partitions that are added to it. Each of its partitions is a prefix of what was appended, in one of the
 log.dirs (P1 to P3); a deleted topic does not come back.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import random
 from pathlib import Path
@@ -18,9 +17,9 @@ from klog.disk import Files
 from klog.log.load.loader import Policy
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
-from tests.support.power_cuts import PowerCuts, Tally
+from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
 CONFIG = {"segment.bytes": 300, "segment.index.bytes": 96, "index.interval.bytes": 1, "file.delete.delay.ms": 1000}
 Content = tuple[tuple[str, int, tuple[bytes | None, ...]], ...]
@@ -49,13 +48,15 @@ class Partition:
 
 
 class Topics:
-    """topics: {name: its partitions}. changing: topics of which the creation or the deletion is under way. gone: deleted
-    ones. stops: contents with which a clean-shutdown file may exist."""
+    """topics: {name: its partitions}. changing: topics of which the creation or the deletion is under way. growing: {name:
+    number of partitions before the addition that is under way}. gone: deleted topics. stops: contents with which a
+    clean-shutdown file may exist."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.topics: dict[str, list[Partition]] = {}
         self.changing: set[str] = set()
+        self.growing: dict[str, int] = {}
         self.gone: set[str] = set()
         self.stops: set[Content] = set()
         self.done: list[str] = []
@@ -102,6 +103,16 @@ class Topics:
         logs.create_topic(name, partitions=count, config=CONFIG)
         self.changing.remove(name)
 
+    def add_partitions(self, logs: klog.LogManager) -> None:
+        if not self.topics:
+            return
+        topic = self.rng.choice([*self.topics])
+        partitions = self.topics[topic]
+        self.growing[topic] = len(partitions)
+        partitions += [Partition() for _ in range(self.rng.choice([1, 2]))]
+        logs.add_partitions(topic, len(partitions))
+        del self.growing[topic]
+
     def append(self, logs: klog.LogManager) -> None:
         if (some := self._some()) is None:
             return
@@ -139,6 +150,7 @@ class Topics:
 
 ACTIONS: dict[str, tuple[int, Any]] = {
     "create": (3, Topics.create),
+    "add partitions": (2, Topics.add_partitions),
     "append": (6, Topics.append),
     "flush": (2, Topics.flush),
     "delete": (1, Topics.delete),
@@ -178,16 +190,14 @@ class LookAtTopics:
             abandon(logs)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
-        files = CrashFiles(rng.randrange(40))
-        files.keep(root)
-        with contextlib.suppress(PowerCut):
+        def work(files: CrashFiles) -> None:
             logs = open_both(root, files=files, recovery=recovery)
             try:
                 content_of(logs)
             finally:
                 abandon(logs)
-        cut = files.cut(root)
-        return rng.choice([*cut.fixed(), cut.chosen("random", rng)])
+
+        return cut_while(root, rng, 40, work)
 
 
 def judge(found: Found, promised: Topics, *, power: bool) -> None:
@@ -201,8 +211,9 @@ def judge(found: Found, promised: Topics, *, power: bool) -> None:
             least = max(one.durable if power else one.acknowledged for one in partitions)
             assert topic in promised.changing or (power and least == 0), f"{topic} is missing after {promised.done}"
             continue
-        assert shown[topic].keys() == set(range(len(partitions)))
-        for number, one in enumerate(partitions):
+        sizes = {len(partitions), promised.growing.get(topic, len(partitions))}
+        assert len(shown[topic]) in sizes and shown[topic].keys() == set(range(len(shown[topic])))
+        for number, one in enumerate(partitions[: len(shown[topic])]):
             values, least = shown[topic][number], one.durable if power else one.acknowledged
             if topic in promised.changing:
                 least = 0
@@ -232,6 +243,6 @@ def cut_topics(
         randoms=randoms,
         seed=seed,
         share=share,
-        promised=lambda: (topics.topics, topics.gone, topics.changing),
+        promised=lambda: (topics.topics, topics.gone, topics.changing, topics.growing),
     )
     return cuts.run(topics.run)

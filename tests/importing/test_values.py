@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.importing.values import CellCache, cell_to_json, iso, milliseconds
+from klog.importing.values import CellCache, cell_to_json, milliseconds
+from klog.shown import iso
 
 T = 1360299600000  # 2013-02-08T05:00:00Z
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 import klog
 from klog.clock import ManualClock
+from klog.decode import decoder
 from klog.errors import BadValue
-from klog.spark import decoded
 from klog.spark.options import parse
 from klog.spark.rows import arrow_schema
 from klog.spark.source import KlogSource
@@ -248,8 +248,8 @@ def test_large_batches_are_decoded_in_slices(tmp_path: Path, monkeypatch: pytest
     records = [klog.Record(key=None, value=json.dumps({"id": n, "x": "y" * (n % 50)}).encode()) for n in range(5000)]
     path = topic(tmp_path / "data", "t", *records)
     for most_rows, most_bytes in ((8192, 4 << 20), (100, 4 << 20), (8192, 1000), (8192, 1)):
-        monkeypatch.setattr(decoded, "ROWS", most_rows)
-        monkeypatch.setattr(decoded, "SLICE_BYTES", most_bytes)
+        monkeypatch.setattr(decoder, "ROWS", most_rows)
+        monkeypatch.setattr(decoder, "SLICE_BYTES", most_bytes)
         assert [row["value"]["id"] for row in rows(path, "value", valueFormat="json", valueSchema="id BIGINT")] == list(
             range(5000)
         )

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 import klog
 from klog.errors import CorruptData, UnknownTopicOrPartition
 from klog.spark import view_rows, views
-from klog.spark.committed import OffsetCommit, OffsetKey, committed, parse_key, parse_value
+from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.read import DataLoss
 from klog.spark.source import KlogSource
 from tests.spark.conftest import GOLDEN
@@ -281,29 +281,6 @@ class TestConsumerOffsets:
             with pytest.raises(CorruptData, match="8 bytes expected at byte 20 of 25") as caught:
                 committed(log)
             assert (caught.value.offset, caught.value.path) == (5, log.path)
-
-    @pytest.mark.parametrize("version", range(5))
-    def test_value_versions(self, version: int) -> None:
-        data = version.to_bytes(2, "big") + (42).to_bytes(8, "big")
-        if version >= 3:
-            data += (6).to_bytes(4, "big")
-        data += b"\5note" if version == 4 else b"\0\4note"
-        data += NOW.to_bytes(8, "big")
-        data += {1: (NOW + 1).to_bytes(8, "big"), 4: b"\0"}.get(version, b"")
-        expected = OffsetCommit(42, 6 if version >= 3 else -1, "note", NOW, NOW + 1 if version == 1 else -1)
-        assert parse_value(data) == expected
-        for size in range(len(data) - (version == 4)):
-            with pytest.raises(ValueError, match="expected at byte"):
-                parse_value(data[:size])
-
-    def test_hostile_values(self) -> None:
-        with pytest.raises(ValueError, match="version 9"):
-            parse_value(b"\0\x09")
-        with pytest.raises(ValueError, match="expected at byte"):
-            parse_key(b"\0\1\xff\xff")
-        with pytest.raises(ValueError, match="expected at byte"):
-            parse_value(b"\0\4" + b"\0" * 12 + b"\xff\xff\xff\xff\xff\xff")
-        assert parse_key(b"\0\2") is None
 
 
 class TestOptions:

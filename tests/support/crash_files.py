@@ -8,7 +8,6 @@ one in which they reach the disk.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -311,8 +310,7 @@ class CrashFiles(RealFiles):
         """Crash states of the tree at root, each content once. "all" comes first: there only the process has died."""
         cut, rng = self.cut(root), random.Random(seed)
         seen: set[bytes] = set()
-        chosen = (cut.chosen(f"random-{number}", rng) for number in range(0 if cut.is_settled else randoms))
-        for state in itertools.chain(cut.fixed(), cut.torn(rng), chosen):
+        for state in cut.states(rng, randoms):
             if state.key not in seen:
                 seen.add(state.key)
                 yield state

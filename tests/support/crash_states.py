@@ -140,6 +140,18 @@ class Cut:
         """Whether everything is on disk, except stores to mapped files."""
         return not (self._pending or self._unsynced or self._moved)
 
+    def states(self, rng: random.Random, randoms: int) -> Iterator[State]:
+        """Fixed states, torn ones, and as many chosen ones; contents may repeat. Once everything is on disk, none is
+        chosen."""
+        yield from self.fixed()
+        yield from self.torn(rng)
+        for number in range(0 if self.is_settled else randoms):
+            yield self.chosen(f"random-{number}", rng)
+
+    def any_state(self, rng: random.Random) -> State:
+        """One of them, which is not torn."""
+        return rng.choice([*self.fixed(), self.chosen("random", rng)])
+
     def fixed(self) -> Iterator[State]:
         """The state that the death of the process leaves, "all", and those that are the same for every seed."""
         yield self._state("all", self._names, Bytes(landed), as_it_is)

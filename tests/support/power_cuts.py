@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import logging
 import random
 import threading
@@ -76,6 +75,15 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def cut_while(root: Path, rng: random.Random, steps_max: int, work: Callable[[CrashFiles], None]) -> State:
+    """Cut the power at one of the first steps_max operations of work, or at its end. Returns what that leaves."""
+    files = CrashFiles(rng.randrange(steps_max))
+    files.keep(root)
+    with contextlib.suppress(PowerCut):
+        work(files)
+    return files.cut(root).any_state(rng)
 
 
 class Look(Protocol[Found]):
@@ -172,8 +180,7 @@ class PowerCuts(Generic[Found]):
         """The states of one moment, each content once."""
         seen: set[bytes] = set()
         idle = 0
-        chosen = (cut.chosen(f"random-{number}", rng) for number in range(0 if cut.is_settled else self._randoms))
-        for state in itertools.chain(cut.fixed(), cut.torn(rng), chosen):
+        for state in cut.states(rng, self._randoms):
             self.tally.states += 1
             idle = idle + 1 if state.key in seen or state.key in self._found else 0
             if state.key not in seen:

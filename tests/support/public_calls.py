@@ -15,7 +15,7 @@ from typing import Any
 import klog
 
 # Others are used inside klog, or need Spark or Polars: their own tests check their arguments.
-CHECKED = ("clock", "errors", "record")
+CHECKED = ("clock", "errors", "metrics", "record")
 
 
 @dataclass(frozen=True)
