@@ -5,6 +5,7 @@
     decode_request, encode_response   frames with their headers, for a broker
     encode_request, decode_response   the same for a client
     decode_data, encode_data          messages with their version in front: the blobs of consumer groups
+    Message                           what they have in common
     ApiKey, ErrorCode                 Kafka's tables of requests, with their versions, and of errors
 
 The messages of all versions of one API are one class: a field that a version lacks has its default after decoding. The
@@ -14,6 +15,7 @@ schemas are in schemas/, one file for each API; schema.py has their language. Ka
 from klog.protocol import messages
 from klog.protocol._decode import decode
 from klog.protocol._encode import encode
+from klog.protocol._message import Message
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.data import decode_data, encode_data
 from klog.protocol.error_codes import ErrorCode
@@ -22,6 +24,7 @@ from klog.protocol.frames import Request, decode_request, decode_response, encod
 __all__ = [
     "ApiKey",
     "ErrorCode",
+    "Message",
     "Request",
     "decode",
     "decode_data",

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     import uuid
 
     from klog.log import Log
-    from klog.protocol import ApiKey
-    from klog.protocol._message import Message
+    from klog.protocol import ApiKey, Message
 
 
 class Context(Protocol):
