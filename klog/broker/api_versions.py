@@ -43,7 +43,7 @@ class ApiVersions:
         if context.version >= _NAMED_VERSION and not (
             _is_software_name(request.client_software_name) and _is_software_name(request.client_software_version)
         ):
-            return messages.ApiVersions.Response(error_code=ErrorCode.INVALID_REQUEST)  # type: ignore[no-any-return]
+            return messages.ApiVersions.Response(error_code=ErrorCode.INVALID_REQUEST)
         zero_minimum = context.version >= _ZERO_MINIMUM_VERSION
         found = self._responses.get(zero_minimum)
         if found is None:
@@ -52,7 +52,7 @@ class ApiVersions:
 
     def _response(self, zero_minimum: bool) -> Message:
         Response = messages.ApiVersions.Response
-        return Response(  # type: ignore[no-any-return]
+        return Response(
             api_keys=self._apis,
             supported_features=[
                 Response.SupportedFeature(name=name, min_version=low, max_version=high)
@@ -72,7 +72,7 @@ def unknown_version() -> Message:
     """The response to an ApiVersions request of an unknown version, to be encoded in version 0."""
     api = ApiKey.API_VERSIONS
     Response = messages.ApiVersions.Response
-    return Response(  # type: ignore[no-any-return]
+    return Response(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[Response.Api(api_key=api, min_version=api.low, max_version=api.high)],
     )

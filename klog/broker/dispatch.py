@@ -1,9 +1,9 @@
 """From frames to handlers: decodes a request, calls the handler of its API, and responds. Kafka: KafkaApis.handle.
 
-    bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka
-    ApiVersions of an unknown version                            error 35, in version 0 of the response
-    an exception of a handler                                    logged; the response has error -1 where it can have
-                                                                 one, else the connection is closed
+bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka
+ApiVersions of an unknown version                            error 35, in version 0 of the response
+an exception of a handler                                    logged; the response has error -1 where it can have
+                                                             one, else the connection is closed
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Dispatcher:
         metrics.bytes_in += context.request_bytes
         if throttle_ms:
             metrics.throttle.note(throttle_ms / 1000)
-        if response is not None and getattr(response, "error_code", 0):
+        if response is not None and int(getattr(response, "error_code", 0)) != 0:
             metrics.errors += 1
         return throttle_ms
 

@@ -83,7 +83,7 @@ class Fetch:
             if is_incremental(request.session_epoch):
                 found = self._sessions.next(request.session_id, request.session_epoch, uses_ids)
                 if isinstance(found, ErrorCode):
-                    return messages.Fetch.Response(error_code=found)  # type: ignore[no-any-return]
+                    return messages.Fetch.Response(error_code=found)
                 session, incremental = found, True
                 with session.lock:
                     session.change(asked, self._forgotten(context, request))
@@ -132,10 +132,8 @@ class Fetch:
             return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
         if isinstance(log, ErrorCode):
-            if asked.topic_id != NO_ID and log is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                if self._topics.name_of(asked.topic_id) != topic:
-                    log = ErrorCode.UNKNOWN_TOPIC_ID
-            return _failed(asked, log)
+            is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
+            return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else log)
         try:
             if asked.last_fetched_epoch >= 0:
                 diverging = _diverging(log, asked)
@@ -265,7 +263,7 @@ def _size(result: Any) -> int:
 
 
 def _diverging(log: Log, asked: FetchedPartition) -> Any:
-    """The response to a consumer whose last batch is not in this log any more; None if it is. Raises OffsetOutOfRange."""
+    """The response to a consumer whose last batch is not in this log any more; None if it is."""
     epoch, end = log.end_offset_for(asked.last_fetched_epoch)
     if end == _NO_OFFSET or not (epoch < asked.last_fetched_epoch or end < asked.fetch_offset):
         return None
@@ -306,4 +304,4 @@ def _top_level(context: RequestContext, request: Any, code: ErrorCode) -> Messag
             for each in topic.partitions
         ]
         topics.append(Response.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-    return Response(error_code=code if context.version >= _SESSIONS_VERSION else 0, responses=topics)  # type: ignore[no-any-return]
+    return Response(error_code=code if context.version >= _SESSIONS_VERSION else 0, responses=topics)

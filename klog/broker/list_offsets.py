@@ -34,7 +34,9 @@ class ListOffsets:
         """The offsets of all partitions of a request. A partition that it names twice is refused."""
         isolation: Isolation = "read_committed" if request.isolation_level == 1 else "high_watermark"
         Response = messages.ListOffsets.Response
-        topics, seen, twice = [], set(), set()
+        topics = []
+        seen: set[tuple[str, int]] = set()
+        twice: set[tuple[str, int]] = set()
         for topic in request.topics:
             for each in topic.partitions:
                 key = topic.name, each.partition_index
@@ -51,7 +53,7 @@ class ListOffsets:
                     found = _failed(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partitions.append(found)
             topics.append(Response.Topic(name=topic.name, partitions=partitions))
-        return Response(topics=topics)  # type: ignore[no-any-return]
+        return Response(topics=topics)
 
     def _offset(self, version: int, topic: str, asked: Any, isolation: Isolation) -> Any:
         log = find_log(self._topics, topic, asked.partition_index, asked.current_leader_epoch)

@@ -82,7 +82,7 @@ class Metadata:
             ]
         else:
             topics = [self._asked(context, request, each, nodes) for each in asked]
-        return Response(  # type: ignore[no-any-return]
+        return Response(
             brokers=[Response.Broker(node_id=each.node_id, host=each.host, port=each.port) for each in nodes],
             cluster_id=self._cluster_id,
             controller_id=nodes[0].node_id,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 NO_ID = uuid.UUID(int=0)
 _NO_EPOCH = -1
+_CODES = {int(code): code for code in ErrorCode}
 
 
 def leader_epoch(log: Log) -> int:
@@ -27,7 +28,7 @@ def leader_epoch(log: Log) -> int:
 
 
 def find_log(topics: Topics, topic: str, partition: int, current_leader_epoch: int = _NO_EPOCH) -> Log | ErrorCode:
-    """The log of a partition, or the code to respond with. current_leader_epoch: as the client knows it; -1: unknown."""
+    """The log of a partition, or the code to respond with. current_leader_epoch: the client's; -1: unknown."""
     try:
         log = topics.log(topic, partition)
     except KlogError as error:
@@ -48,8 +49,5 @@ def find_log(topics: Topics, topic: str, partition: int, current_leader_epoch: i
 def code_of(error: BaseException) -> ErrorCode:
     """The code to respond with for an exception of the engine. Kafka: Errors.forException."""
     if isinstance(error, KlogError):
-        try:
-            return ErrorCode(error.code)
-        except ValueError:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return _CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
     return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, OSError) else ErrorCode.UNKNOWN_SERVER_ERROR

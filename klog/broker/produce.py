@@ -1,8 +1,8 @@
 """Produce: appends batches of clients. Kafka: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 
-    acks 0    no response; after an error the connection is closed, so that the client notices
-    acks 1    a response after the append
-    acks -1   the same: a partition has one replica, so its high watermark follows the log end
+acks 0    no response; after an error the connection is closed, so that the client notices
+acks 1    a response after the append
+acks -1   the same: a partition has one replica, so its high watermark follows the log end
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Produce:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _NONE
 
-    def _append(self, context: RequestContext, request: Any, topic: str, partition: Any) -> Message:
+    def _append(self, context: RequestContext, request: Any, topic: str, partition: Any) -> Any:
         records, index = partition.records, partition.index
         log = find_log(self._topics, topic, index)
         if isinstance(log, ErrorCode):
@@ -127,7 +127,7 @@ class Produce:
             if code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 _log.exception("event=append_failed topic=%s partition=%d", topic, index)
             return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
-        return messages.Produce.Response.Partition(  # type: ignore[no-any-return]
+        return messages.Produce.Response.Partition(
             index=index,
             error_code=0,
             base_offset=info.first_offset,
@@ -155,18 +155,17 @@ class Produce:
         )
 
 
-def _failed(partition: Any, code: ErrorCode, message: str | None = None, errors: Any = ()) -> Message:
+def _failed(partition: Any, code: ErrorCode, message: str | None = None, errors: Any = ()) -> Any:
     Response = messages.Produce.Response
-    return Response.Partition(  # type: ignore[no-any-return]
+    return Response.Partition(
         index=partition.index,
         error_code=code,
         base_offset=-1,
         log_append_time_ms=-1,
         log_start_offset=-1,
         record_errors=[
-            Response.RecordError(batch_index=each.batch_index, batch_index_error_message=each.message) for each in errors
+            Response.RecordError(batch_index=each.batch_index, batch_index_error_message=each.message)
+            for each in errors
         ],
         error_message=message,
     )
-
-
