@@ -53,8 +53,11 @@ def command(
     klog broker data --port 9092
     klog broker --port 0 --json | jq .bootstrap_servers
     """
+    import logging
+
     from klog.broker import Broker
 
+    logging.basicConfig(level=logging.WARNING, format="klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
         from klog.config.properties import read_properties
