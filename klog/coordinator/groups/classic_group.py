@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.coordinator.groups.group_records import group_record, group_tombstone
+from klog.coordinator.groups.group_keys import group_tombstone
 from klog.protocol import ErrorCode, decode_data, messages
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.pending: dict[str, Deadline] = {}  # ids that have not joined yet
         self.not_synced: set[str] = set()
-        self.member_added = False  # since the first rebalance was last delayed
+        self._member_added = False  # since the first rebalance was last delayed
+        self._delay_left_ms = 0
         self._static: dict[str, str] = {}
         self._joining_count = 0
         self._supported: dict[str, int] = {}
@@ -167,11 +168,6 @@ class ClassicGroup:
     def tombstones(self) -> Records:
         return [group_tombstone(self.group_id)]
 
-    def record(self, assignments: dict[str, bytes] | None = None) -> tuple[bytes, bytes | None]:
-        """The record of the group. assignments: by member id, instead of the ones that the members have; a member that
-        is missing there has an empty one."""
-        return group_record(self, assignments)
-
     # ---- members -----------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember) -> None:
@@ -181,6 +177,7 @@ class ClassicGroup:
             self._static[member.instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
+        self._member_added = True
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -262,19 +259,37 @@ class ClassicGroup:
         self.state = state
         self.state_timestamp = now_ms
 
-    def note_member_added(self, added: bool) -> None:
-        """Has a member come since the first rebalance was last delayed?"""
-        self.member_added = added
+    def delay_first_rebalance(self, delay_ms: int) -> None:
+        """The first rebalance is delayed: by delay_ms now, and again while members come, up to the rebalance
+        timeout."""
+        self._member_added = False
+        self._delay_left_ms = max(self.rebalance_timeout_ms - delay_ms, 0)
 
-    def select_protocol(self) -> str | None:
-        """The protocol with the most votes of those that all members support."""
-        count = len(self.members)
-        candidates = {name for name, members in self._supported.items() if members == count}
+    def extend_delay(self, delay_ms: int) -> int:
+        """How long the first rebalance is delayed once more; 0 if it is not."""
+        if not self.was_empty or not self._member_added or not self._delay_left_ms:
+            return 0
+        self._member_added = False
+        delay_ms = min(delay_ms, self._delay_left_ms)
+        self._delay_left_ms -= delay_ms
+        return delay_ms
+
+    def select_protocol(self, old: ClassicMember | None = None, new: ClassicMember | None = None) -> str | None:
+        """The protocol with the most votes of those that all members support. new: as if it replaced the member
+        old."""
+        members = [member for member in self.members.values() if member is not old]
+        if new is not None:
+            members.append(new)
+        support: dict[str, int] = {}
+        for member in members:
+            for name, _ in member.protocols:
+                support[name] = support.get(name, 0) + 1
+        candidates = {name for name, supporting in support.items() if supporting == len(members)}
         votes: dict[str, int] = {}
-        for member in self.members.values():
-            name = member.vote(candidates)
-            if name is not None:
-                votes[name] = votes.get(name, 0) + 1
+        for member in members:
+            choice = member.vote(candidates)
+            if choice is not None:
+                votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__) if votes else None
 
     def elect_joined_leader(self) -> bool:
@@ -300,6 +315,22 @@ class ClassicGroup:
             self.protocol = None
             self._topics = self._subscribed()
             self.enter("Empty", now_ms)
+
+    def sync_from(self, member_id: str) -> None:
+        """A member's SyncGroup request has come."""
+        self.not_synced.discard(member_id)
+        if not self.not_synced:
+            self.syncing.cancel()
+
+    def expect_sync(self) -> None:
+        """All members have to send a SyncGroup request, within the rebalance timeout."""
+        self.not_synced.update(self.members)
+        self.syncing.set(self.rebalance_timeout_ms)
+
+    def expect_no_sync(self) -> None:
+        """A rebalance begins."""
+        self.not_synced.clear()
+        self.syncing.cancel()
 
     def assign(self, assignments: dict[str, bytes]) -> None:
         """Set the assignments; members without one get an empty one."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from klog.coordinator.groups.deadlines import Deadline
-    from klog.protocol.messages import DescribeGroups, JoinGroup
+    from klog.protocol import Message
+    from klog.protocol.messages import DescribeGroups, JoinGroup, SyncGroup
     from klog.security.context import Context
 
 Protocols = list[tuple[str, bytes]]
 """The protocols that a member supports, the preferred one first: name, and the member's metadata for it."""
+_log = logger_of("coordinator")
 
 
 class ClassicMember:
@@ -117,7 +120,7 @@ class ClassicMember:
         context, self.joining = self.joining, None
         if context is not None:
             self.is_new = False
-            context.respond(response)
+            respond(context, response)
 
     def wait_for_sync(self, context: Context) -> None:
         """A SyncGroup request waits from now on. An earlier one is answered."""
@@ -129,14 +132,7 @@ class ClassicMember:
         context, self.syncing = self.syncing, None
         if context is None:
             return False
-        context.respond(
-            messages.SyncGroup.Response(
-                error_code=ErrorCode.NONE,
-                protocol_type=protocol_type,
-                protocol_name=protocol,
-                assignment=self.assignment,
-            )
-        )
+        respond(context, self.sync_response(protocol_type, protocol))
         return True
 
     def refuse(self, code: ErrorCode, member_id: str = "") -> None:
@@ -148,21 +144,30 @@ class ClassicMember:
         """Respond to the JoinGroup request that waits with an error."""
         context, self.joining = self.joining, None
         if context is not None:
-            context.respond(join_refused(context, code, member_id))
+            respond(context, join_refused(context, code, member_id))
 
     def refuse_sync(self, code: ErrorCode) -> bool:
         """Respond to the SyncGroup request that waits with an error. False if none does."""
         context, self.syncing = self.syncing, None
         if context is None:
             return False
-        context.respond(sync_refused(code))
+        respond(context, sync_refused(code))
         return True
 
     # ---- responses ---------------------------------------------------------------------------------------------------
 
-    def describe(self, protocol: str | None) -> DescribeGroups.Response.Group.Member:
+    def sync_response(self, protocol_type: str | None, protocol: str | None) -> SyncGroup.Response:
+        """The assignment, for SyncGroup."""
+        return messages.SyncGroup.Response(
+            error_code=ErrorCode.NONE,
+            protocol_type=protocol_type,
+            protocol_name=protocol,
+            assignment=self.assignment,
+        )
+
+    def describe(self, protocol: str | None) -> DescribeGroups.Response.Member:
         """The member for DescribeGroups. protocol: None unless the group is stable."""
-        return messages.DescribeGroups.Response.Group.Member(
+        return messages.DescribeGroups.Response.Member(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             client_id=self.client_id,
@@ -170,6 +175,14 @@ class ClassicMember:
             member_metadata=b"" if protocol is None else self.metadata(protocol),
             member_assignment=self.assignment,
         )
+
+
+def respond(context: Context, response: Message) -> None:
+    """Respond to a request that has waited. A connection that fails now must not stop what its group is doing."""
+    try:
+        context.respond(response)
+    except Exception:
+        _log.exception("event=response_failed client=%s", context.client_id)
 
 
 def join_refused(context: Context, code: ErrorCode, member_id: str = "") -> JoinGroup.Response:
@@ -182,6 +195,6 @@ def join_refused(context: Context, code: ErrorCode, member_id: str = "") -> Join
     )
 
 
-def sync_refused(code: ErrorCode) -> messages.SyncGroup.Response:
+def sync_refused(code: ErrorCode) -> SyncGroup.Response:
     """A SyncGroup response with an error."""
     return messages.SyncGroup.Response(error_code=code)
