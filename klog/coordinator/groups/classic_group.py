@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.group_keys import group_tombstone
-from klog.protocol import ErrorCode, decode_data, messages
+from klog.coordinator.groups.subscription import subscribed_topics
+from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -370,9 +371,8 @@ class ClassicGroup:
             return None
         found: set[str] = set()
         for member in self.members.values():
-            try:
-                _, subscription = decode_data(messages.ConsumerProtocolSubscription, member.metadata(self.protocol))
-            except ValueError:
+            topics = subscribed_topics(member.metadata(self.protocol))
+            if topics is None:
                 return None
-            found.update(subscription.topics)
+            found.update(topics)
         return frozenset(found)

@@ -62,7 +62,8 @@ class GroupCoordinator:
         self._rebalances = rebalances
         self._expiry = Expiry(self.table)
         self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances)]
-        self._offsets = [OffsetCommits(self.table, rebalances, transactions), OffsetFetches(self.table)]
+        self._commits = OffsetCommits(self.table, rebalances, transactions)
+        self._fetches = OffsetFetches(self.table)
         self._admin = GroupAdmin(self.table)
         self._expiring: Task | None = None
 
@@ -73,9 +74,9 @@ class GroupCoordinator:
     def handlers(self) -> dict[ApiKey, Handler]:
         """The APIs of this component and of the kinds that were added."""
         found: dict[ApiKey, Handler] = {}
-        for part in (*self._kinds, *self._offsets, self._admin):
-            found.update(part.handlers())
-        return found
+        for kind in self._kinds:
+            found.update(kind.handlers())
+        return found | self._commits.handlers() | self._fetches.handlers() | self._admin.handlers()
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

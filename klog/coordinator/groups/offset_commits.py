@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from klog.coordinator.groups.classic_group import PREPARING, STABLE, ClassicGroup
 from klog.coordinator.groups.offset_records import NO_ID, Committed, offset_key, offset_value
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
+from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
@@ -150,12 +151,16 @@ class OffsetCommits:
         """Ask the transaction coordinator, which may call transaction_completed(): without the lock."""
         if self._transactions is None:
             return _NONE
+        try:
+            partition = self._table.log.partition_for(request.group_id)
+        except (KlogError, OSError):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self._transactions.check(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
             TOPIC,
-            self._table.log.partition_for(request.group_id),
+            partition,
             adds=context.version >= _TXN_V2_VERSION,
         )
 
