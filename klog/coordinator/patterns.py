@@ -6,9 +6,9 @@ r"""Pattern: regular expressions of clients, matched in time that grows with pat
     escape   := d D w W s S | t n r f v a | x41 | x{1F600} | A z | a punctuation character
     flags    := "(?i)" or "(?s)" or both at the beginning: ignore case; "." matches a line end, too
 
-Python's `re` may need exponential time, so a client could stop the broker by a pattern. The pattern becomes a program for
-a set of states (Thompson); it has no back references and no look-around, like RE2. Named classes such as [:alpha:] and
-\pL, which RE2 has, are refused. Kafka: ListTransactions 2 (KIP-1152) takes re2j patterns.
+Python's `re` may need exponential time, so a client could stop the broker by a pattern. The pattern becomes a program
+for a set of states (Thompson); it has no back references and no look-around, like RE2. Named classes such as [:alpha:]
+and \pL, which RE2 has, are refused. Kafka: ListTransactions 2 (KIP-1152) takes re2j patterns.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 _PROGRAM_MAX: Final = 4000  # instructions; RE2 has a limit of memory
+_STEPS_MAX: Final = 20_000  # of the compiler: a repetition of nothing has no instructions
 _REPEAT_MAX: Final = 1000
 _DEPTH_MAX: Final = 50
 _CHARACTER_MAX: Final = 0x10FFFF
@@ -276,6 +277,7 @@ class _Compiler:
         self.program: list[Instruction] = []
         self.ranges: list[Ranges] = []
         self._ignore_case = ignore_case
+        self._steps = 0
 
     def emit(self, op: int, x: int = 0, y: int = 0) -> int:
         if len(self.program) >= _PROGRAM_MAX:
@@ -285,6 +287,9 @@ class _Compiler:
 
     def add(self, node: Node) -> None:
         """Append the instructions of a tree."""
+        self._steps += 1
+        if self._steps > _STEPS_MAX:
+            raise ValueError("the pattern is too large")
         kind, *parts = node
         match parts:
             case [] if kind in ("begin", "end"):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from klog.coordinator.patterns import Pattern
 from klog.coordinator.transactions.handlers import CLUSTER, Handler
 from klog.coordinator.transactions.markers import Markers
 from klog.coordinator.transactions.metadata import DEAD, EPOCH_MAX, STATES, VERSION_2, TransactionMetadata
-from klog.coordinator.transactions.patterns import Pattern
 from klog.coordinator.transactions.transactions import Transactions
 from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode
@@ -76,7 +76,7 @@ class AdminHandlers:
             results.append(response.Marker(producer_id=marker.producer_id, topics=topics))
         return response(markers=results)
 
-    def _write(self, marker: m.WriteTxnMarkers.Request.Marker, topic: str, partition: int) -> ErrorCode:
+    def _write(self, marker: m.WriteTxnMarkers.Request.Marker, topic: str, partition: int) -> int:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         try:
@@ -90,7 +90,7 @@ class AdminHandlers:
                 marker.transaction_result,
             )
         except KlogError as error:
-            return ErrorCode(error.code)
+            return error.code
         except OSError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
@@ -167,7 +167,7 @@ class AdminHandlers:
         for each in self._transactions.all():
             if each.state == DEAD or (ids and each.producer_id not in ids) or (states and each.state not in states):
                 continue
-            if 0 <= request.duration_filter and now_ms - each.start_ms <= request.duration_filter:
+            if request.duration_filter >= 0 and now_ms - each.start_ms <= request.duration_filter:
                 continue
             if pattern is None or pattern.matches(each.transactional_id):
                 yield each
@@ -199,7 +199,7 @@ class AdminHandlers:
                 return response.Partition(partition_index=partition, error_code=_UNKNOWN)
             producers = log.producers
         except KlogError as error:
-            return response.Partition(partition_index=partition, error_code=ErrorCode(error.code))
+            return response.Partition(partition_index=partition, error_code=error.code)
         except OSError:
             return response.Partition(partition_index=partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         return response.Partition(
