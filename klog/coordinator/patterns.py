@@ -42,9 +42,8 @@ class Pattern:
     """A compiled pattern. Raises ValueError for one that is invalid, unknown here or too large."""
 
     def __init__(self, text: str) -> None:
-        parser = _Parser(text)
-        compiler = _Compiler(parser.ignore_case)
-        compiler.add(parser.parse())
+        compiler = _Compiler()
+        compiler.add(_Parser(text).parse())
         compiler.emit(_MATCH)
         self._program = compiler.program
         self._ranges = compiler.ranges
@@ -108,14 +107,14 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
-        self.ignore_case = False
+        self._ignore_case = False
         self._dot = _ANY_IN_LINE
 
     def parse(self) -> Node:
         for flags in ("(?i)", "(?s)", "(?is)", "(?si)"):
             if self._text.startswith(flags):
                 self._at = len(flags)
-                self.ignore_case, self._dot = "i" in flags, _ANY if "s" in flags else _ANY_IN_LINE
+                self._ignore_case, self._dot = "i" in flags, _ANY if "s" in flags else _ANY_IN_LINE
         node = self._choice()
         if self._at < len(self._text):
             raise self._error("an unmatched )")
@@ -191,7 +190,10 @@ class _Parser:
             raise self._error(f"{character} repeats nothing")
         if character == "\\":
             return self._escape()
-        return ("set", ((ord(character), ord(character)),))
+        return ("set", self._folded(((ord(character), ord(character)),)))
+
+    def _folded(self, ranges: Ranges) -> Ranges:
+        return _both_cases(ranges) if self._ignore_case else ranges
 
     def _group(self) -> Node:
         if self._text.startswith("?:", self._at):
@@ -211,7 +213,7 @@ class _Parser:
     def _escape(self) -> Node:
         if self._peek() in ("A", "z"):
             return ("begin",) if self._take() == "A" else ("end",)
-        return ("set", self._escaped())
+        return ("set", self._folded(self._escaped()))
 
     def _escaped(self) -> Ranges:
         character = self._take()
@@ -261,7 +263,8 @@ class _Parser:
                 low = ((low[0][0], high[0][0]),)
             ranges += low
         self._at += 1
-        return _negated(tuple(ranges)) if negated else tuple(ranges)
+        found = self._folded(tuple(ranges))
+        return _negated(found) if negated else found
 
     def _member(self) -> Ranges:
         character = self._take()
@@ -273,10 +276,9 @@ def _is_one(ranges: Ranges) -> bool:
 
 
 class _Compiler:
-    def __init__(self, ignore_case: bool) -> None:
+    def __init__(self) -> None:
         self.program: list[Instruction] = []
         self.ranges: list[Ranges] = []
-        self._ignore_case = ignore_case
         self._steps = 0
 
     def emit(self, op: int, x: int = 0, y: int = 0) -> int:
@@ -295,7 +297,7 @@ class _Compiler:
             case [] if kind in ("begin", "end"):
                 self.emit(_BEGIN if kind == "begin" else _END)
             case [tuple(ranges)]:
-                self.ranges.append(_both_cases(ranges) if self._ignore_case else ranges)
+                self.ranges.append(ranges)
                 self.emit(_CHARACTER, len(self.ranges) - 1)
             case [list(nodes)] if kind == "sequence":
                 for each in nodes:

@@ -5,7 +5,8 @@
   S1  a change is in the log before it takes effect, so a start continues where the last process stopped
   S2  all records of a transactional id are in one partition; the last one counts
 
-last_producer_epoch is not in the log, as in Kafka. Kafka: TransactionLog, TransactionStateManager.
+last_producer_epoch is not in the log, as in Kafka; previous_producer_id is only there if it is another id.
+Kafka: TransactionLog, TransactionStateManager.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordinator.coordinator_log import CoordinatorLog
-from klog.coordinator.transactions.metadata import EMPTY, STATES, Partition, TransactionMetadata
+from klog.coordinator.transactions.metadata import EMPTY, NO_ID, STATES, Partition, TransactionMetadata
 from klog.errors import CorruptData
 from klog.internal_topics import decode, encode_key, encode_value
 from klog.logger import logger_of
@@ -89,7 +90,9 @@ def _value_of(metadata: TransactionMetadata) -> bytes:
         else [{"topic": topic, "partition_ids": numbers} for topic, numbers in by_topic.items()],
         transaction_last_update_timestamp_ms=metadata.update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,
-        previous_producer_id=metadata.previous_producer_id,
+        previous_producer_id=NO_ID
+        if metadata.previous_producer_id == metadata.producer_id
+        else metadata.previous_producer_id,
         next_producer_id=metadata.next_producer_id,
         client_transaction_version=metadata.client_version,
     )
@@ -108,8 +111,8 @@ def _metadata_of(transactional_id: str, value: dict[str, Any]) -> TransactionMet
         timeout_ms=value["transaction_timeout_ms"],
         update_ms=value["transaction_last_update_timestamp_ms"],
         producer_epoch=value["producer_epoch"],
-        previous_producer_id=value.get("previous_producer_id", -1),
-        next_producer_id=value.get("next_producer_id", -1),
+        previous_producer_id=value.get("previous_producer_id", value["producer_id"]),
+        next_producer_id=value.get("next_producer_id", NO_ID),
         state=STATES[status],
         partitions=frozenset(partitions),
         start_ms=value["transaction_start_timestamp_ms"],

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from klog.scheduler import Scheduler
 
 _log = logger_of("coordinator")
-_ID_BYTES_MAX: Final = 32767  # a string of a record
 _RETRY_MS_MAX: Final = 10_000
 NOBODY: Final = Producer(NO_ID, NO_EPOCH)
 
@@ -140,7 +139,7 @@ class Transactions:
         aborted: Kafka returns CONCURRENT_TRANSACTIONS meanwhile."""
         if self.unavailable:
             return self.unavailable, NOBODY
-        if not _is_valid_id(transactional_id):
+        if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             return ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY
@@ -238,8 +237,7 @@ class Transactions:
         entry = self._registry.get(transactional_id)
         if entry is not None:
             return entry, ErrorCode.NONE
-        known = _is_valid_id(transactional_id)
-        return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING if known else ErrorCode.INVALID_REQUEST
+        return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -370,10 +368,6 @@ class Transactions:
         with self._retry_lock:
             if not self._retry_scheduled:
                 self._retry_ms = self._config.klog_transaction_marker_retry_ms
-
-
-def _is_valid_id(transactional_id: str) -> bool:
-    return bool(transactional_id) and len(transactional_id.encode()) <= _ID_BYTES_MAX
 
 
 def _failed(transactional_id: str, failure: BaseException) -> ErrorCode:
