@@ -16,6 +16,7 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 
 VERSION = 1
+_REASON_MAX = 200
 T = TypeVar("T")
 
 
@@ -33,27 +34,26 @@ class StateFile:
         if data is None:
             return empty
         try:
-            return take(versioned.parse(data, self.path, VERSION))
+            document = versioned.parse(data, self.path, VERSION)
         except versioned.MALFORMED as error:
-            raise CorruptCheckpoint(
-                f"not a file that klog wrote ({type(error).__name__} of {_where(error)}); restore it from a copy, or move "
-                "it away to start without its content",
-                path=self.path,
-            ) from None
+            raise self._corrupt(str(error)[:_REASON_MAX]) from None
+        try:
+            return take(document)
+        except Malformed as error:
+            raise self._corrupt(str(error)) from None
+        except versioned.MALFORMED:  # its text may have a key in it
+            raise self._corrupt("a field is missing or has another type") from None
+
+    def _corrupt(self, reason: str) -> CorruptCheckpoint:
+        return CorruptCheckpoint(
+            f"not a file that klog wrote: {reason}; restore a copy of it, or move it away to start without it",
+            path=self.path,
+        )
 
     def save(self, document: Mapping[str, Any]) -> None:
         """Replace the file, durably. Raises OSError; then the old content is still there."""
         replace_private(self._files, self.path, versioned.encode({"version": VERSION, **document}, indent=1))
 
 
-def _where(error: BaseException) -> str:
-    """What was wrong, without the text of the file, which holds keys."""
-    return error.reason if isinstance(error, Malformed) else "its content"
-
-
 class Malformed(ValueError):
-    """A document that has a wrong value. reason: what, and where, without the value itself."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    """A document has a wrong value. The text says where, without the value: it may be a key."""
