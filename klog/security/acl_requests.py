@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ErrorCode, messages
 from klog.security.acl_types import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from klog.security.refusals import CLUSTER_NAME, UNAUTHORIZED, Wrong, invalid, may
 
@@ -23,22 +22,15 @@ _NOT_WRITTEN = "The rules could not be written"
 class AclStore(Protocol):
     """Where the rules are: klog.security.acls.Authorizer."""
 
-    enabled: bool
+    @property
+    def enabled(self) -> bool:
+        """Is there an authorizer?"""
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """The rules that match, sorted."""
 
     def change(self, *, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
         """Remove rules and add others, durably; all or none."""
-
-
-def handlers(store: AclStore) -> dict[ApiKey, Callable[..., Any]]:
-    """The handlers of the three requests. The last two wait for the disk."""
-    return {
-        ApiKey.DESCRIBE_ACLS: partial(_describe, store),
-        ApiKey.CREATE_ACLS: partial(_create, store),
-        ApiKey.DELETE_ACLS: partial(_delete, store),
-    }
 
 
 def check(acl: Acl) -> None:
@@ -69,7 +61,7 @@ def _refusal(store: AclStore, context: Context, operation: str) -> tuple[ErrorCo
     return None if store.enabled else (ErrorCode.SECURITY_DISABLED, _DISABLED)
 
 
-def _describe(
+def describe(
     store: AclStore, context: Context, request: messages.DescribeAcls.Request
 ) -> messages.DescribeAcls.Response:
     response = messages.DescribeAcls.Response
@@ -94,7 +86,7 @@ def _describe(
     return response(resources=resources)
 
 
-def _create(store: AclStore, context: Context, request: messages.CreateAcls.Request) -> messages.CreateAcls.Response:
+def create(store: AclStore, context: Context, request: messages.CreateAcls.Request) -> messages.CreateAcls.Response:
     response = messages.CreateAcls.Response
     refusal = _refusal(store, context, "ALTER")
     if refusal is not None:
@@ -117,7 +109,7 @@ def _create(store: AclStore, context: Context, request: messages.CreateAcls.Requ
     return response(results=results)
 
 
-def _delete(store: AclStore, context: Context, request: messages.DeleteAcls.Request) -> messages.DeleteAcls.Response:
+def delete(store: AclStore, context: Context, request: messages.DeleteAcls.Request) -> messages.DeleteAcls.Response:
     response = messages.DeleteAcls.Response
     result = response.FilterResult
     refusal = _refusal(store, context, "ALTER")

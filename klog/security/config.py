@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
-from klog.security import jaas, plain, scram
+from klog.security import plain, scram
 from klog.security.plain import PlainUsers
 
 _log = logger_of("security")
@@ -177,6 +177,8 @@ def _listener(
 
 def _plain_users(name: str, text: Any) -> dict[str, str]:
     """`user_<name>=<password>` of the PlainLoginModule."""
+    from klog.security import jaas
+
     found = {}
     for module in jaas.parse(name, str(text)):
         if module.name != _PLAIN_MODULE:

@@ -7,7 +7,6 @@ The password crosses the network as it is, so a listener without TLS offers PLAI
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Mapping
 
@@ -29,6 +28,8 @@ class PlainUsers:
         self._none = os.urandom(32)
 
     def _digest(self, password: str) -> bytes:
+        import hmac  # with OpenSSL: for listeners with SASL
+
         return hmac.digest(self._key, password.encode(), "sha256")
 
     @property
@@ -38,6 +39,8 @@ class PlainUsers:
 
     def has(self, user: str, password: str) -> bool:
         """Is this the user's password? Takes as long for an unknown user, and compares in constant time."""
+        import hmac
+
         return hmac.compare_digest(self._digest(password), self._digests.get(user, self._none))
 
     def __repr__(self) -> str:

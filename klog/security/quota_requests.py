@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ErrorCode, messages
 from klog.security.addresses import comparable_host
 from klog.security.quota_entities import CLIENT_ID, DEFAULT, IP, USER, Entity, check_value, entity_of
 from klog.security.refusals import UNAUTHORIZED, Wrong, invalid, may
@@ -30,15 +29,7 @@ class QuotaStore(Protocol):
         """Set or remove quotas, durably; all or none."""
 
 
-def handlers(store: QuotaStore) -> dict[ApiKey, Callable[..., Any]]:
-    """The handlers of both requests. The second one waits for the disk."""
-    return {
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: partial(_describe, store),
-        ApiKey.ALTER_CLIENT_QUOTAS: partial(_alter, store),
-    }
-
-
-def _describe(
+def describe(
     store: QuotaStore, context: Context, request: messages.DescribeClientQuotas.Request
 ) -> messages.DescribeClientQuotas.Response:
     response = messages.DescribeClientQuotas.Response
@@ -97,7 +88,7 @@ def _matches(entity: Entity, components: Mapping[str, tuple[int, str | None]], s
     return True
 
 
-def _alter(
+def alter(
     store: QuotaStore, context: Context, request: messages.AlterClientQuotas.Request
 ) -> messages.AlterClientQuotas.Response:
     response = messages.AlterClientQuotas.Response

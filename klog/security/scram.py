@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,11 +64,16 @@ class ScramCredential:
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Hi(password, salt, iterations). Takes milliseconds, without the GIL."""
+    import hashlib  # with OpenSSL, as hmac: for listeners with SASL
+
     return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """The credential of a salted password."""
+    import hashlib
+    import hmac
+
     client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
     stored_key = hashlib.new(mechanism.hash, client_key).digest()
     return ScramCredential(iterations, salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.hash))
@@ -120,6 +123,9 @@ class ScramExchange:
         return response
 
     def _final_message(self, text: str) -> str:
+        import hashlib
+        import hmac
+
         assert self._credential is not None
         without_proof, binding, nonce, proof = _parse_final(text)
         if binding != base64.b64encode(self._header.encode()).decode():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ErrorCode, messages
 from klog.security import scram
 from klog.security.refusals import UNAUTHORIZED, Wrong, may
 from klog.security.saslprep import is_prepared
@@ -38,15 +37,7 @@ class CredentialStore(Protocol):
         """Set or remove credentials, durably; all or none."""
 
 
-def handlers(store: CredentialStore) -> dict[ApiKey, Callable[..., Any]]:
-    """The handlers of both requests. The second one waits for the disk."""
-    return {
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: partial(_describe, store),
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: partial(_alter, store),
-    }
-
-
-def _describe(
+def describe(
     store: CredentialStore, context: Context, request: messages.DescribeUserScramCredentials.Request
 ) -> messages.DescribeUserScramCredentials.Response:
     response = messages.DescribeUserScramCredentials.Response
@@ -81,7 +72,7 @@ def _described(store: CredentialStore, user: str, times: int) -> messages.Descri
     return result(user=user, credential_infos=infos)
 
 
-def _alter(
+def alter(
     store: CredentialStore, context: Context, request: messages.AlterUserScramCredentials.Request
 ) -> messages.AlterUserScramCredentials.Response:
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]

@@ -10,7 +10,6 @@ and have the length and the iterations that most stored ones have, so they do no
 from __future__ import annotations
 
 import base64
-import hmac
 import os
 import threading
 from collections import Counter
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.disk import Files, RealFiles
-from klog.security import scram, scram_requests
+from klog.protocol import ApiKey
+from klog.security import scram
 from klog.security.saslprep import is_prepared
 from klog.security.scram import MECHANISMS, Mechanism, ScramCredential
 from klog.security.state_file import Malformed, StateFile
 
 if TYPE_CHECKING:
-    from klog.protocol import ApiKey
+    from klog.security.context import Context
 
 FILE = "klog-users.json"
 _SECRET_BYTES = 32
@@ -62,6 +62,8 @@ class Users:
         return self._users.get(user, {}).get(mechanism.name, made_up)
 
     def _made_up(self, mechanism: Mechanism, user: str) -> ScramCredential:
+        import hmac  # with OpenSSL: for listeners with SASL
+
         iterations, size = self._usual[mechanism.name]
 
         def derived(purpose: str, size: int) -> bytes:
@@ -102,8 +104,23 @@ class Users:
             self._users, self._usual = changed, _usual_of(changed)
 
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
-        """DescribeUserScramCredentials and AlterUserScramCredentials."""
-        return scram_requests.handlers(self)
+        """DescribeUserScramCredentials and AlterUserScramCredentials. The second one waits for the disk."""
+        return {
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self._describe,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: self._alter,
+        }
+
+    # Their module is loaded by the first request: few brokers get one.
+
+    def _describe(self, context: Context, request: Any) -> Any:
+        from klog.security import scram_requests
+
+        return scram_requests.describe(self, context, request)
+
+    def _alter(self, context: Context, request: Any) -> Any:
+        from klog.security import scram_requests
+
+        return scram_requests.alter(self, context, request)
 
     def __repr__(self) -> str:
         return f"Users({self._file.path!r}, {len(self._users)} users)"
