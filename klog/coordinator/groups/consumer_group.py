@@ -241,15 +241,15 @@ class ConsumerGroup:
         return commit_timestamp
 
     def describe(self) -> messages.ConsumerGroupDescribe.Response.Group:
-        group = messages.ConsumerGroupDescribe.Response.Group
-        return group(
+        made = messages.ConsumerGroupDescribe.Response
+        return made.Group(
             group_id=self.group_id,
             group_state=self.state,
             group_epoch=self.epoch,
             assignment_epoch=self.target_epoch,
             assignor_name=self.preferred_assignor(self._members.values()),
             members=[
-                group.Member(
+                made.Member(
                     member_id=member.member_id,
                     instance_id=member.instance_id,
                     rack_id=member.rack_id,
@@ -268,11 +268,11 @@ class ConsumerGroup:
 
     def _described(
         self, partitions: Mapping[uuid.UUID, Iterable[int]]
-    ) -> messages.ConsumerGroupDescribe.Response.Group.Member.Assignment:
-        assignment = messages.ConsumerGroupDescribe.Response.Group.Member.Assignment
-        return assignment(
+    ) -> messages.ConsumerGroupDescribe.Response.Assignment:
+        made = messages.ConsumerGroupDescribe.Response
+        return made.Assignment(
             topic_partitions=[
-                assignment.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=some)
+                made.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=some)
                 for topic_id, some in partitions_of(partitions)
                 if (name := self.topics.name_of(topic_id)) is not None
             ]

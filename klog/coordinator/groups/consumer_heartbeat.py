@@ -136,10 +136,10 @@ def heartbeat(group: ConsumerGroup, request: Request, client: Client) -> tuple[R
         and reported is not None
     )
     if request.member_epoch == JOIN_EPOCH or is_full or not before.same_partitions(after):
-        assignment = messages.ConsumerGroupHeartbeat.Response.Assignment
-        response.assignment = assignment(
+        made = messages.ConsumerGroupHeartbeat.Response
+        response.assignment = made.Assignment(
             topic_partitions=[
-                assignment.TopicPartitions(topic_id=topic_id, partitions=partitions)
+                made.TopicPartitions(topic_id=topic_id, partitions=partitions)
                 for topic_id, partitions in partitions_of(after.assigned)
             ]
         )
