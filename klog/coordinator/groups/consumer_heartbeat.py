@@ -147,15 +147,13 @@ def heartbeat(group: ConsumerGroup, request: Request, client: Client) -> tuple[R
 
 
 def set_rebalance_timer(outcome: Outcome, before: ConsumerMember, after: ConsumerMember) -> None:
-    """A member that must revoke partitions has rebalance.timeout.ms for it. It starts again with each epoch only."""
-    if after.classic is None and (
-        after.state is not before.state
-        or after.member_epoch != before.member_epoch
-        or after.previous_member_epoch != before.previous_member_epoch
-        or after.revoking != before.revoking
-    ):
-        timer = after.rebalance_timeout_ms if after.state is MemberState.UNREVOKED_PARTITIONS else None
-        outcome.timers["rebalance", after.member_id] = timer
+    """A member that must revoke partitions has rebalance.timeout.ms for it, from when it is told which."""
+    revokes = after.classic is None and after.state is MemberState.UNREVOKED_PARTITIONS
+    revoked = before.state is MemberState.UNREVOKED_PARTITIONS
+    if revokes and not (revoked and after.revoking == before.revoking):
+        outcome.timers["rebalance", after.member_id] = after.rebalance_timeout_ms
+    elif revoked and not revokes:
+        outcome.timers["rebalance", after.member_id] = None
 
 
 def check_size(group: ConsumerGroup, member_id: str) -> None:
@@ -289,10 +287,9 @@ class Subscription:
         after group.consumer.regex.refresh.interval.ms. Kafka does so in another thread, and a heartbeat later."""
         draft, group = self._draft, self._draft.group
         own = self._after.regex
-        used = {member.regex for member in group.members.values()} | {own} if group.resolved or own else {own}
-        used.discard("")
-        if not used:
+        if not own and not group.resolved:
             return False
+        used = {member.regex for member in draft.members().values()} - {""}
         names = group.topics.names()
         now = hash(tuple(names))
         oldest = min((resolved.timestamp for resolved in group.resolved.values()), default=0)
