@@ -132,7 +132,8 @@ def _print(found: dict[str, Any]) -> None:
     _warn(found)
     verb = "would write" if found["dry_run"] else "wrote"
     topics = counted(len(found["topics"]), "topic")
-    lines = [f"{verb} {printable(path)}" for path in found["changed"]] or ["nothing has changed since the last handover"]
+    lines = [f"{verb} {printable(path)}" for path in found["changed"]]
+    lines = lines or ["nothing has changed since the last handover"]
     lines.append(f"cluster {found['cluster_id']}, node {found['node_id']}, Kafka {found['kafka_version']}, {topics}")
     lines.append(f"{'then' if found['dry_run'] else 'start it'}: {printable(found['command'])}")
     for line in lines:

@@ -1,8 +1,9 @@
-"""Decides what the metadata of a handed-over directory says: a cluster of one node that leads every partition.
+"""Decides what the metadata of a handed-over directory says: the state after a clean stop of a cluster of one node.
 
-The node is registered already, fenced, with the broker epoch of the clean-shutdown marker. So its first start counts as
-one after a clean stop; for a node without a registration the controller would assume lost data, empty every ISR, and
-elect the leaders uncleanly. Kafka: ClusterControlManager.registerBroker, KIP-966.
+The node is registered already, fenced, with the broker epoch of the clean-shutdown marker. For a node without a
+registration the controller would assume lost data, empty every ISR, and elect the leaders uncleanly. At its start the
+node becomes the leader of every partition, in a clean election, with the leader epoch after the log's. Kafka:
+ClusterControlManager.registerBroker, ReplicationControlManager, KIP-966.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from klog.handover.releases import Release
 from klog.handover.survey import FoundTopic, Survey
 from klog.shown import iso
 
+NO_LEADER: Final = -1
 PRODUCER_ID_BLOCK: Final = 1000  # ids that a broker takes at once: those of the last block may be in use, unseen
 _NOT_KAFKAS: Final = ("klog.", "internal.")
 
@@ -56,13 +58,7 @@ def make_plan(
         if topic.topic_id is None:
             new_ids.add(name)
         partitions = {
-            number: PartitionMetadata(
-                replicas=(node_id,),
-                isr=(node_id,),
-                leader=node_id,
-                leader_epoch=partition.leader_epoch,
-                directories=(directory_ids[partition.log_dir],),
-            )
+            number: _partition(node_id, partition.leader_epoch, directory_ids[partition.log_dir], release)
             for number, partition in topic.partitions.items()
         }
         topics[name] = TopicMetadata(topic.topic_id or uuid.uuid4(), partitions, config)
@@ -80,6 +76,22 @@ def make_plan(
         *extra,
     )
     return Plan(cluster, records, frozenset(new_ids), broker_epoch, tuple(warnings))
+
+
+def _partition(node_id: int, leader_epoch: int, directory: uuid.UUID, release: Release) -> PartitionMetadata:
+    """Return the partition as a controlled shutdown leaves the only replica. It has no leader: with one, the broker
+    would begin to load groups and transactions at its start, and lose the leadership while it registers."""
+    node = (node_id,)
+    shrinks = release.shrinks_isr
+    return PartitionMetadata(
+        replicas=node,
+        isr=() if shrinks else node,
+        leader=NO_LEADER,
+        leader_epoch=leader_epoch,
+        directories=(directory,),
+        eligible_leader_replicas=node if shrinks else (),
+        last_known_elr=node if shrinks else (),
+    )
 
 
 def _feature_records(release: Release) -> Iterator[MetadataRecord]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _METADATA: Final = "metadata.version"
+_ELIGIBLE: Final = "eligible.leader.replicas.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Release:
     def metadata_version(self) -> int:
         """The level of metadata.version."""
         return self.features[_METADATA]
+
+    @property
+    def shrinks_isr(self) -> bool:
+        """True if the last replica leaves the ISR when it stops, and stays eligible as leader (KIP-966)."""
+        return self.features.get(_ELIGIBLE, 0) > 0
 
 
 def _release(name: str, metadata_version: int, **others: int) -> Release:
