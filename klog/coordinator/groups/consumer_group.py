@@ -128,9 +128,7 @@ class ConsumerGroup:
         """A member by its id. Raises Refused, UNKNOWN_MEMBER_ID."""
         found = self._members.get(member_id)
         if found is None:
-            raise Refused(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
         return found
 
     def owner(self, topic_id: uuid.UUID, partition: int) -> str | None:
@@ -140,7 +138,9 @@ class ConsumerGroup:
     def owned(self) -> Iterable[tuple[uuid.UUID, int, str]]:
         """Every partition that has an owner, with the id of that member."""
         return (
-            (topic_id, partition, owner) for topic_id, topic in self._owners.items() for partition, owner in topic.items()
+            (topic_id, partition, owner)
+            for topic_id, topic in self._owners.items()
+            for partition, owner in topic.items()
         )
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:

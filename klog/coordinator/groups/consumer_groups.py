@@ -12,11 +12,11 @@ A member whose timer ends is removed. Kafka: GroupMetadataManager, GroupCoordina
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
-from klog.coordinator.groups.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, MemberState
+from klog.coordinator.groups.consumer_member import JOIN_EPOCH, MemberState
 from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
@@ -25,8 +25,6 @@ from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from klog.coordinator.groups.consumer_heartbeat import Timer
     from klog.coordinator.groups.deadlines import Deadline
     from klog.coordinator.groups.group import Group, Handler, Records
@@ -109,9 +107,7 @@ class ConsumerGroups:
         try:
             if not context.authorized("READ", "GROUP", request.group_id):
                 raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
-            if not all(
-                context.authorized("DESCRIBE", "TOPIC", name) for name in request.subscribed_topic_names or ()
-            ):
+            if not all(context.authorized("DESCRIBE", "TOPIC", name) for name in request.subscribed_topic_names or ()):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.name)
             check_heartbeat(request, context.version, self._config.assignors)
             with self._table.lock:
