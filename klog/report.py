@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from klog.values import asdict, dataclass, field
 from typing import Any, Literal
 
 from klog.errors import CorruptData

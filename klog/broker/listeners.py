@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
+from klog.values import replace
 from typing import TYPE_CHECKING
 
 from klog.broker.metadata import Node

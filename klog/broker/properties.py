@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from klog.values import fields
 from typing import Any
 
 from klog.broker.settings import BrokerSettings

@@ -4,7 +4,7 @@ cleaned and why, which keys waste most, and what the log would look like if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, TypeVar, cast
 
 from klog.cleaner._waste import Waste

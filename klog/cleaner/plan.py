@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Protocol
 
 from klog.log.state.segments import Sizes, beginning_below, between, closed_from, number_of

@@ -25,7 +25,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.arguments import wrong_type
 from klog.cleaner import audit

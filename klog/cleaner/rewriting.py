@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap

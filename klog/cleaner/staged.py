@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty

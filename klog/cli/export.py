@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from klog.values import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import click

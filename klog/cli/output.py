@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, TypeVar
 
 import click

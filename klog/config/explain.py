@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, Literal
 
 from klog.arguments import text

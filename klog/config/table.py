@@ -7,7 +7,7 @@ docs/configuration.md lists them. Kafka: LogConfig.CONFIG, ServerTopicConfigSyno
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import Any, Literal
 
 INT_MAX = 2**31 - 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, TypeGuard
 
 from klog.decode.ddl import DEPTH_MAX

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.demo.narrator import Narrator, duration
 from klog.demo.place import FLIGHTS

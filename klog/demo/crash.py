@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 from pathlib import Path
 
 from klog.demo.child import kill_group, python_module

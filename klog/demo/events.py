@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from klog.values import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.demo.events import Facts, FlightEvents
 from klog.demo.narrator import Narrator, duration, size, when

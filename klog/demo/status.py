@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.demo.events import FlightEvents
 from klog.demo.failure import DemoFailed

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass
+from klog.values import dataclass
 from itertools import pairwise
 
 from klog.demo.events import airline_names

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from klog.values import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO

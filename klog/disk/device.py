@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk.proc import PROC, text_of
 

@@ -16,7 +16,7 @@ value at all. For a file use its Residency; for klog's reads use their samples (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.clock import Clock, SystemClock
 from klog.disk import proc

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk.files import Files
 from klog.logger import logger_of

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk._io import LogFile
 from klog.disk.faults import FailedSync

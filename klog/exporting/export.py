@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from klog import arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, Final
 
 from klog.handover.encoding import MetadataRecord

@@ -16,7 +16,7 @@ import os
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, Final
 
 from klog import arguments

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, Final
 
 from klog.config import LogConfig

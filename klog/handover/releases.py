@@ -5,7 +5,7 @@ Kafka: Feature, MetadataVersion, `kafka-storage format`; tests/interop/test_hand
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Final
 
 _METADATA: Final = "metadata.version"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from klog.values import replace
 from typing import Any, Final
 
 from klog.handover.cluster import RESOURCES, ClusterMetadata, Entity, PartitionMetadata, TopicMetadata

@@ -10,7 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, Final
 
 from klog.disk import Files, read_whole

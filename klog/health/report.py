@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from klog.values import asdict, dataclass
 from typing import Any, Literal
 
 Severity = Literal["ok", "warning", "critical"]

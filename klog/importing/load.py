@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, BinaryIO
 
 from klog.clock import Clock, SystemClock

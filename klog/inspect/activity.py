@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from klog.values import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 

@@ -22,7 +22,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.codec import crc32c
 from klog.errors import CorruptBatch, UnsupportedBatch

@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any
 
 from klog import arguments

@@ -11,7 +11,7 @@ Kafka: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransaction
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData

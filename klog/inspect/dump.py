@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData

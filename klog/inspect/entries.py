@@ -14,7 +14,7 @@ ProducerStateManager.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, NamedTuple
 
 from klog.errors import CorruptIndex

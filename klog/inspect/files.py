@@ -20,7 +20,7 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass
+from klog.values import dataclass
 from types import TracebackType
 from typing import Self
 

@@ -12,7 +12,7 @@ sample, the first records of each segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klog.cleaner.checkpoints import read_first_dirty

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Examined, Found, Legacy, batch_at, check_batches, walk

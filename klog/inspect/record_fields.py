@@ -12,7 +12,7 @@ import contextlib
 import math
 import struct
 import uuid
-from dataclasses import asdict
+from klog.values import asdict
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData

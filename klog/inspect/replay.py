@@ -14,7 +14,7 @@ must hold in spite of it is checked. Kafka: ProducerStateManager, LeaderEpochFil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 
 from klog.inspect.entries import ProducerEntry, TxnEntry
 from klog.record import RecordBatch

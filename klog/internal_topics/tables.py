@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, Final
 
 from klog.arguments import whole

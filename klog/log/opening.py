@@ -9,7 +9,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from klog.values import replace
 from typing import Any
 
 from klog.disk import Bell, Claim, SendCounts, exists

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from klog.arguments import chosen, having

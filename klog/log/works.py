@@ -6,7 +6,7 @@ A Log has a method for each, but this package imports none of them.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats

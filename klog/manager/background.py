@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.clock import Clock
 from klog.errors import KlogError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, TypeVar
 
 from klog.cleaner import CompactionStats, PurgeStats

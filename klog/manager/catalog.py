@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from klog.values import replace
 from typing import Any
 
 from klog.config import LogConfig, ManagerConfig, check_tiering

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.config import ManagerConfig
 from klog.errors import InvalidConfig

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from functools import partial
 
 from klog.cleaner import (

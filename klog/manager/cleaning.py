@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
 from klog.disk import Files

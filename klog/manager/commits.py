@@ -17,7 +17,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any
 
 from klog.clock import Clock

@@ -6,7 +6,7 @@ Kafka: LogManager.logsToBeDeleted, asyncDelete, deleteLogs.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.disk import Files, remove_tree
 from klog.log.directory.checkpoint import Partition

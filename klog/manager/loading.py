@@ -5,7 +5,7 @@ Errors are raised after all logs were tried. Kafka: LogManager.loadLogs."""
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from functools import partial
 
 from klog.disk import is_final

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import NamedTuple
 
 from klog.disk import Files, exists, read_whole, remove_tree

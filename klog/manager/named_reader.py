@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from klog.arguments import optional_whole, seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import get_args
 
 from klog.arguments import INT_MAX, chosen, optional_whole, text

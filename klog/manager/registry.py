@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from functools import partial
 
 from klog.disk import is_directory

@@ -17,7 +17,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import Any
 
 from klog import arguments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Literal
 
 from klog.clock import Clock

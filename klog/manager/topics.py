@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type

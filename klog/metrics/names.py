@@ -6,7 +6,7 @@ Kafka: KafkaMetricsGroup, BrokerTopicMetrics, UnifiedLog, LogManager, LogCleaner
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "meter", "timer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.arguments import flag, instance
 from klog.disk.device import device_counters, device_number, disk_space

@@ -13,7 +13,7 @@ import itertools
 import os
 import select
 import socket
-from dataclasses import replace
+from klog.values import replace
 
 from klog.clock import Clock, ManualClock
 from klog.network._loop import Loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING
 
 from klog import arguments

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.arguments import LONG_MAX

@@ -12,7 +12,7 @@ S4  Batches are excluded by the times in their headers, as in a search by time: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any
 
 import klog

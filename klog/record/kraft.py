@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Final, TypeVar
 
 from klog.errors import CorruptBatch

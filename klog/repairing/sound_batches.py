@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.errors import CorruptData
 from klog.inspect.batches import Found, walk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 from enum import IntEnum
 
 WILDCARD = "*"

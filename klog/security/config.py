@@ -4,7 +4,7 @@ QuotaConfig."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Any, Self
 
 from klog.errors import InvalidConfig

@@ -9,7 +9,7 @@ passwords in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.errors import InvalidConfig
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Literal
 
 from klog.security.addresses import comparable_host, is_address

@@ -13,7 +13,7 @@ A4  the text of a failure does not depend on whether the user exists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from klog.clock import Clock

@@ -22,7 +22,7 @@ import base64
 import binascii
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 from klog.security.exchange import Refused
 from klog.security.saslprep import is_prepared

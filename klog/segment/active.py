@@ -10,7 +10,7 @@ A2  make_room() changes nothing that can be read, except that a file with zeros 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.config import IoPolicy, LogConfig
 from klog.disk import BehindCounts, DirectFile, Files, LogFile, WriteBehind

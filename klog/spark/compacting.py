@@ -20,7 +20,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import klog

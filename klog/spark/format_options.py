@@ -9,7 +9,7 @@ onBadValue             := fail | null
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Literal, get_args
 
 from klog.spark import values

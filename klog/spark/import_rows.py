@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from klog.errors import InvalidRecord

@@ -13,7 +13,7 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 

@@ -16,7 +16,7 @@ gaps. Unlike there (KafkaMicroBatchStream.rateLimit), shares are not rounded up:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Protocol
 
 from klog.spark.bounds import TopicPartition

@@ -14,7 +14,7 @@ Only the files that the commit names are ever seen, so tasks may fail, run twice
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from klog.values import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.arguments import chosen, optional_flag

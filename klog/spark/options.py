@@ -27,7 +27,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from klog.spark import format_options, rows, stream_options, values

@@ -19,7 +19,7 @@ import heapq
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import NamedTuple
 
 from klog.spark.bounds import TopicPartition

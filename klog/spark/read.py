@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import klog

@@ -14,7 +14,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import klog

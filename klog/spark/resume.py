@@ -14,7 +14,7 @@ the log end after a truncation, as in Spark's Kafka source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets

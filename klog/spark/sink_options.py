@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from klog import LogConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 
 import klog
 from klog import LogConfig

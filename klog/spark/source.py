@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from klog.values import replace
 from typing import TYPE_CHECKING, Any
 
 from klog.logger import logger_of

@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from klog.values import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import klog

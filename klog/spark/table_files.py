@@ -17,7 +17,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from klog.values import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from klog.disk import RealFiles

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from klog.values import asdict
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol

@@ -21,7 +21,7 @@ T5  The options that shape rows, and so the schema, stay the same for the life o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from klog.values import asdict, dataclass, field
 from typing import Any
 
 from klog.errors import CorruptData

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klog.arguments import path as path_argument

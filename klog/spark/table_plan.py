@@ -13,7 +13,7 @@ P3  Only the last file of a partition may be small; the next rows are merged int
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from klog.values import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.logger import logger_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from klog.values import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import klog

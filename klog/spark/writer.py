@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource

@@ -16,7 +16,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from klog.values import replace
 
 from klog.clock import Clock, SystemClock
 from klog.disk.residency import residency

@@ -9,7 +9,7 @@ balanced                 everything else
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.tuning.workload import Workload
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.config import LogConfig, ManagerConfig
 from klog.tuning.profiles import Profile

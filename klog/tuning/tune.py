@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from klog.values import asdict, dataclass
 from typing import Any
 
 from klog.arguments import flag, function, instance, path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from klog.values import asdict, dataclass
 from statistics import median
 from typing import Any
 

@@ -16,7 +16,7 @@ Kafka: UniformAssignor, RangeAssignor.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ Functions of a group and a request. They return an Outcome, and change nothing (
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from klog.coordinator.groups.consumer_draft import ConsumerDraft

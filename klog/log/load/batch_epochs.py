@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.errors import CorruptBatch
 from klog.log.state.leader_epochs import LeaderEpochCache

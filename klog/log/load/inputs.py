@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from klog.values import dataclass, field
 from typing import Literal
 
 from klog.clock import Clock

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk import Files
 from klog.errors import CorruptLog

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk import LogFile, naming_the_next_step
 from klog.errors import CorruptLog

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk import Files, HandleCache, exists, read_whole
 from klog.errors import CorruptBatch, CorruptData

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any
 
 from klog import record as record_package

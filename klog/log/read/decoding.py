@@ -11,7 +11,7 @@ Headers of dead letters have Kafka Connect's names. Kafka Connect: DeadLetterQue
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from klog.arguments import chosen, having, text

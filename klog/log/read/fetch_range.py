@@ -10,7 +10,7 @@ R3  a slice never has other bytes than when the range was made: if the log was t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING
 
 from klog.arguments import whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from klog.values import dataclass
 
 from klog.disk import Files, LogFile
 from klog.disk.residency import PAGE, Residency, heat, residency, total

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from klog.values import dataclass, field, replace
 from typing import Any, Literal
 
 from klog.config import LogConfig

@@ -21,7 +21,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
