@@ -325,6 +325,7 @@ def test_an_instance_id_has_one_member(harness: Harness) -> None:
         harness.join("b", "foo", instance_id="i")
     with refused(ErrorCode.UNKNOWN_MEMBER_ID):
         harness.beat("a", 1, instance_id="j")
+    assert harness.named(harness.join("a", "foo", instance_id="i").assignment) == all_of("foo", 6)
 
 
 def test_a_static_member_that_comes_back_with_another_subscription_rebalances(harness: Harness) -> None:
