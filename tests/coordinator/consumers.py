@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode, messages
@@ -97,7 +98,9 @@ class Harness:
         fields.setdefault("subscribed_topic_names", list(names) if names else None)
         return self.send(member_id=member_id, member_epoch=0, topic_partitions=[], **fields)
 
-    def beat(self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any) -> Response:
+    def beat(
+        self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any
+    ) -> Response:
         if epoch is None:
             epoch = self.group.member(member_id).member_epoch
         return self.send(member_id=member_id, member_epoch=epoch, topic_partitions=self.reported(owned), **fields)

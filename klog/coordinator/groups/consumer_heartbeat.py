@@ -42,7 +42,8 @@ Timer = Literal["session", "rebalance", "join", "sync"]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sends a request. may_read: may it know of this topic? now_ms: since 1970; monotonic_ms: of the other clock."""
+    """Who sends a request, and when. now_ms: since 1970; monotonic_ms: of the other clock. may_describe: may the client
+    know of this topic?"""
 
     client_id: str
     host: str
@@ -88,8 +89,7 @@ def check_heartbeat(request: Request, version: int, assignors: Sequence[str]) ->
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. "
-            f"Supported assignors: {', '.join(assignors)}.",
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
 
 
@@ -222,9 +222,7 @@ def check_static(existing: ConsumerMember | None, member_id: str, instance_id: s
     return existing
 
 
-def _check_epoch(
-    member: ConsumerMember, epoch: int, reported: list[tuple[uuid.UUID, list[int]]] | None
-) -> None:
+def _check_epoch(member: ConsumerMember, epoch: int, reported: list[tuple[uuid.UUID, list[int]]] | None) -> None:
     """Refuse another epoch than the member's, except 0, and except the one before if the response with the new one can
     have been lost: then the member reports no partitions but assigned ones."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
@@ -332,9 +330,7 @@ def leave(group: ConsumerGroup, request: Request, client: Client) -> tuple[Respo
     else:
         existing = group.static_member(request.instance_id)
         member = check_static(existing, request.member_id, request.instance_id)
-    response = messages.ConsumerGroupHeartbeat.Response(
-        member_id=request.member_id, member_epoch=request.member_epoch
-    )
+    response = messages.ConsumerGroupHeartbeat.Response(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
         draft = ConsumerDraft(group, client.now_ms)
         draft.leave_for_now(member, LEAVE_STATIC_EPOCH)

@@ -102,9 +102,7 @@ class ConsumerMember:
 
     def owns_partitions_of(self, partitions: Iterable[tuple[uuid.UUID, Iterable[int]]]) -> bool:
         """Are all these partitions assigned to it?"""
-        return all(
-            partition in self.assigned.get(topic_id, ()) for topic_id, some in partitions for partition in some
-        )
+        return all(partition in self.assigned.get(topic_id, ()) for topic_id, some in partitions for partition in some)
 
     def same_partitions(self, other: ConsumerMember) -> bool:
         """Have both the same assigned partitions?"""
