@@ -1,6 +1,6 @@
-"""ConsumerGroups: the requests, records and timers of the groups of KIP-848. Plugged into the coordinator as a GroupKind.
+"""ConsumerGroups: the requests, records and timers of the groups of KIP-848. A GroupKind of the coordinator.
 
-A request is answered at once: its changes are computed, appended, and applied (consumer_group.py G1). Timers of a member:
+A request is answered at once: its changes are computed, appended and applied (consumer_group.py G1). A member's timers:
 
     session     it sends no heartbeat for group.consumer.session.timeout.ms
     rebalance   it does not give up partitions within its max.poll.interval.ms
@@ -12,9 +12,10 @@ A member whose timer ends is removed. Kafka: GroupMetadataManager, GroupCoordina
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
 from klog.coordinator.groups.consumer_member import JOIN_EPOCH, MemberState
 from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
@@ -27,15 +28,13 @@ from klog.protocol import ApiKey, ErrorCode, messages
 if TYPE_CHECKING:
     from klog.coordinator.groups.consumer_heartbeat import Timer
     from klog.coordinator.groups.deadlines import Deadline
-    from klog.coordinator.groups.group import Group, Handler, Records
+    from klog.coordinator.groups.group import Handler, Records
     from klog.record import Record
     from klog.security.context import Context
 
 _log = logger_of("coordinator")
-_READABLE_MS = 10**6
 # The bits of AuthorizedOperations: Kafka's AclOperation codes of what a group has.
 _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
-_NO_OPERATIONS = -(2**31)
 
 
 class ConsumerGroups:
@@ -167,7 +166,7 @@ class ConsumerGroups:
                 raise
             group.apply(outcome.changes)
             if self._table.get(group.group_id) is not group:
-                self._table.put(cast("Group", group))
+                self._table.put(group)
         self._set_timers(group.group_id, outcome)
 
     # ---- timers ----------------------------------------------------------------------------------------------------
