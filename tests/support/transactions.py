@@ -12,13 +12,14 @@ from klog.coordinator.transactions.registry import Registry
 from klog.log import Log
 from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 from klog.scheduler import Scheduler
-from tests.support.batches import transactional
+from tests.support.batches import batch
 from tests.support.topics import ManagerTopics
 
 NOW = 1_700_000_000_000
 TOPIC = "events"
 OFFSETS = "__consumer_offsets"
 STATE = "__transaction_state"
+ERRORS = {int(each): each for each in ErrorCode}
 
 
 class Killed(BaseException):
@@ -191,7 +192,7 @@ class Producer:
         response = self.cluster.ask(ApiKey.INIT_PRODUCER_ID, request, api_version)
         if not response.error_code:
             self._become(response.producer_id, response.producer_epoch)
-        return ErrorCode(response.error_code)
+        return ERRORS[response.error_code]
 
     def _become(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.id, self.epoch):
@@ -210,13 +211,13 @@ class Producer:
         )
         response = self.cluster.ask(ApiKey.ADD_PARTITIONS_TO_TXN, asked, api_version)
         (result,) = response.results_by_topic_v3_and_below
-        return [ErrorCode(each.partition_error_code) for each in result.results_by_partition]
+        return [ERRORS[each.partition_error_code] for each in result.results_by_partition]
 
     def add_offsets(self, group: str = "g", api_version: int = 4) -> ErrorCode:
         request = messages.AddOffsetsToTxn.Request(
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
         )
-        return ErrorCode(self.cluster.ask(ApiKey.ADD_OFFSETS_TO_TXN, request, api_version).error_code)
+        return ERRORS[self.cluster.ask(ApiKey.ADD_OFFSETS_TO_TXN, request, api_version).error_code]
 
     def send(self, partition: int, *values: bytes, topic: str = TOPIC) -> ErrorCode:
         """Produce, as the broker handles it."""
@@ -237,7 +238,14 @@ class Producer:
         """Append without asking the coordinator."""
         key = topic, partition
         sequence = self._sequences.get(key, 0)
-        self.cluster.log(partition, topic).append_batches(transactional(self.id, self.epoch, sequence, list(values)))  # type: ignore[arg-type]
+        data = batch(
+            values,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        self.cluster.log(partition, topic).append_batches(data)
         self._sequences[key] = sequence + len(values)
 
     def end(self, committed: bool, *, api_version: int | None = None) -> ErrorCode:
@@ -248,7 +256,7 @@ class Producer:
         response = self.cluster.ask(ApiKey.END_TXN, request, version)
         if version >= 5 and not response.error_code:
             self._become(response.producer_id, response.producer_epoch)
-        return ErrorCode(response.error_code)
+        return ERRORS[response.error_code]
 
     def commit(self) -> ErrorCode:
         return self.end(True)
