@@ -36,7 +36,8 @@ class TransactionCoordinator:
     """Any thread. Handlers append to logs, so they belong into io threads, not into network threads.
 
     directory: the log.dir for klog-producer-ids.json. on_marker(partition, producer_id, committed): called after each
-    marker in a partition of __consumer_offsets, with the transaction locked.
+    marker in a partition of __consumer_offsets, appended(topic, partition) after every marker, both with the transaction
+    locked.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TransactionCoordinator:
         node_id: int,
         directory: str,
         on_marker: Callable[[int, int, bool], object],
+        appended: Callable[[str, int], object] | None = None,
         files: Files | None = None,
     ) -> None:
         self._topics = topics
@@ -57,7 +59,7 @@ class TransactionCoordinator:
         self._node_id = node_id
         self._registry = Registry()
         ids = ProducerIds(files or RealFiles(), directory, self._ids_in_use)
-        markers = Markers(topics, on_marker)
+        markers = Markers(topics, on_marker, appended)
         self._transactions = Transactions(StateLog(topics), markers, ids, self._registry, scheduler, clock, config)
         self._clients = ClientHandlers(self._transactions, topics)
         self._admin = AdminHandlers(self._transactions, markers, topics, clock)

@@ -26,11 +26,18 @@ OFFSETS: Final = "__consumer_offsets"
 
 
 class Markers:
-    """Any thread. on_marker(partition, producer_id, committed) is called after each marker in __consumer_offsets."""
+    """Any thread. on_marker(partition, producer_id, committed) is called after each marker in __consumer_offsets,
+    appended(topic, partition) after each marker."""
 
-    def __init__(self, topics: Topics, on_marker: Callable[[int, int, bool], object]) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        on_marker: Callable[[int, int, bool], object],
+        appended: Callable[[str, int], object] | None = None,
+    ) -> None:
         self._topics = topics
         self._on_marker = on_marker
+        self._appended = appended
 
     def append(
         self, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
@@ -51,6 +58,8 @@ class Markers:
         log.append_batches(data, origin="coordinator")
         if partition[0] == OFFSETS:
             self._on_marker(partition[1], producer_id, committed)
+        if self._appended is not None:
+            self._appended(*partition)
 
     def append_own(
         self, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
