@@ -96,7 +96,9 @@ class Harness:
         fields.setdefault("subscribed_topic_names", list(names) if names else None)
         return self.send(member_id=member_id, member_epoch=0, topic_partitions=[], **fields)
 
-    def beat(self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any) -> Response:
+    def beat(
+        self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any
+    ) -> Response:
         if epoch is None:
             epoch = self.group.member(member_id).member_epoch
         return self.send(member_id=member_id, member_epoch=epoch, topic_partitions=self.reported(owned), **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import klog
 from klog.clock import ManualClock
 from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.coordinator.transactions.registry import Registry
+from klog.errors import TopicExists
 from klog.log import Log
 from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 from klog.scheduler import Scheduler
@@ -44,11 +46,16 @@ class FaultyLog:
 
 
 class FaultyTopics(ManagerTopics):
-    """faults: {(topic, partition): what an append raises}, after `spared` appends of them."""
+    """faults: {(topic, partition): what an append raises}"""
 
     def __init__(self, manager: klog.LogManager, *, internal_partitions: int = 1) -> None:
         super().__init__(manager, internal_partitions=internal_partitions)
         self.faults: dict[tuple[str, int], BaseException] = {}
+
+    def ensure_internal(self, topic: str) -> None:
+        """Also by several threads at once, as the broker's topics do it."""
+        with contextlib.suppress(TopicExists):
+            super().ensure_internal(topic)
 
     def log(self, topic: str, partition: int) -> Log | None:
         found = super().log(topic, partition)
