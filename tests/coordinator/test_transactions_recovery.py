@@ -200,11 +200,11 @@ def test_partitions_that_were_deleted_need_no_marker(cluster: Cluster) -> None:
 
 def test_a_marker_takes_the_coordinator_epoch_of_an_earlier_broker(cluster: Cluster) -> None:
     producer = started(cluster, 1)
-    cluster.log(0).append_batches(transactional(producer.id, 0, 0, 1))
+    producer.append(0, b"u")
     cluster.log(0).append_batches(marker(producer.id, 0, "abort", coordinator=9), origin="coordinator")
     (error,) = producer.add(0)
     assert error is ErrorCode.NONE
-    cluster.log(0).append_batches(transactional(producer.id, 0, 1, [b"v"]))
+    producer.append(0, b"v")
     assert producer.commit() is ErrorCode.NONE
     assert cluster.values(0) == [b"v"]
     assert cluster.log(0).producers[producer.id].coordinator_epoch == 9
