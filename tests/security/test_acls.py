@@ -49,10 +49,10 @@ def authorizer(path: Path, *acls: Acl, **properties: str) -> Authorizer:
     return made
 
 
-def may(made: Authorizer, operation: str = "READ", name: str = "flights", principal: str = "User:alice", **more: str) -> bool:
-    return made.authorized(
-        principal, more.get("host", "10.0.0.1"), operation, more.get("kind", "TOPIC"), name
-    )
+def may(
+    made: Authorizer, operation: str = "READ", name: str = "flights", principal: str = "User:alice", **more: str
+) -> bool:
+    return made.authorized(principal, more.get("host", "10.0.0.1"), operation, more.get("kind", "TOPIC"), name)
 
 
 def test_without_an_authorizer_everything_is_allowed(tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_a_rule_that_denies_wins(tmp_path: Path) -> None:
 def test_describe_is_implied_by_rules_that_allow(tmp_path: Path, operation: str) -> None:
     made = authorizer(tmp_path, acl(operation=operation))
     assert may(made, "DESCRIBE") and not may(made, "DESCRIBE_CONFIGS")
-    made.change(remove=made.find(AclFilter()), add=[acl(operation="DESCRIBE"), acl(operation=operation, permission="DENY")])
+    made.change(
+        remove=made.find(AclFilter()), add=[acl(operation="DESCRIBE"), acl(operation=operation, permission="DENY")]
+    )
     assert may(made, "DESCRIBE") and not may(made, operation)
 
 
@@ -101,9 +103,7 @@ def test_describe_configs_is_implied_by_alter_configs(tmp_path: Path) -> None:
 
 
 def test_super_users_may_do_everything(tmp_path: Path) -> None:
-    made = authorizer(
-        tmp_path, acl("*", "User:*", "ALL", "DENY"), super_users="User:root; User:CN=a,O=b"
-    )
+    made = authorizer(tmp_path, acl("*", "User:*", "ALL", "DENY"), super_users="User:root; User:CN=a,O=b")
     assert may(made, principal="User:root") and may(made, principal="User:CN=a,O=b") and not may(made)
     assert made.authorized_by_type("User:root", "::1", "WRITE", "TOPIC")
 
@@ -168,7 +168,10 @@ QUESTIONS = st.tuples(
 
 
 @given(
-    st.lists(ACLS, max_size=12), st.lists(QUESTIONS, min_size=1, max_size=30), st.booleans(), st.sets(st.sampled_from(PRINCIPALS))
+    st.lists(ACLS, max_size=12),
+    st.lists(QUESTIONS, min_size=1, max_size=30),
+    st.booleans(),
+    st.sets(st.sampled_from(PRINCIPALS)),
 )
 def test_decisions_are_those_of_the_model(
     acls: list[Acl], questions: list[tuple[str, ...]], default: bool, supers: set[str]

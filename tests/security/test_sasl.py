@@ -34,7 +34,9 @@ class Place:
         self.users = Users(str(path))
         self.users.set_password("alice", "SCRAM-SHA-256", "wonder")
         self.users.set_password("bob", "SCRAM-SHA-256", "builder")
-        config = SecurityConfig.of({**PROPERTIES, **{name.replace("_", "."): value for name, value in properties.items()}})
+        config = SecurityConfig.of(
+            {**PROPERTIES, **{name.replace("_", "."): value for name, value in properties.items()}}
+        )
         self.sasl = Sasl(config, self.users, self.clock)
 
     def session(self, listener: str = "SAFE", address: str = "10.0.0.1") -> SaslSession:

@@ -199,7 +199,10 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(iterations=1), "iterations of"),
         (lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(iterations=True), "iterations of"),
         (lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(salt=""), "size of salt"),
-        (lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(stored_key="TkVWRVI="), "size of stored_key"),
+        (
+            lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(stored_key="TkVWRVI="),
+            "size of stored_key",
+        ),
         (lambda document: document["users"]["alice"]["SCRAM-SHA-256"].update(server_key="NEVER!"), "server_key"),
         (lambda document: document["users"]["alice"].update({"SCRAM-SHA-256": None}), "missing or has another type"),
     ],
