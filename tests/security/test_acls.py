@@ -156,6 +156,12 @@ def test_idempotent_writes_need_one_topic_to_write(tmp_path: Path) -> None:
     assert made.may_write_idempotently("User:alice", "::1")
 
 
+def test_a_rule_for_every_topic_is_enough_whatever_other_rules_deny(tmp_path: Path) -> None:
+    denied = [acl(name, operation="WRITE", permission="DENY", pattern="PREFIXED") for name in ("h", "*")]
+    made = authorizer(tmp_path, acl("*", operation="WRITE"), *denied)
+    assert not may(made, "WRITE", "hardcode") and made.authorized_by_type("User:alice", "::1", "WRITE", "TOPIC")
+
+
 def test_the_operations_of_a_resource_as_bits(tmp_path: Path) -> None:
     made = authorizer(tmp_path, acl(operation="READ"), acl(operation="CREATE"), acl(operation="CLUSTER_ACTION"))
     bits = authorized_operations(lambda *question: made.authorized("User:alice", "::1", *question), "TOPIC", "flights")
@@ -225,7 +231,7 @@ def test_filters_find_what_they_should(acls: list[Acl], wanted: AclFilter) -> No
     assert {each for each in acls if wanted.matches(each)} == found_by(wanted, acls)
 
 
-def creation(each: Acl) -> Create.Creation:
+def creation(each: Acl) -> Any:
     return Create.Creation(
         resource_type=each.resource_type,
         resource_name=each.name,

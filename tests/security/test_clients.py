@@ -68,7 +68,7 @@ class Broker:
 
     def _about_the_cluster(self, api: ApiKey) -> Any:
         assert self.server is not None
-        place = {"host": "127.0.0.1", "port": self.server.port}
+        place: dict[str, Any] = {"host": "127.0.0.1", "port": self.server.port}
         if api is ApiKey.METADATA:
             broker = messages.Metadata.Response.Broker(node_id=1, **place)
             return messages.Metadata.Response(brokers=[broker], cluster_id="c", controller_id=1, topics=[])

@@ -172,4 +172,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_the_numbers_are_kafkas() -> None:
-    assert [each.value for each in ResourceType] == list(range(8)) and Operation.TWO_PHASE_COMMIT == 15
+    assert [each.value for each in ResourceType] == list(range(8)) and Operation(15).name == "TWO_PHASE_COMMIT"

@@ -47,7 +47,7 @@ class Quotas:
         return self.quotas.throttle_ms(user, client, kind, amount)
 
 
-def entry(entity: dict[str, str | None], **values: float | None) -> Alter.Entry:
+def entry(entity: dict[str, str | None], **values: float | None) -> Any:
     return Alter.Entry(
         entity=[Alter.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[Alter.Op(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
@@ -151,10 +151,13 @@ def test_who_shares_the_rate_of_a_quota(place: Quotas, entity: dict[str, str | N
 
 def test_mutations_are_counted_by_a_bucket_of_tokens(place: Quotas) -> None:
     place.set({USER: "u"}, controller_mutation_rate=2)
-    strict, lenient = (
-        lambda count: place.quotas.mutation_throttle_ms("u", "c", count, strict=True),
-        lambda count: place.throttle(MUTATION, count),
-    )
+
+    def strict(count: int) -> int:
+        return place.quotas.mutation_throttle_ms("u", "c", count, strict=True)
+
+    def lenient(count: int) -> int:
+        return place.throttle(MUTATION, count)
+
     assert strict(22) == 0 and strict(10) == 0  # the burst: 11 windows of 1 s; then nothing is left, and -10
     assert strict(1) == 5000 and strict(1) == 5000  # refused, and not counted
     assert lenient(4) == 7000
@@ -296,7 +299,7 @@ def test_an_invalid_filter_is_refused(place: Quotas, components: Any, code: Erro
         entry({USER: "twice"}, producer_byte_rate=1),
     ],
 )
-def test_an_invalid_quota_is_refused_and_the_others_are_set(place: Quotas, bad: Alter.Entry) -> None:
+def test_an_invalid_quota_is_refused_and_the_others_are_set(place: Quotas, bad: Any) -> None:
     twice = entry({USER: "twice"}, producer_byte_rate=2)
     request = Alter(entries=[bad, entry({USER: "v"}, producer_byte_rate=9), twice, entry({USER: "twice"})])
     response = ask(place.quotas.handlers(), request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -269,8 +268,8 @@ def test_a_listener_without_sasl_has_no_sessions(place: Place) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield Place(tmp_path_factory.mktemp("users"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("users"))
 
 
 CALLS = st.one_of(
@@ -283,7 +282,7 @@ CALLS = st.one_of(
 def test_no_order_of_hostile_messages_authenticates(shared: Place, calls: list[tuple[Any, ...]]) -> None:
     session = shared.session()
     for name, *details in calls:
-        outcome = handshake(session, *details) if name == "handshake" else step(session, *details)
+        outcome: Any = handshake(session, *details) if name == "handshake" else step(session, *details)
         assert outcome.principal is None and session.principal is None
         assert outcome.refuse == bool(outcome.response.error_code)
         if outcome.refuse:
