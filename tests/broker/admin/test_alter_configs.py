@@ -12,7 +12,7 @@ import pytest
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import NODE, World
+from tests.broker.admin.world import CODES, NODE, World
 from tests.support.failing_files import FailingFiles
 
 Request = messages.IncrementalAlterConfigs.Request
@@ -34,7 +34,7 @@ def alter_all(
     asked = [(each.resource_type, each.resource_name) for each in resources]
     assert [(each.resource_type, each.resource_name) for each in response.responses] == asked
     assert all(each.error_message for each in response.responses if each.error_code), "no text"
-    return [ErrorCode(each.error_code) for each in response.responses]
+    return [CODES[each.error_code] for each in response.responses]
 
 
 def alter(world: World, kind: int, name: str, *ops: Op, validate_only: bool = False) -> ErrorCode:
@@ -48,7 +48,7 @@ def replace(world: World, kind: int, name: str, version: int = 2, **values: str 
     configs = [Legacy.Config(name=key.replace("_", "."), value=value) for key, value in values.items()]
     asked = [Legacy.Resource(resource_type=kind, resource_name=name, configs=configs)]
     (result,) = world.send(ApiKey.ALTER_CONFIGS, version, resources=asked).responses
-    return ErrorCode(result.error_code)
+    return CODES[result.error_code]
 
 
 def own(world: World, name: str = "a") -> dict[str, Any]:

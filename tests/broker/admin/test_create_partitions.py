@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import NODE, World
+from tests.broker.admin.world import CODES, NODE, World
 
 Request = messages.CreatePartitions.Request
 
@@ -19,7 +19,7 @@ def topic(name: str, count: int, assignments: list[list[int]] | None = None) -> 
 
 def extend(world: World, *topics: Any, version: int | None = None, **fields: Any) -> dict[str, ErrorCode]:
     response = world.send(ApiKey.CREATE_PARTITIONS, version, topics=list(topics), **fields)
-    return {each.name: ErrorCode(each.error_code) for each in response.results}
+    return {each.name: CODES[each.error_code] for each in response.results}
 
 
 @pytest.mark.parametrize("version", range(4))

@@ -10,7 +10,7 @@ import pytest
 from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import SYNONYMS
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import NODE, World
+from tests.broker.admin.world import CODES, NODE, World
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 OWN, DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT, LEVEL = range(1, 7)
@@ -36,7 +36,7 @@ def describe(world: World, kind: int, name: str, **fields: Any) -> dict[str, Any
 def code(world: World, kind: int, name: str) -> ErrorCode:
     (result,) = results(world, (kind, name))
     assert result.configs == [] and bool(result.error_message) == bool(result.error_code)
-    return ErrorCode(result.error_code)
+    return CODES[result.error_code]
 
 
 def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
@@ -173,7 +173,7 @@ def test_describe_configs_is_needed_and_hides_existence(world: World) -> None:
     world.topics.create("a", 1)
     world.allow()
     asked = [(TOPIC, "a"), (TOPIC, "x"), (BROKER, ""), (BROKER, "1"), (LOGGER, "1")]
-    found = [ErrorCode(each.error_code) for each in results(world, *asked)]
+    found = [CODES[each.error_code] for each in results(world, *asked)]
     assert found == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2 + [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 3
     world.allow(("DESCRIBE_CONFIGS", "TOPIC", "a"))
     assert describe(world, TOPIC, "a")
@@ -188,7 +188,7 @@ def listed(world: World, *types: int, version: int = 1) -> tuple[ErrorCode, list
     fields = {"resource_types": list(types)} if version else {}
     response = world.send(ApiKey.LIST_CONFIG_RESOURCES, version, **fields)
     found = [(each.resource_type, each.resource_name) for each in response.config_resources]
-    return ErrorCode(response.error_code), found
+    return CODES[response.error_code], found
 
 
 def test_resources_are_listed_by_type(world: World) -> None:

@@ -11,7 +11,7 @@ from klog.broker.admin.topic_pages import TopicPages
 from klog.broker.partitions import NO_ID
 from klog.errors import StorageOffline
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import NODE, FakeContext, World, everything
+from tests.broker.admin.world import CODES, NODE, FakeContext, World, everything
 
 ALTER, DESCRIBE = ("ALTER", "CLUSTER", "kafka-cluster"), ("DESCRIBE", "CLUSTER", "kafka-cluster")
 
@@ -145,7 +145,7 @@ def test_features_have_the_version_that_they_have(tmp_path: Path, version: int) 
         def update(*asked: tuple[str, int]) -> tuple[ErrorCode, list[str]]:
             updates = [Update(feature=name, max_version_level=level) for name, level in asked]
             response = world.send(ApiKey.UPDATE_FEATURES, version, feature_updates=updates)
-            return ErrorCode(response.error_code), [each.feature for each in response.results]
+            return CODES[response.error_code], [each.feature for each in response.results]
 
         named = ["transaction.version"] if version < 2 else []
         assert update(("transaction.version", 2)) == (ErrorCode.NONE, named)

@@ -90,14 +90,14 @@ class Topics(RuleBasedStateMachine):
     @rule(name=NAMES, config=CONFIG, deleted=st.sets(st.sampled_from(sorted(VALUES))), validate_only=st.booleans())
     def alter(self, name: str, config: dict[str, str], deleted: set[str], validate_only: bool) -> None:
         Request = messages.IncrementalAlterConfigs.Request
-        changes = {**dict.fromkeys(deleted), **config}
+        changes: dict[str, str | None] = {**dict.fromkeys(deleted), **config}
         configs = [Request.Config(name=key, config_operation=int(v is None), value=v) for key, v in changes.items()]
         asked = Request.Resource(resource_type=2, resource_name=name, configs=configs)
         response = self.world.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[asked], validate_only=validate_only)
         possible = name in self.model and is_good(config)
         if possible:
-            after = {**self.model[name][1], **changes}
-            after = {key: value for key, value in after.items() if value is not None}
+            merged = {**self.model[name][1], **changes}
+            after = {key: value for key, value in merged.items() if value is not None}
             possible = not name.startswith("__") or after.get("cleanup.policy") == "compact"
         assert (response.responses[0].error_code == 0) == possible
         if possible and not validate_only:
@@ -276,7 +276,7 @@ def requests() -> dict[ApiKey, st.SearchStrategy[Any]]:
     }
 
 
-@pytest.mark.parametrize("api", sorted(requests()), ids=lambda api: ApiKey(api).message)
+@pytest.mark.parametrize("api", sorted(requests()), ids=lambda api: api.message)
 def test_any_request_gets_a_response(api: ApiKey, tmp_path_factory: pytest.TempPathFactory) -> None:
     codes = set(map(int, ErrorCode)) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
 

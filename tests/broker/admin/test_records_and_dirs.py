@@ -15,7 +15,7 @@ import klog
 from klog import record
 from klog.progress import Event
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import World
+from tests.broker.admin.world import CODES, World
 
 
 def filled(world: World, name: str, records: int = 10, config: dict[str, Any] | None = None) -> klog.Log:
@@ -35,7 +35,7 @@ def delete(world: World, *asked: tuple[str, int, int], version: int | None = Non
     response = world.send(ApiKey.DELETE_RECORDS, version, topics=topics, timeout_ms=1000)
     assert [topic.name for topic in response.topics] == [name for name, _, _ in asked]
     found = [each for topic in response.topics for each in topic.partitions]
-    return [(each.low_watermark, ErrorCode(each.error_code)) for each in found]
+    return [(each.low_watermark, CODES[each.error_code]) for each in found]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -95,7 +95,7 @@ def move(world: World, directory: str, *asked: tuple[str, int], version: int | N
     Request = messages.AlterReplicaLogDirs.Request
     topics = [Request.Topic(name=name, partitions=[partition]) for name, partition in asked]
     response = world.send(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs=[Request.Dir(path=directory, topics=topics)])
-    return [ErrorCode(each.error_code) for topic in response.results for each in topic.partitions]
+    return [CODES[each.error_code] for topic in response.results for each in topic.partitions]
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -119,17 +119,19 @@ def test_only_the_partitions_that_are_asked_for(two: World) -> None:
 
 
 def test_an_offline_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="two"), World(tmp_path / "one", tmp_path / "two") as world:
-        world.topics.create("a", 2)
-        gone = world.logs.paths[1]
-        shutil.rmtree(gone)
-        with pytest.raises((klog.errors.KlogError, OSError)):
-            world.logs.log("a", 1).append([(b"k", b"v")])
-        assert gone in world.logs.offline_directories
-        found = dirs(world)
-        assert found["two"].error_code == ErrorCode.KAFKA_STORAGE_ERROR and found["two"].topics == []
-        assert found["one"].error_code == 0 and held(found["one"]) == [("a", 0, False)]
-        assert move(world, gone, ("a", 0)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    world = World(tmp_path / "one", tmp_path / "two")
+    world.topics.create("a", 2)
+    gone = world.logs.paths[1]
+    shutil.rmtree(gone)
+    with pytest.raises(FileNotFoundError):
+        world.logs.log("a", 1).append([(b"k", b"v")])
+    assert gone in world.logs.offline_directories
+    found = dirs(world)
+    assert found["two"].error_code == ErrorCode.KAFKA_STORAGE_ERROR and found["two"].topics == []
+    assert found["one"].error_code == 0 and held(found["one"]) == [("a", 0, False)]
+    assert move(world, gone, ("a", 0)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    with pytest.raises(OSError, match="two"):
+        world.__exit__()
 
 
 def test_describe_on_the_cluster_is_needed(two: World) -> None:
@@ -232,7 +234,7 @@ def epoch_end(
     )
     ((found,),) = [each.partitions for each in response.topics]
     assert found.partition == partition
-    return ErrorCode(found.error_code), found.leader_epoch, found.end_offset
+    return CODES[found.error_code], found.leader_epoch, found.end_offset
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
