@@ -180,6 +180,8 @@ def test_create_on_the_cluster_or_on_the_topic_is_needed(world: World) -> None:
 
 
 def test_the_metadata_topic_is_not_for_clients(world: World) -> None:
+    assert codes(create(world, topic("__cluster_metadata"))) == {"__cluster_metadata": ErrorCode.INVALID_REQUEST}
+    world.allow()
     assert codes(create(world, topic("__cluster_metadata"))) == {
         "__cluster_metadata": ErrorCode.TOPIC_AUTHORIZATION_FAILED
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import SYNONYMS
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -104,12 +105,14 @@ def test_a_value_that_equals_the_default_is_still_the_topic_s_own(world: World) 
 
 def test_the_broker_s_values_with_their_sources(tmp_path: Path) -> None:
     given = {"log.cleaner.backoff.ms": " 15000 ", "auto.create.topics.enable": "true", "my.secret.thing": "x"}
-    effective = {"auto.create.topics.enable": True, "delete.topic.enable": True, "max.things": 7}
+    given["listeners"] = "PLAINTEXT://:9092"
+    effective = {"max.things": 7}
     config = {"log.retention.ms": 5, "ssl.key.password": "geheim"}
     with World(tmp_path, config=config, given=given, effective=effective) as world:
         world.admin.dynamic.alter(per_broker=True, changes={"log.cleaner.threads": "2"})
         found = describe(world, BROKER, str(NODE), include_synonyms=True)
-        assert {*BROKER_KEYS, *SYNONYMS, *effective, "node.id", "my.secret.thing"} == set(found)
+        own = {"listeners", "max.things", "my.secret.thing"} | BrokerSettings.names()
+        assert {*BROKER_KEYS, *SYNONYMS, *own} == set(found)
 
         def seen(name: str) -> tuple[str | None, int, bool, bool]:
             each = found[name]
@@ -121,7 +124,11 @@ def test_the_broker_s_values_with_their_sources(tmp_path: Path) -> None:
             ("log.cleaner.threads", "1", DEFAULT),
         ]
         assert seen("log.retention.ms") == ("5", STATIC, False, False)
-        assert seen("log.retention.hours") == ("168", STATIC, True, False)
+        assert seen("log.retention.hours") == ("168", DEFAULT, True, False)
+        assert seen("log.retention.minutes") == (None, DEFAULT, True, False)
+        assert seen("log.dirs") == (str(tmp_path), STATIC, True, False)
+        assert seen("listeners") == ("PLAINTEXT://:9092", STATIC, True, False)
+        assert seen("max.things") == ("7", DEFAULT, True, False)
         assert seen("log.cleaner.backoff.ms")[:2] == ("15000", STATIC)
         assert seen("log.cleaner.io.max.bytes.per.second") == ("1.7976931348623157E308", DEFAULT, False, False)
         assert seen("auto.create.topics.enable") == ("true", STATIC, True, False)
