@@ -48,7 +48,6 @@ class Cluster:
             return Response(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="this is an endpoint of a broker" if known else f"there is no endpoint type {kind}",
-                endpoint_type=kind,
                 cluster_id=self._cluster_id,
             )
         nodes = self._nodes(context.listener)
