@@ -1,4 +1,4 @@
-"""Types of records: a key and a value, each after its type or version. The fields' schemas are those of klog.protocol."""
+"""Types of records: a key and a value, each after its type or version. klog.protocol has the schemas of the fields."""
 
 from __future__ import annotations
 
