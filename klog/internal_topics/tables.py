@@ -1,9 +1,10 @@
-"""Types of records: a key and a value, each after its type or version. The fields' schemas are those of klog.protocol."""
+"""Types of records: a key and a value, each after its type or version. klog.protocol has the schemas of the fields."""
 
 from __future__ import annotations
 
 import struct
 from klog.values import dataclass
+from functools import cache
 from typing import Any, Final
 
 from klog.arguments import whole
@@ -37,10 +38,10 @@ class KeyedType:
     message: what the names of its messages begin with, before Key and Value.
     """
 
-    __slots__ = ("_key", "_value", "name", "number")
+    __slots__ = ("_head", "_key", "_value", "name", "number")
 
     def __init__(self, number: int, name: str, message: str | None = None) -> None:
-        self.number, self.name = number, name
+        self.number, self.name, self._head = number, name, _INT16.pack(number)
         message = message or _camel(name)
         self._key, self._value = f"{message}Key", f"{message}Value"
 
@@ -61,11 +62,11 @@ class KeyedType:
 
     def key(self, fields: Fields) -> bytes:
         """Return the key. Raises what encode_fields() raises."""
-        return encode_fields(self._key, 0, fields, _INT16.pack(self.number))
+        return encode_fields(self._key, 0, fields, self._head)
 
     def value(self, version: int, fields: Fields) -> bytes:
         """Return the value. Raises what encode_fields() raises."""
-        return encode_fields(self._value, version, fields, _INT16.pack(whole("version", version, 0, 0x7FFF)))
+        return encode_fields(self._value, version, fields, _version_head(version))
 
 
 class FramedType:
@@ -92,8 +93,7 @@ class FramedType:
 
     def value(self, version: int, fields: Fields) -> bytes:
         """Return the value. Raises what encode_fields() raises."""
-        frame = bytes((_FRAME_VERSION, self.number, whole("version", version, 0, 0x7F)))  # varints of a byte each
-        return encode_fields(self._value, version, fields, frame)
+        return encode_fields(self._value, version, fields, _frame(self.number, version))
 
 
 def keyed(names: dict[int, str]) -> dict[int, KeyedType]:
@@ -132,6 +132,16 @@ def decode_framed(topic: str, types: dict[int, FramedType], value: bytes | None)
         raise ValueError(f"unknown record type {number}, version {version}")
     found = types[number]
     return Decoded(topic, found.name, version, None, found.read_value(version, value, position))
+
+
+@cache
+def _version_head(version: int) -> bytes:
+    return _INT16.pack(whole("version", version, 0, 0x7FFF))
+
+
+@cache
+def _frame(number: int, version: int) -> bytes:
+    return bytes((_FRAME_VERSION, number, whole("version", version, 0, 0x7F)))  # varints of a byte each
 
 
 def _check_version(name: str, message: str, version: int) -> None:

@@ -1,7 +1,7 @@
 """protocol: Kafka's wire protocol. Takes bytes of a connection and gives messages as objects, and the other way round.
 
     messages                          the classes: messages.Metadata.Request(topics=None)
-    decode, encode                    one message of one version
+    decode, encode                    one message of one version; decode_from, one that has bytes after it
     decode_request, encode_response   frames with their headers, for a broker
     encode_request, decode_response   the same for a client
     decode_data, encode_data          messages with their version in front: the blobs of consumer groups
@@ -14,7 +14,7 @@ schemas are in schemas/, one file for each API; schema.py has their language. Ka
 """
 
 from klog.protocol import messages
-from klog.protocol._decode import decode
+from klog.protocol._decode import decode, decode_from
 from klog.protocol._encode import encode
 from klog.protocol._fields import decode_fields, encode_fields, versions_of
 from klog.protocol._message import Message
@@ -31,6 +31,7 @@ __all__ = [
     "decode",
     "decode_data",
     "decode_fields",
+    "decode_from",
     "decode_request",
     "decode_response",
     "encode",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from klog.values import dataclass, field, fields
 from typing import Any, Self
 
 from klog import arguments

@@ -16,7 +16,7 @@ Kafka: ConsumerGroup, ModernGroup; the replay methods of GroupMetadataManager.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordinator.groups import consumer_records as records
