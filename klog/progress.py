@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from klog.values import dataclass
 
 __all__ = ["Event", "Progress"]

@@ -177,7 +177,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 def _own_fields(cls: type, kw_only: bool) -> dict[str, Field]:
     found = {}
-    for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
         if "ClassVar" in text:
             continue

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from klog import values
 from typing import TYPE_CHECKING
 
 import click
 
+from klog import values
 from klog.cli.output import json_option, print_json, styled
 from klog.shown import size
 

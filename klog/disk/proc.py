@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+
 from klog.values import dataclass
 
 PROC = "/proc"

@@ -11,7 +11,6 @@ The kernel counts whole pages, and so do the numbers here: they are memory, not 
 
 from __future__ import annotations
 
-from klog import values
 import errno
 import itertools
 import mmap
@@ -19,6 +18,7 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
+from klog import values
 from klog.disk._io import LogFile
 from klog.disk._residency import cached_pages, stat_range
 from klog.disk.faults import naming_the_next_step

@@ -16,7 +16,6 @@ import os
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from klog.values import dataclass
 from typing import Any, Final
 
 from klog import arguments
@@ -37,6 +36,7 @@ from klog.manager.directory_set import Paths, as_paths
 from klog.progress import Progress
 from klog.record import iter_records
 from klog.segment.names import METADATA
+from klog.values import dataclass
 
 NODE_ID_MAX: Final = 2**31 - 1
 META: Final = "meta.properties"

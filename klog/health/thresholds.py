@@ -7,6 +7,7 @@ klog's choice. None: this severity does not exist for the check.
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 from klog.values import dataclass
 
 

@@ -6,12 +6,12 @@ broker's, and leaves the page cache as it was.
 
 from __future__ import annotations
 
-from klog import values
 import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
 
+from klog import values
 from klog.disk import Files, RealFiles, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition

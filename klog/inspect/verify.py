@@ -24,14 +24,13 @@ klog's own JSON files is covered, except:
 
 from __future__ import annotations
 
-from klog import values
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from klog import arguments
+from klog import arguments, values
 from klog.config import LogConfig
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from klog.values import dataclass
 from functools import cache
 from typing import Any, Final
 
 from klog.arguments import whole
 from klog.protocol import decode_fields, encode_fields, versions_of
+from klog.values import dataclass
 
 Fields = dict[str, Any]
 

@@ -7,6 +7,7 @@ for the steps since the last reading, as if the events had come evenly. Kafka: c
 from __future__ import annotations
 
 import math
+
 from klog.values import dataclass
 
 STEP_SECONDS = 5.0

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from klog.values import dataclass
 from typing import Any, Final
 
 from klog.errors import CorruptBatch, CorruptFrame
 from klog.protocol import decode_from, encode, messages, versions_of
 from klog.record.control import control_key
+from klog.values import dataclass
 
 __all__ = [
     "Endpoint",

@@ -13,7 +13,6 @@ A4  the text of a failure does not depend on whether the user exists.
 
 from __future__ import annotations
 
-from klog.values import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from klog.clock import Clock
@@ -25,6 +24,7 @@ from klog.security.exchange import Exchange, Refused
 from klog.security.failures import FailureLimits
 from klog.security.plain import PlainExchange
 from klog.security.scram import ScramExchange
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from klog.protocol import Message
