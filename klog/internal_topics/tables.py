@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from klog.arguments import whole
+from klog.errors import CorruptFrame
 from klog.protocol import decode_fields, encode_fields, versions_of
 from klog.values import dataclass
 
@@ -51,14 +52,14 @@ class KeyedType:
         return versions_of(self._value)[1]
 
     def read_key(self, key: bytes) -> Fields:
-        """Return the fields of the key. Raises CorruptFrame."""
-        return decode_fields(self._key, 0, key, _INT16.size)[0]
+        """Return the fields of the key. Raises ValueError."""
+        return _decoded(self._key, 0, key, _INT16.size)[0]
 
     def read_value(self, value: bytes) -> tuple[int, Fields]:
-        """Return version and fields of the value. Raises ValueError, CorruptFrame."""
+        """Return version and fields of the value. Raises ValueError."""
         version = _int16(value)
         _check_version(self.name, self._value, version)
-        return version, decode_fields(self._value, version, value, _INT16.size)[0]
+        return version, _decoded(self._value, version, value, _INT16.size)[0]
 
     def key(self, fields: Fields) -> bytes:
         """Return the key. Raises what encode_fields() raises."""
@@ -84,9 +85,9 @@ class FramedType:
         return versions_of(self._value)[1]
 
     def read_value(self, version: int, value: bytes, position: int) -> Fields:
-        """Return the fields of the value, which begin at a position. Raises ValueError, CorruptFrame."""
+        """Return the fields of the value, which begin at a position. Raises ValueError."""
         _check_version(self.name, self._value, version)
-        fields, after = decode_fields(self._value, version, value, position)
+        fields, after = _decoded(self._value, version, value, position)
         if after != len(value):
             raise ValueError(f"{len(value) - after} bytes after the last field of a {self.name}")
         return fields
@@ -107,7 +108,7 @@ def framed(names: dict[int, str]) -> dict[int, FramedType]:
 
 
 def decode_keyed(topic: str, types: dict[int, KeyedType], key: bytes | None, value: bytes | None) -> Decoded:
-    """Decode a record whose key names its type. Raises ValueError, CorruptFrame."""
+    """Decode a record whose key names its type. Raises ValueError."""
     if key is None:
         raise ValueError("a record without a key")
     number = _int16(key)
@@ -120,7 +121,7 @@ def decode_keyed(topic: str, types: dict[int, KeyedType], key: bytes | None, val
 
 
 def decode_framed(topic: str, types: dict[int, FramedType], value: bytes | None) -> Decoded:
-    """Decode a record whose value has a frame. Raises ValueError, CorruptFrame. Kafka: AbstractApiMessageSerde."""
+    """Decode a record whose value has a frame. Raises ValueError. Kafka: AbstractApiMessageSerde."""
     if value is None:
         raise ValueError("a record without a value")
     frame, position = _uvarint(value, 0)
@@ -142,6 +143,13 @@ def _version_head(version: int) -> bytes:
 @cache
 def _frame(number: int, version: int) -> bytes:
     return bytes((_FRAME_VERSION, number, whole("version", version, 0, 0x7F)))  # varints of a byte each
+
+
+def _decoded(message: str, version: int, data: bytes, position: int) -> tuple[Fields, int]:
+    try:
+        return decode_fields(message, version, data, position)
+    except CorruptFrame as error:
+        raise ValueError(str(error)) from None
 
 
 def _check_version(name: str, message: str, version: int) -> None:

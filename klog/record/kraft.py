@@ -1,22 +1,26 @@
 """The control records of KRaft's metadata log and snapshots: their fields, and encoding and decoding.
 
+    key    := version:i16 type:i16
+    value  := version:i16 field* tags       arrays and strings compact: an unsigned varint of their length + 1 first
+    tags   := count:varint (tag:varint size:varint byte*)*         fields of newer writers: skipped
+
     read_kraft(control_type, value)     value of such a record → LeaderChange, SnapshotHeader, ...
     .record()                           the reverse: (key, value) for `encode(..., is_control=True)`
 
-The value is a message of klog.protocol, whose first field is its version. Kafka: LeaderChangeMessage,
-SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord; KIP-595, 630, 853.
+Kafka: LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord; KIP-595, 630,
+853.
 """
 
 from __future__ import annotations
 
 import struct
 import uuid
-from typing import Any, Final
-
-from klog.errors import CorruptBatch, CorruptFrame
-from klog.protocol import decode_from, encode, messages, versions_of
-from klog.record.control import control_key
+from collections.abc import Callable
 from klog.values import dataclass
+from typing import Final, TypeVar
+
+from klog.errors import CorruptBatch
+from klog.record.control import control_key
 
 __all__ = [
     "Endpoint",
@@ -30,14 +34,9 @@ __all__ = [
     "read_kraft",
 ]
 
-_VERSION: Final = struct.Struct(">h")
-_MESSAGES: Final = {
-    "leader_change": "LeaderChangeMessage",
-    "snapshot_header": "SnapshotHeaderRecord",
-    "snapshot_footer": "SnapshotFooterRecord",
-    "kraft_version": "KRaftVersionRecord",
-    "kraft_voters": "VotersRecord",
-}
+_NO_TAGS: Final = b"\0"
+_VARINT_MAX: Final = 5
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,8 @@ class LeaderChange:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value, as Kafka writes them: version 0, without the voters' directories."""
-        voter = messages.LeaderChangeMessage.Voter
-        value = messages.LeaderChangeMessage(
-            leader_id=self.leader_id,
-            voters=[voter(voter_id=each) for each in self.voters],
-            granting_voters=[voter(voter_id=each) for each in self.granting_voters],
-        )
-        return control_key("leader_change"), encode(value, 0)
+        value = struct.pack(">hi", 0, self.leader_id) + _ids(self.voters) + _ids(self.granting_voters) + _NO_TAGS
+        return control_key("leader_change"), value
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +61,8 @@ class SnapshotHeader:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value."""
-        value = messages.SnapshotHeaderRecord(last_contained_log_timestamp=self.last_contained_log_timestamp)
-        return control_key("snapshot_header"), encode(value, 0)
+        value = struct.pack(">hq", 0, self.last_contained_log_timestamp) + _NO_TAGS
+        return control_key("snapshot_header"), value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ class SnapshotFooter:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value."""
-        return control_key("snapshot_footer"), encode(messages.SnapshotFooterRecord(), 0)
+        return control_key("snapshot_footer"), struct.pack(">h", 0) + _NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class KRaftVersion:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value."""
-        return control_key("kraft_version"), encode(messages.KRaftVersionRecord(kraft_version=self.kraft_version), 0)
+        return control_key("kraft_version"), struct.pack(">hh", 0, self.kraft_version) + _NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +113,7 @@ class KRaftVoters:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value."""
-        return control_key("kraft_voters"), encode(messages.VotersRecord(voters=list(map(_voter, self.voters))), 0)
+        return control_key("kraft_voters"), struct.pack(">h", 0) + _array(self.voters, _voter) + _NO_TAGS
 
 
 KRaftRecord = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
@@ -131,54 +125,125 @@ def read_kraft(control_type: str | None, value: bytes | None) -> KRaftRecord | N
     Newer versions are read as the newest one known here, as in Kafka. Raises CorruptBatch for truncated bytes or a
     negative version.
     """
-    name = _MESSAGES.get(control_type or "")
-    if name is None:
+    read = _READ.get(control_type or "")
+    if read is None:
         return None
-    value = value or b""
-    try:
-        (version,) = _VERSION.unpack_from(value)
-    except struct.error:
-        raise CorruptBatch(f"the value of a {control_type} record has fewer than 2 bytes") from None
+    fields = _Fields(value or b"", control_type or "")
+    version = fields.number(">h")
     if version < 0:
         raise CorruptBatch(f"the value of a {control_type} record has version {version}")
-    try:
-        fields, _ = decode_from(getattr(messages, name), min(version, versions_of(name)[1]), value, 0)
-    except CorruptFrame as error:
-        raise CorruptBatch(f"the value of a {control_type} record cannot be decoded: {error}") from None
-    return _record(fields)
+    found = read(fields, version)
+    fields.tags()
+    return found
 
 
-def _record(fields: Any) -> KRaftRecord:
-    if isinstance(fields, messages.LeaderChangeMessage):
-        voters, granting = fields.voters, fields.granting_voters
-        return LeaderChange(fields.leader_id, *(tuple(each.voter_id for each in ids) for ids in (voters, granting)))
-    if isinstance(fields, messages.SnapshotHeaderRecord):
-        return SnapshotHeader(fields.last_contained_log_timestamp)
-    if isinstance(fields, messages.SnapshotFooterRecord):
-        return SnapshotFooter()
-    if isinstance(fields, messages.KRaftVersionRecord):
-        return KRaftVersion(fields.kraft_version)
-    return KRaftVoters(
-        tuple(
-            Voter(
-                each.voter_id,
-                each.voter_directory_id,
-                tuple(Endpoint(endpoint.name, endpoint.host, endpoint.port) for endpoint in each.endpoints),
-                each.kraft_version_feature.min_supported_version,
-                each.kraft_version_feature.max_supported_version,
-            )
-            for each in fields.voters
-        )
-    )
+class _Fields:
+    """Reads the fields of a value one after the other."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = data
+        self._at = 0
+        self._what = what
+
+    def take(self, size: int) -> bytes:
+        if not 0 <= size <= len(self._data) - self._at:
+            raise CorruptBatch(f"the value of a {self._what} record ends inside a field")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, layout: str) -> int:
+        (found,) = struct.unpack(layout, self.take(struct.calcsize(layout)))
+        return int(found)
+
+    def varint(self) -> int:
+        found = 0
+        for place in range(_VARINT_MAX):
+            (byte,) = self.take(1)
+            found |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return found
+        raise CorruptBatch(f"the value of a {self._what} record holds a varint of more than {_VARINT_MAX} bytes")
+
+    def array(self, read: Callable[[], _T]) -> tuple[_T, ...]:
+        count = self.varint() - 1
+        if not 0 <= count <= len(self._data) - self._at:  # an entry has at least a byte
+            raise CorruptBatch(f"the value of a {self._what} record claims an array of {count} entries")
+        return tuple(read() for _ in range(count))
+
+    def text(self) -> str:
+        return self.take(self.varint() - 1).decode("utf-8", "surrogateescape")
+
+    def directory(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self.take(16))
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.take(self.varint())
 
 
-def _voter(voter: Voter) -> messages.VotersRecord.Voter:
-    kind = messages.VotersRecord
-    return kind.Voter(
-        voter_id=voter.voter_id,
-        voter_directory_id=voter.directory_id,
-        endpoints=[kind.Endpoint(name=each.name, host=each.host, port=each.port) for each in voter.endpoints],
-        kraft_version_feature=kind.KRaftVersionFeature(
-            min_supported_version=voter.min_supported_version, max_supported_version=voter.max_supported_version
-        ),
-    )
+def _read_leader_change(fields: _Fields, version: int) -> LeaderChange:
+    def voter() -> int:
+        voter_id = fields.number(">i")
+        if version >= 1:
+            fields.directory()
+        fields.tags()
+        return voter_id
+
+    return LeaderChange(fields.number(">i"), fields.array(voter), fields.array(voter))
+
+
+def _read_voters(fields: _Fields, version: int) -> KRaftVoters:
+    def endpoint() -> Endpoint:
+        found = Endpoint(fields.text(), fields.text(), fields.number(">H"))
+        fields.tags()
+        return found
+
+    def voter() -> Voter:
+        voter_id, directory_id, endpoints = fields.number(">i"), fields.directory(), fields.array(endpoint)
+        low, high = fields.number(">h"), fields.number(">h")
+        fields.tags()
+        fields.tags()
+        return Voter(voter_id, directory_id, endpoints, low, high)
+
+    return KRaftVoters(fields.array(voter))
+
+
+_READ: Final[dict[str, Callable[[_Fields, int], KRaftRecord]]] = {
+    "leader_change": _read_leader_change,
+    "snapshot_header": lambda fields, version: SnapshotHeader(fields.number(">q")),
+    "snapshot_footer": lambda fields, version: SnapshotFooter(),
+    "kraft_version": lambda fields, version: KRaftVersion(fields.number(">h")),
+    "kraft_voters": _read_voters,
+}
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def _array(entries: tuple[_T, ...], write: Callable[[_T], bytes]) -> bytes:
+    return _varint(len(entries) + 1) + b"".join(map(write, entries))
+
+
+def _ids(ids: tuple[int, ...]) -> bytes:
+    return _array(ids, lambda voter_id: struct.pack(">i", voter_id) + _NO_TAGS)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return _varint(len(data) + 1) + data
+
+
+def _endpoint(endpoint: Endpoint) -> bytes:
+    return _text(endpoint.name) + _text(endpoint.host) + struct.pack(">H", endpoint.port) + _NO_TAGS
+
+
+def _voter(voter: Voter) -> bytes:
+    versions = struct.pack(">hh", voter.min_supported_version, voter.max_supported_version) + _NO_TAGS
+    head = struct.pack(">i", voter.voter_id) + voter.directory_id.bytes
+    return head + _array(voter.endpoints, _endpoint) + versions + _NO_TAGS
