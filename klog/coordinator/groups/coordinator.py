@@ -66,8 +66,8 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._rebalances = rebalances
         self._expiry = Expiry(self.table)
-        self._consumers = ConsumerGroups(self.table, consumers)
-        self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances), self._consumers]
+        self._consumers = ConsumerGroups(self.table, rebalances, consumers)
+        self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances, self._consumers), self._consumers]
         self._commits = OffsetCommits(self.table, rebalances, transactions)
         self._fetches = OffsetFetches(self.table)
         self._admin = GroupAdmin(self.table)
