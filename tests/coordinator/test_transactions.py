@@ -99,6 +99,18 @@ def test_another_producer_id_is_fenced(cluster: Cluster) -> None:
     assert producer.init(resume=True) is ErrorCode.PRODUCER_FENCED
 
 
+def test_another_producer_id_aborts_no_open_transaction(cluster: Cluster) -> None:
+    producer = started(cluster)
+    assert producer.send(0, b"v") is ErrorCode.NONE
+    other = Producer(cluster)
+    other.id, other.epoch = 77, 0
+    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
+    assert cluster.state("t") == "Ongoing"
+    other.id, other.epoch = producer.id, producer.epoch
+    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED  # as in Kafka, it aborts its own transaction by this
+    assert cluster.state("t") == "CompleteAbort"
+
+
 def exhausted(cluster: Cluster, epoch: int = 32_766, version: int = 2) -> Producer:
     producer = started(cluster, version)
     entry = cluster.registry.get("t")

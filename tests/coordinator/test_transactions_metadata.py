@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from klog.coordinator.transactions import decisions
 from klog.coordinator.transactions.metadata import (
     DEAD,
     IDLE,
@@ -16,6 +17,7 @@ from klog.coordinator.transactions.metadata import (
     VERSION_2,
     TransactionMetadata,
 )
+from klog.protocol import ErrorCode
 
 NOW = 1_700_000_000_000
 PARTITIONS = frozenset({("events", 0)})
@@ -105,3 +107,11 @@ def test_when_it_is_timed_out_or_expired() -> None:
         assert now.is_expired(NOW + 100, 100) == (state in IDLE)
         assert not now.is_expired(NOW + 99, 100)
     assert DEAD not in IDLE
+
+
+def test_partitions_that_are_there_make_no_change() -> None:
+    """The coordinator looks without a lock first, so this is for two requests at once."""
+    ongoing = NEW._replace(state=ONGOING, producer_epoch=0, partitions=PARTITIONS)
+    producer = decisions.Producer(7, 0)
+    assert decisions.add(ongoing, producer, PARTITIONS, NOW, VERSION_2) is ErrorCode.NONE
+    assert decisions.add(ongoing._replace(state="Empty"), producer, PARTITIONS, NOW, VERSION_2) is not ErrorCode.NONE

@@ -383,9 +383,14 @@ def test_an_id_is_kept_if_its_tombstone_cannot_be_written(cluster: Cluster) -> N
 
 def test_nothing_runs_after_close(cluster: Cluster) -> None:
     started(cluster).send(0, b"a")
+    prepared = started(cluster, name="prepared")
+    prepared.send(1, b"b")
+    cluster.topics.faults[TOPIC, 1] = OSError(errno.EIO, "bad")
+    assert prepared.commit() is ErrorCode.NONE
     cluster.coordinator.close()
+    cluster.topics.faults.clear()
     cluster.clock.advance(WEEK_MS)
-    assert cluster.is_hanging(0)
+    assert cluster.is_hanging(0) and cluster.is_hanging(1)
 
 
 @pytest.mark.parametrize("value", [0, -1, "x"])
