@@ -52,7 +52,9 @@ if TYPE_CHECKING:
         record,
         repairing,
         spark,
+        testing,
     )
+    from klog.broker import Broker
     from klog.cleaner import CompactionStats, PurgeStats
     from klog.config import LogConfig, ManagerConfig
     from klog.errors import KlogError
@@ -73,10 +75,12 @@ if TYPE_CHECKING:
     from klog.manager import LogManager, NamedReader, partition_for
     from klog.manager import open_directory as open
     from klog.record import Record, RecordBatch, TimestampType
+    from klog.testing import TestBroker
 
 __version__ = "0.1.0"
 __all__ = [
     "AppendInfo",
+    "Broker",
     "CompactionStats",
     "FetchData",
     "FetchRange",
@@ -95,6 +99,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "Recovery",
+    "TestBroker",
     "TimestampOffset",
     "TimestampType",
     "clock",
@@ -115,6 +120,7 @@ __all__ = [
 # and a process that reads one partition, such as a task of Spark, loads no manager.
 _PLACES = {
     "AppendInfo": "klog.log",
+    "Broker": "klog.broker",
     "CompactionStats": "klog.cleaner",
     "FetchData": "klog.log",
     "FetchRange": "klog.log",
@@ -133,6 +139,7 @@ _PLACES = {
     "Record": "klog.record",
     "RecordBatch": "klog.record",
     "Recovery": "klog.log",
+    "TestBroker": "klog.testing",
     "TimestampOffset": "klog.log",
     "TimestampType": "klog.record",
     "open": "klog.manager",
@@ -158,6 +165,7 @@ _MODULES = (
     "record",
     "repairing",
     "spark",
+    "testing",
 )
 
 

@@ -47,6 +47,7 @@ VERBS = {
     "rescue": ("rescue", "Write every readable batch into a new directory."),
     "handover": ("handover", "Make a directory one that a stock Kafka starts on, or take one over."),
     "top": ("top", "Show live what is appended, lags of readers, use of the disks."),
+    "broker": ("broker", "Serve a log directory to Kafka clients; without DIR a broker for tests."),
     "cache": ("cache", "Show how much of each log is in the page cache."),
     "config": ("config", "Explain configuration keys."),
 }

@@ -53,7 +53,7 @@ from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
 from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
-from klog.manager.moving import Moves
+from klog.manager.moving import MoveProgress, Moves
 from klog.manager.named_reader import NamedReader
 from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
@@ -66,6 +66,7 @@ from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import MissingTopic
 from klog.manager.topic_tail import TopicTail, tail_of
+from klog.manager.topics import TopicEntry
 from klog.manager.traffic import Rates, Traffic
 from klog.progress import Progress
 from klog.record import Records, column_names
@@ -196,7 +197,7 @@ class LogManager:
                 with contextlib.suppress(KlogError, OSError):
                     self.close()
             if not self._state.closed:
-                self._abandon()
+                self.abandon()
             raise
 
     def _after_fork(self) -> None:
@@ -342,6 +343,26 @@ class LogManager:
         self._state.check_open()
         return self._catalog.topics()
 
+    @property
+    def topics_generation(self) -> int:
+        """A number that differs after each change of the topics or of their configuration, also by another thread."""
+        return self._catalog.file.generation
+
+    def topic_entries(self) -> dict[str, TopicEntry]:
+        """{topic: its id, number of partitions and own configuration, as in klog-topics.json}. Topics of a broker's
+        directory that klog has not changed are missing. `state` is not empty while an operation is under way."""
+        self._state.check_open()
+        return dict(self._catalog.file.entries)
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """Return a topic's id, of klog-topics.json or else of its directories; None if neither has one.
+
+        Raises UnknownTopicOrPartition.
+        """
+        self._state.check_open()
+        partitions, entry = self._catalog.partitions(text("name", name)), self._catalog.entry(name)
+        return self._topic_life.id_on_disk(name, partitions) if entry is None else entry.topic_id
+
     def create_topic(
         self,
         name: str,
@@ -404,6 +425,11 @@ class LogManager:
         topic, partition = text("topic", topic), whole("partition", partition)
         arguments.function("progress", progress)
         self._moves.move(topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
+
+    def moves(self) -> list[MoveProgress]:
+        """How far the moves are that other threads have begun, sorted by topic and partition."""
+        self._state.check_open()
+        return self._moves.under_way()
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises UnknownTopicOrPartition."""
@@ -789,10 +815,11 @@ class LogManager:
         state = getattr(self, "_state", None)
         if state is not None and not state.closed and state.of_this_process:
             _warn(f"log.dir {self.path} was never closed: use `with`, or call close()", ResourceWarning, source=self)
-            self._abandon()
+            self.abandon()
 
-    def _abandon(self) -> None:
-        """Release everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
+    def abandon(self) -> None:
+        """Release everything as the death of the process would: nothing is flushed, no checkpoint and no marker is
+        written, so that the next start recovers the logs. For tests of that."""
         self._state.end()
         self._cleaner.abandon()
         self._scheduler.stop()
