@@ -13,7 +13,6 @@ import klog
 from klog.errors import AlreadyLocked, HandoverRefused
 from klog.handover import MetadataRecord, adopt, handover
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from klog.handover.encoding import encode_value
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid, format_metadata
 from klog.record import encode
 from tests.support.failing_files import FailingFiles
@@ -36,7 +35,7 @@ def ran(directory: Path, topics: dict[str, TopicMetadata], *more: MetadataRecord
     records = [FEATURE, *ClusterMetadata(topics=topics).topic_records(2), *more]
     log = directory / "__cluster_metadata-0" / f"{0:020d}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_bytes(encode([(None, encode_value(record), 5) for record in records], leader_epoch=1))
+    log.write_bytes(encode([(None, record.value(), 5) for record in records], leader_epoch=1))
 
 
 def place(directory: Path, topic: str, topic_id: uuid.UUID | None, partitions: int = 1) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from klog.errors import CorruptData, HandoverRefused
 from klog.handover import ClusterMetadata, MetadataRecord, metadata
 from klog.handover.cluster import PartitionMetadata, TopicMetadata
-from klog.handover.encoding import encode_value
 from klog.handover.snapshot import snapshot_bytes
 from klog.record import encode
 from tests.support.golden import HOME
@@ -51,7 +50,7 @@ def write(directory: Path, *records: MetadataRecord, at: int = 0, name: str = f"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         for offset, each in enumerate(records, at):
-            file.write(encode([(None, encode_value(each), NOW)], base_offset=offset, leader_epoch=1))
+            file.write(encode([(None, each.value(), NOW)], base_offset=offset, leader_epoch=1))
     return path
 
 
@@ -176,8 +175,11 @@ def test_missing_records_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_null_where_kafka_has_none_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, FEATURE, record("topic_record", name=None, topic_id=IDS[0]))
-    with pytest.raises(CorruptData, match="topic_record has null"):
+    path = write(tmp_path, FEATURE)
+    null_name = b"\1\2\0" + b"\0" + IDS[0].bytes + b"\0"
+    with path.open("ab") as file:
+        file.write(encode([(None, null_name, NOW)], base_offset=1, leader_epoch=1))
+    with pytest.raises(CorruptData, match="name"):
         metadata(tmp_path)
 
 
