@@ -16,8 +16,8 @@ from klog.config import LogConfig
 from klog.config.table import SEGMENT_BYTES_KAFKA
 from klog.config.values import format_value
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from klog.handover.encoding import MetadataRecord
 from klog.handover.internal_configs import INTERNAL_CONFIGS
+from klog.handover.records import MetadataRecord
 from klog.handover.releases import Release
 from klog.handover.survey import FoundTopic, Survey
 from klog.shown import iso
