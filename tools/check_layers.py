@@ -65,6 +65,7 @@ ORDER = [
 # disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
 # network moves frames without knowing what is in them, and the engine does not know network.
 STRANGERS = {
+    ("record", "protocol"),
     ("disk", "protocol"),
     ("disk", "record"),
     ("disk", "codec"),

@@ -20,7 +20,6 @@ from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
 from klog.coordinator.groups import GroupConfig, GroupCoordinator
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
-from klog.coordinator.groups.consumer_groups import ConsumerGroups
 from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.protocol import ApiKey
 
@@ -93,8 +92,14 @@ class Serving:
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self._groups = GroupCoordinator(topics, scheduler, clock, GroupConfig.of(properties.all), transactions=check)
-        self._groups.plug(ConsumerGroups(self._groups.table, ConsumerGroupConfig.of(properties.all)))
+        self._groups = GroupCoordinator(
+            topics,
+            scheduler,
+            clock,
+            GroupConfig.of(properties.all),
+            consumers=ConsumerGroupConfig.of(properties.all),
+            transactions=check,
+        )
         self._fetch = Fetch(
             topics,
             purgatory,
@@ -161,6 +166,8 @@ class Serving:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
         if gone:
             self._groups.partitions_deleted(gone)
+        if change.created or change.deleted or change.extended:
+            self._groups.topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
