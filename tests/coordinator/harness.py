@@ -34,7 +34,7 @@ class Call:
         self.client_host = "/127.0.0.1"
         self.principal = "User:ANONYMOUS"
         self.listener = "PLAINTEXT"
-        self.connection = None
+        self.connection: object | None = None
         self._allowed = allowed
         self.responses: list[Any] = []
 
@@ -71,9 +71,10 @@ class Groups:
         topics: Mapping[str, int] | None = None,
         config: Mapping[str, int] | None = None,
         transactions: Any = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
-        self.manager = klog.open(path, create=True, clock=self.clock)
+        self.clock = clock or ManualClock()
+        self.manager = klog.open(path, create=True, clock=self.clock, recovery="kafka")
         self.topics = ManagerTopics(self.manager, internal_partitions=partitions)
         for name, count in (topics or {"t": 3}).items():
             self.manager.create_topic(name, count, exist_ok=True)

@@ -29,7 +29,6 @@ _MEMBER_ID_REQUIRED_VERSION = 4
 _MEMBERS_LEAVE_VERSION = 3
 _PROTOCOL_IN_SYNC_VERSION = 5
 _SKIP_ASSIGNMENT_VERSION = 9
-_GROUP_ID_BYTES_MAX = 32767
 _NAME_CHARACTERS_MAX = 8000  # of a client or an instance in a member id: with its suffix it fits into a string
 
 
@@ -105,18 +104,15 @@ class ClassicGroups:
             return self._join_first(context, request, group, protocols)
 
     def _check_join(self, context: Context, request: JoinGroup.Request) -> ErrorCode:
-        group_id, instance_id = request.group_id, request.group_instance_id
-        if not context.authorized("READ", "GROUP", group_id):
+        if not context.authorized("READ", "GROUP", request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if not group_id or len(group_id.encode()) > _GROUP_ID_BYTES_MAX:
+        if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         low, high = self._config.min_session_timeout_ms, self._config.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if not request.protocol_type or not request.protocols:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if instance_id is not None and (not instance_id or len(instance_id) > _NAME_CHARACTERS_MAX):
-            return ErrorCode.INVALID_REQUEST
         return _NONE
 
     def _group_to_join(self, request: JoinGroup.Request, protocols: Protocols) -> ClassicGroup | ErrorCode:

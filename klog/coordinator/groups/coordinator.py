@@ -104,9 +104,6 @@ class GroupCoordinator:
 
         with table.lock:
             count = table.log.replay(apply, ended)
-            for group_id in table.offsets.groups():
-                if table.get(group_id) is None:  # a consumer without membership; it has no record of a group
-                    table.put(self._rebalances.new_group(group_id))
             for kind in self._kinds:
                 kind.loaded()
             table.serve()
@@ -124,6 +121,8 @@ class GroupCoordinator:
             offsets.remove(*place)
             return
         committed = read_value(record.value, -1 if record.offset is None else record.offset)
+        if self.table.get(place[0]) is None:  # of a consumer without membership, which has no record of a group
+            self.table.put(self._rebalances.new_group(place[0]))
         if producer_id < 0:
             offsets.put(*place, committed)
         else:
