@@ -25,7 +25,7 @@ _DATA_FILES = (
     "control_records",
 )
 _APIS = {api.message: api for api in ApiKey}
-_ARRAY, _NULLABLE, _COMPACT, _IGNORABLE = 1, 2, 4, 8
+_ARRAY, _NULLABLE, _COMPACT, _IGNORABLE, _TAGGED = 1, 2, 4, 8, 16
 _FIXED = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16}
 _KINDS = {kind: number for number, kind in enumerate((*SCALARS, STRUCT))}
 DEPTH_MAX = 8
@@ -152,6 +152,8 @@ class _Compiler:
             flags |= _ARRAY
         if field.is_ignorable:
             flags |= _IGNORABLE
+        if field.tag is not None:
+            flags |= _TAGGED
         if field.nullable is not NEVER and self.version in field.nullable:
             flags |= _NULLABLE
         child = numbers[field.struct.name] if field.struct is not None else 0
