@@ -1,9 +1,10 @@
-"""adopt(path): writes what a stopped broker's metadata log says of its topics into klog-topics.json.
+"""adopt(path): writes what a stopped broker's metadata log says of topics and producers into klog's files.
 
 A1  a topic of the metadata log whose partitions are here gets its id, number of partitions and own configuration
 A2  a topic that only klog-topics.json has is kept if one of its partitions is here with that id, or without one; else
     the broker has deleted it
-A3  the file is replaced whole, and no other file is touched: the broker can start again as before
+A3  klog-producer-ids.json is raised, then klog-topics.json is replaced; no file of the broker is touched, which can
+    start again as before
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from klog import arguments
 from klog.config import LogConfig
 from klog.config.table import TOPIC_KEYS
+from klog.coordinator.transactions.producer_ids import raise_next, stored_next
 from klog.disk import DirectoryLock, Files, RealFiles
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
@@ -34,8 +36,10 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
     ids and configurations. Also after klog has handed the directory over, and the broker has changed topics since.
 
-    Only configurations of topics are taken over. For defaults from the broker's server.properties, open the directory
-    with config=ManagerConfig.from_properties(path); those that were set dynamically are in "broker_config".
+    klog's broker will give out no producer id that the broker may have given out. Only configurations of topics are
+    taken over, and no users, access rules and quotas: metadata(path) has them. For defaults from the broker's
+    server.properties, open the directory with config=ManagerConfig.from_properties(path); those that were set
+    dynamically are in "broker_config".
 
     Returns {"path", "dry_run", "changed", "offset" (end of the metadata log), "next_producer_id", "broker_config",
     "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"), "removed" (names),
@@ -59,12 +63,20 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
         removed = sorted(file.entries.keys() - entries.keys())
         changed = entries != file.entries or bool(file.stale)
-        if changed and not dry_run:
-            file.replace_all(entries)
+        ids_change = stored_next(paths[0]) < found.next_producer_id
+        if not dry_run:
+            raise_next(files, paths[0], found.next_producer_id)
+            if changed:
+                file.replace_all(entries)
+        if left := len(list(found.security_records())):
+            warnings.append(
+                f"{left} access rules, SCRAM credentials, quotas and tokens are not taken over: klog's broker has its "
+                "own"
+            )
     return {
         "path": paths[0],
         "dry_run": dry_run,
-        "changed": changed,
+        "changed": changed or ids_change,
         "offset": found.offset,
         "next_producer_id": found.next_producer_id,
         "broker_config": _broker_config(found, paths),
