@@ -5,6 +5,8 @@ A2  a topic that only klog-topics.json has is kept if one of its partitions is h
     the broker has deleted it
 A3  klog-producer-ids.json is raised, then klog-topics.json is replaced; no file of the broker is touched, which can
     start again as before
+A4  klog's broker gives out producer ids far above those of the broker, which goes on with its own when it starts again.
+    If both gave out one id, the log would take batches of one producer for duplicates of the other's, and drop them
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from klog import arguments
 from klog.config import LogConfig
@@ -29,6 +31,8 @@ from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
 from klog.manager.topics import TopicEntry, TopicFile, plain
 
+_BROKERS_IDS: Final = 1 << 40  # producer ids that are left to the broker
+
 Ids = dict[str, set[uuid.UUID | None]]
 
 
@@ -36,7 +40,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
     ids and configurations. Also after klog has handed the directory over, and the broker has changed topics since.
 
-    klog's broker will give out no producer id that the broker may have given out. Only configurations of topics are
+    klog's broker will give out no producer id that the broker has given out, or will. Only configurations of topics are
     taken over, and no users, access rules and quotas: metadata(path) has them. For defaults from the broker's
     server.properties, open the directory with config=ManagerConfig.from_properties(path); those that were set
     dynamically are in "broker_config".
@@ -63,9 +67,11 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
         removed = sorted(file.entries.keys() - entries.keys())
         changed = entries != file.entries or bool(file.stale)
-        ids_change = stored_next(paths[0]) < found.next_producer_id
+        least = found.next_producer_id + _BROKERS_IDS
+        ids_change = stored_next(paths[0]) < least - _BROKERS_IDS // 2
         if not dry_run:
-            raise_next(files, paths[0], found.next_producer_id)
+            if ids_change:
+                raise_next(files, paths[0], least)
             if changed:
                 file.replace_all(entries)
         if left := len(list(found.security_records())):

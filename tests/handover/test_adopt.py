@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import klog
-from klog.coordinator.transactions.producer_ids import stored_next
+from klog.coordinator.transactions.producer_ids import raise_next, stored_next
+from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, HandoverRefused
 from klog.handover import MetadataRecord, adopt, handover
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -59,7 +60,7 @@ def test_klog_knows_the_topics_of_a_real_broker(tmp_path: Path) -> None:
     report = adopt(data)
     assert report == {**planned, "dry_run": False}
     assert tree(data).keys() - before.keys() == {"klog-topics.json", "klog-producer-ids.json"}
-    assert stored_next(str(data)) == 1000
+    assert stored_next(str(data)) == 1000 + (1 << 40)
     assert {name: content for name, content in tree(data).items() if name in before} == before
     assert report["next_producer_id"] == 1000 and report["offset"] == 126
     assert report["broker_config"] == {"min.insync.replicas": "1"}
@@ -113,6 +114,22 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
         assert logs.topics()["new"] == [0, 1] and logs.log("new").config.compacts
         assert logs.log("recreated").topic_id == IDS[0]
         assert logs.log("altered").config.retention_ms == 6
+
+
+def test_klogs_producer_ids_stay_above_those_of_the_broker(tmp_path: Path) -> None:
+    """Neither gives out an id of the other, whichever runs next."""
+
+    def broker_has_given_out(ids: int) -> int:
+        fields = {"broker_id": 1, "broker_epoch": 1, "next_producer_id": ids}
+        ran(tmp_path, {}, MetadataRecord("producer_ids_record", 0, fields))
+        adopt(tmp_path)
+        return stored_next(str(tmp_path))
+
+    first = broker_has_given_out(1000)
+    assert first > 1 << 39
+    raise_next(RealFiles(), str(tmp_path), first + 5000)  # klog's broker has run
+    assert broker_has_given_out(9000) == first + 5000
+    assert broker_has_given_out(first + 6000) > first + (1 << 39), "handed over again, and the broker has gone on there"
 
 
 def test_a_config_that_klog_does_not_know_is_left_out(tmp_path: Path) -> None:

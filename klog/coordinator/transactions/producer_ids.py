@@ -84,13 +84,11 @@ def stored_next(directory: str) -> int:
     return found
 
 
-def raise_next(files: Files, directory: str, least: int) -> bool:
-    """Let no id below `least` be given out, durably, in a log.dir that no broker serves. Returns whether that changed
-    the file. Raises OSError, CorruptCheckpoint, NewerFormat."""
-    if stored_next(directory) >= least:
-        return False
-    files.replace(os.path.join(directory, FILE), versioned.encode({"version": VERSION, "next": least}))
-    return True
+def raise_next(files: Files, directory: str, least: int) -> None:
+    """Let no id below `least` be given out, durably, in a log.dir that no broker serves. Raises OSError,
+    CorruptCheckpoint, NewerFormat."""
+    if stored_next(directory) < least:
+        files.replace(os.path.join(directory, FILE), versioned.encode({"version": VERSION, "next": least}))
 
 
 def is_plausible(producer_id: int) -> bool:
