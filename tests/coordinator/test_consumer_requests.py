@@ -22,6 +22,7 @@ def beat(g: Groups, group: str, member: str, epoch: int, *, version: int = 1, **
     owned = more.pop("owned", None)
     if owned is not None:
         topic_id = g.topics.topic_id("t")
+        assert topic_id is not None
         more["topic_partitions"] = [TopicPartitions(topic_id=topic_id, partitions=sorted(owned))]
     fields = {**JOIN, "subscribed_topic_names": ["t"]} if epoch == 0 else {"member_epoch": epoch}
     return g.call(
@@ -154,7 +155,7 @@ def test_heartbeats_need_authorization(g: Groups, operation: str, kind: str, cod
 def test_an_expression_sees_what_the_member_may_see(g: Groups) -> None:
     g.manager.create_topic("t2", 1)
     g.allowed = lambda operation, kind, name: name != "t2"
-    names = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+    names: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
     assert assigned(beat(g, "g", "m", 0, **names)) == {0, 1, 2}
     assert beat(g, "h", "m", 0, **{**names, "subscribed_topic_regex": "("}).code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
