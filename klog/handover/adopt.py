@@ -50,6 +50,11 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         found = metadata(paths)
         file = TopicFile(paths, files, _raise)
         file.load()
+        if found.offset is None and file.entries:
+            raise HandoverRefused(
+                f"{paths[0]}: no controller has run here, so its metadata is what klog has handed over, and "
+                f"{file.path} is newer: there is nothing to adopt"
+            )
         warnings: list[str] = []
         entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
         removed = sorted(file.entries.keys() - entries.keys())
@@ -127,8 +132,9 @@ def _config(name: str, topic: TopicMetadata, before: TopicEntry | None, warnings
             ) from None
         if key not in TOPIC_KEYS:
             warnings.append(f"topic {name}: {key} is left out: klog does not know it")
-    own = {key: value for key, value in (before.config if before else {}).items() if key.startswith("klog.")}
-    return plain({**config, **own})
+    if before is not None and before.topic_id == topic.topic_id:
+        config.update({key: value for key, value in before.config.items() if key.startswith("klog.")})
+    return plain(config)
 
 
 def _broker_config(found: ClusterMetadata, paths: list[str]) -> dict[str, str]:

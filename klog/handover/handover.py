@@ -16,7 +16,6 @@ import os
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from klog import arguments
@@ -24,9 +23,9 @@ from klog.clock import Clock, SystemClock
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, RealFiles, read_whole
 from klog.errors import CorruptData, HandoverRefused
-from klog.handover.encoding import MetadataRecord, encode_value
 from klog.handover.metadata import BOOTSTRAP
 from klog.handover.plan import Plan, make_plan
+from klog.handover.records import MetadataRecord
 from klog.handover.releases import Release, release
 from klog.handover.server_properties import Listener, check_listeners, server_properties
 from klog.handover.snapshot import snapshot_bytes
@@ -37,6 +36,7 @@ from klog.manager.directory_set import Paths, as_paths
 from klog.progress import Progress
 from klog.record import iter_records
 from klog.segment.names import METADATA
+from klog.values import dataclass
 
 NODE_ID_MAX: Final = 2**31 - 1
 META: Final = "meta.properties"
@@ -175,7 +175,7 @@ class _Handover:
     def _bootstrap(self, plan: Plan, now_ms: int) -> Iterator[tuple[str, bytes]]:
         target = os.path.join(self.paths[0], BOOTSTRAP)
         present = _content(target)
-        if present is None or _values(present) != list(map(encode_value, plan.records)):
+        if present is None or _values(present) != [record.value() for record in plan.records]:
             yield target, snapshot_bytes(plan.records, now_ms)
 
     def _markers(self, plan: Plan) -> Iterator[tuple[str, bytes]]:
@@ -263,7 +263,7 @@ def _checked(record: MetadataRecord) -> MetadataRecord:
     if not isinstance(record, MetadataRecord):
         raise arguments.wrong_type("extra", record, "a list of MetadataRecord")
     try:
-        encode_value(record)
+        record.value()
     except ValueError as error:
         raise ValueError(f"extra: {error}") from None
     return record

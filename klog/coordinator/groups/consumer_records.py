@@ -68,7 +68,7 @@ def target(group_id: str, member_id: str, partitions: Target) -> Change:
 
 def member_metadata(group_id: str, member: ConsumerMember) -> Change:
     classic = member.classic
-    value = {
+    value: dict[str, Any] = {
         "instance_id": member.instance_id,
         "rack_id": member.rack_id,
         "client_id": member.client_id,
