@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from klog.broker.dispatch import Gate
     from klog.broker.metadata import Node
     from klog.clock import Clock
+    from klog.metrics import Sample
 
 _NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
@@ -73,6 +74,7 @@ class Broker:
         self._server: Server | None = None
         self._serving: Serving | None = None
         self._topics: TopicCatalogView | None = None
+        self._began = 0.0
         self._nodes: dict[str, Node] = {}
 
     def __repr__(self) -> str:
@@ -127,6 +129,14 @@ class Broker:
         server, serving = self._running(), self._serving
         assert serving is not None
         return server.metrics() | serving.metrics()
+
+    def samples(self) -> list[Sample]:
+        """The same as samples, for klog.metrics.prometheus(broker), which adds those of the logs."""
+        from klog.broker.samples import samples
+
+        values, serving = self.metrics(), self._serving
+        assert serving is not None
+        return list(samples(values, serving.dispatcher.metrics, SystemClock().monotonic() - self._began))
 
     def check(self, topic: str, partition: int = 0) -> None:
         """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
@@ -192,6 +202,7 @@ class Broker:
             logs.close()
             raise
         self._logs, self._topics, self._serving, self._server = logs, topics, serving, server
+        self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
 
     def _nodes_of(self, listener: str) -> list[Node]:
