@@ -185,7 +185,7 @@ class Rebalances:
             self.complete_join(group)
 
     def _sync_due(self, group: ClassicGroup) -> None:
-        late = [group.members[member_id] for member_id in group.not_synced if member_id in group.members]
+        late = [group.members[member_id] for member_id in group.not_synced]
         if group.state not in (COMPLETING, STABLE) or not late:
             return
         for member in late:
