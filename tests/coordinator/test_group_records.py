@@ -24,7 +24,7 @@ from klog.internal_topics import decode, encode_key, encode_value
 from klog.protocol import encode_data, messages
 from klog.record import Record
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 
 

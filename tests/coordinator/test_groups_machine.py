@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klog.coordinator.groups import GroupCoordinator
+from klog.coordinator.groups.classic_group import ClassicGroup
 from klog.protocol import ErrorCode
 from klog.scheduler import Scheduler
 from tests.coordinator.harness import Call, Groups
@@ -103,8 +104,6 @@ class GroupsMachine(RuleBasedStateMachine):
             client.member = response.member_id
             self.join(client)
         elif call.code is ErrorCode.NONE:
-            assert response.generation_id >= self.generations.get(client.group, 0)
-            self.generations[client.group] = response.generation_id
             client.member, client.generation, client.joined = response.member_id, response.generation_id, response
             parts = None
             if response.members and not response.skip_assignment:
@@ -173,8 +172,6 @@ class GroupsMachine(RuleBasedStateMachine):
             alive = [each for each in self.clients if each.group == group]
             current = [each for each in alive if each.generation == self.generations.get(group)]
             if alive and len(current) == len(alive) and self.g.state(group) == "Stable":
-                described = self.g.coordinator.table.get(group)
-                assert described is not None
                 owned = [partition for each in current for partition in each.owns]
                 assert len(owned) == len(set(owned))
 
@@ -240,6 +237,7 @@ class GroupsMachine(RuleBasedStateMachine):
         """The broker dies. What waits is never answered; the clients send their requests again."""
         self.g.calls = [call for call in self.g.calls if call.done]
         self.g.restart()
+        self.generations.clear()  # one that was not stored is used again
         for client in self.clients:
             if (client.joining and not client.joining.done) or (client.syncing and not client.syncing.done):
                 self.join(client)
@@ -264,12 +262,30 @@ class GroupsMachine(RuleBasedStateMachine):
         again.close()
 
     @invariant()
+    def generations_rise(self) -> None:
+        now: dict[str, int] = {}
+        for group in self.g.coordinator.table.groups():
+            assert isinstance(group, ClassicGroup)
+            now[group.group_id] = group.generation
+            assert group.generation >= self.generations.get(group.group_id, 0)
+        self.generations = now
+        self.owners = {key: owner for key, owner in self.owners.items() if key[0] in now}  # others were deleted
+
+    @invariant()
     def states_fit_their_members(self) -> None:
         for group in self.g.coordinator.table.groups():
-            members = group.describe().members  # type: ignore[attr-defined]
-            assert (group.state == "Empty") <= (not members)
-            instances = [each.group_instance_id for each in members if each.group_instance_id is not None]
+            assert isinstance(group, ClassicGroup)
+            members = group.members.values()
+            instances = [each.instance_id for each in members if each.instance_id is not None]
             assert len(instances) == len(set(instances))
+            assert group.joining_count == sum(each.joining is not None for each in members)
+            assert group.leader in group.members or not members
+            if group.state == "Empty":
+                assert not members
+            if group.state == "Stable":
+                assert not any(each.syncing or each.joining for each in members)
+            if group.state == "PreparingRebalance":
+                assert not any(each.syncing for each in members)
 
 
 TestGroups = GroupsMachine.TestCase

@@ -28,7 +28,7 @@ def test_a_schema() -> None:
     top = parse(TEXT)["request"].top
     number, note, groups, others = top.fields
     assert (number.name, number.kind, number.default, note.default) == ("id", "int32", -1, None)
-    assert (note.versions, note.nullable[0], note.is_ignorable) == (Versions(1, 3), 2, True)
+    assert (note.versions, note.nullable.low, note.is_ignorable) == (Versions(1, 3), 2, True)
     assert groups.is_array and groups.struct is others.struct and groups.struct is not None
     assert [(field.name, field.tag) for field in groups.struct.fields] == [("name", None), ("leader", 1)]
     code = Layout("Example", parse(TEXT)["request"], Versions(0, 3), 2).compile(2)
@@ -38,6 +38,18 @@ def test_a_schema() -> None:
         ("Member", 1, 0, 0),
     ]
     assert [each.element_min for each in code.fields if each.name == "groups"] == [2]
+
+
+def test_the_versions_of_a_message_that_is_no_request_or_response() -> None:
+    found = parse("One 0-4 flexible 2\n  id: int32\n\nTwo 3\n\nrequest\n")
+    assert [(name, each.versions, each.flexible) for name, each in found.items()] == [
+        ("One", Versions(0, 4), 2),
+        ("Two", Versions(3, 3), None),
+        ("request", None, None),
+    ]
+    for line in ("One 0-4 flexible", "One 0-4 flexibel 2", "One x", "One 0 1"):
+        with pytest.raises(ValueError, match=f"line 1: {line}: "):
+            parse(line)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from klog import arguments
 from klog.coordinator.groups.config import INT_MAX
 from klog.errors import InvalidConfig
+from klog.values import dataclass, field, fields
 
 ASSIGNOR_NAMES = ("uniform", "range")
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")

@@ -16,13 +16,13 @@ Kafka: ConsumerGroup, ModernGroup; the replay methods of GroupMetadataManager.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordinator.groups import consumer_records as records
 from klog.coordinator.groups.consumer_member import ConsumerMember, partitions_of
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode, messages
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import uuid

@@ -11,7 +11,6 @@ Functions of a group and a request. They return an Outcome, and change nothing (
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from klog.coordinator.groups.consumer_draft import ConsumerDraft
@@ -27,6 +26,7 @@ from klog.coordinator.groups.consumer_records import id_text
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.topic_pattern import InvalidPattern, TopicPattern
 from klog.protocol import ErrorCode, messages
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
