@@ -201,6 +201,8 @@ def test_partitions_of_topics_without_subscription_are_revoked_before_the_assign
     response = harness.beat("m", subscribed_topic_names=["bar"])
     assert (response.member_epoch, harness.group.state) == (1, "Assigning")
     assert harness.named(response.assignment) == all_of("bar", 2)
+    harness.beat("m", owned=all_of("bar", 2))
+    assert harness.assigned("m") == all_of("bar", 2)  # though foo is in its target still
     harness.now_ms += 1000
     response = harness.beat("m", owned=all_of("bar", 2))
     assert (response.member_epoch, harness.group.state) == (2, "Stable")
@@ -252,6 +254,10 @@ def test_other_epochs_are_fenced(harness: Harness) -> None:
     for wrong in (epoch + 1, epoch - 1, 2**31 - 1):
         with refused(ErrorCode.FENCED_MEMBER_EPOCH):
             harness.beat("a", wrong)
+    settle([*consumers, Consumer(harness, "c", "foo")])
+    epoch += 1
+    with refused(ErrorCode.FENCED_MEMBER_EPOCH):
+        harness.beat("a", epoch - 2, owned=set())
     # The response with the epoch was lost: the member reports a part of what it has.
     assert harness.beat("a", epoch - 1, owned=harness.assigned("a")).member_epoch == epoch
     assert harness.beat("a", epoch - 1, owned=set()).member_epoch == epoch
@@ -300,6 +306,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(harnes
     assert (response.member_id, response.member_epoch) == ("a", -2)
     assert harness.outcome.left == []
     assert harness.group.epoch == epoch
+    assert harness.assigned("a") == consumers[0].owned
 
     response = harness.join("a2", "foo", instance_id="i-a")
     assert harness.named(response.assignment) == consumers[0].owned
