@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from klog.arguments import flag, instance
+from klog.arguments import flag, having
 from klog.disk.device import device_counters, device_number, disk_space
 from klog.manager import LogManager
 from klog.metrics.names import DEFINITIONS, Definition, Kind
@@ -62,9 +62,9 @@ def snapshot(logs: LogManager | Measured, *, page_cache: bool = False) -> list[S
     page_cache: also the content of the page cache, which needs system calls for each segment. Counters begin at 0 when
     the manager is opened; those of a device when the machine is booted. Raises TypeError.
     """
-    if not isinstance(logs, LogManager) and hasattr(logs, "samples"):
+    if not isinstance(logs, LogManager):
+        having("logs", logs, ("logs", "samples"), "a klog.LogManager or klog.Broker")
         return [*logs.samples(), *snapshot(logs.logs, page_cache=page_cache)]
-    instance("logs", logs, LogManager, "a klog.LogManager or klog.Broker")
     values = logs.metrics(page_cache=flag("page_cache", page_cache))
     rates = logs.rates()
     values["PartitionCount"] = {"": len(values["Size"])}
