@@ -63,7 +63,7 @@ def snapshot(logs: LogManager | Measured, *, page_cache: bool = False) -> list[S
     the manager is opened; those of a device when the machine is booted. Raises TypeError.
     """
     if not isinstance(logs, LogManager):
-        having("logs", logs, ("logs", "samples"), "a klog.LogManager or klog.Broker")
+        having("logs", logs, ("samples",), "a klog.LogManager or klog.Broker")
         return [*logs.samples(), *snapshot(logs.logs, page_cache=page_cache)]
     values = logs.metrics(page_cache=flag("page_cache", page_cache))
     rates = logs.rates()
