@@ -246,6 +246,25 @@ def test_offsets_need_the_epoch(g: Groups) -> None:
     assert g.commit("g", {("t", 1): 6}) == {("t", 1): ErrorCode.NONE}  # an administrator
 
 
+def test_a_commit_that_was_under_way_when_the_epoch_rose_is_accepted(g: Groups) -> None:
+    """KIP-1251"""
+    beat(g, "g", "a", 0)
+    beat(g, "g", "b", 0)
+    kept = assigned(beat(g, "g", "a", 1)) or set()
+    beat(g, "g", "a", 1, owned=kept)
+    beat(g, "g", "b", 2)
+    (mine, other) = min(kept), min({0, 1, 2} - kept)
+    accepted = {("t", mine): 5}
+    assert g.commit("g", accepted, member="a", generation=1) == {("t", mine): ErrorCode.NONE}
+    both = {**accepted, ("t", other): 6}
+    assert set(g.commit("g", both, member="a", generation=1).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+    assert g.offsets("g") == {("t", mine): 5}
+    assert g.txn_commit("g", {("t", mine): 7}, member_id="a", generation_id=1) == {("t", mine): ErrorCode.NONE}
+    assert g.txn_commit("g", {("t", other): 7}, member_id="a", generation_id=1) == {
+        ("t", other): ErrorCode.ILLEGAL_GENERATION
+    }
+
+
 def test_a_group_that_had_offsets_only_becomes_a_consumer_group(g: Groups) -> None:
     g.commit("g", {("t", 0): 5})
     beat(g, "g", "m", 0)

@@ -161,14 +161,12 @@ def test_only_the_first_rebalance_is_delayed(tmp_path: Path) -> None:
         g.clock.advance(8_999)  # beyond the session timeout, which the id was given out for
         assert not one.done
         g.clock.advance(1)
-        g.sync("g", one.response)
-        g.enter("g", session=60_000, rebalance=60_000)
-        again = g.join("g", one.response.member_id, session=6_000, rebalance=60_000)
-        assert again.response.generation_id == 2
-        g.sync("g", again.response)
-        new = g.enter("g", session=60_000, rebalance=7_000)
-        g.clock.advance(60_000)
-        assert new.response.generation_id == 3
+        (two,) = g.stable_after(9_000, "h", session=1_000_000, rebalance=60_000)
+        new = g.enter("h", session=1_000_000)
+        g.clock.advance(59_999)
+        assert not new.done
+        g.clock.advance(1)
+        assert new.response.generation_id == two.generation_id + 1
 
 
 def test_the_protocol_with_most_votes_of_those_that_all_support(g: Groups) -> None:
