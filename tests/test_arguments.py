@@ -349,7 +349,7 @@ class World:
 
     def close(self) -> None:
         self.sink.close()
-        self.logs._abandon()
+        self.logs.abandon()
         shutil.rmtree(self.path)
 
 
