@@ -19,6 +19,7 @@ from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.classic_member import Protocols
+    from klog.coordinator.groups.consumer_kind import ConsumerKind
     from klog.coordinator.groups.group import Handler
     from klog.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
     from klog.record import Record
@@ -37,8 +38,9 @@ class ClassicGroups:
 
     record_types = frozenset((2,))
 
-    def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
+    def __init__(self, table: GroupTable, rebalances: Rebalances, consumers: ConsumerKind) -> None:
         self._table = table
+        self._consumers = consumers
         self._rebalances = rebalances
         self._config = table.config
 
@@ -92,6 +94,11 @@ class ClassicGroups:
             code = self._table.unavailable
             if code is not _NONE:
                 return join_refused(context, code, request.member_id)
+            found = self._table.get(request.group_id)
+            if found is not None and found.kind == "consumer" and not found.is_empty:
+                response = self._consumers.classic.join(context, found, request, protocols)
+                if response is not None:
+                    return response
             group = self._group_to_join(request, protocols)
             if isinstance(group, ErrorCode):
                 return join_refused(context, group, request.member_id)
@@ -238,6 +245,8 @@ class ClassicGroups:
             return sync_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         with self._table.lock:
             group = self._table.get(request.group_id)
+            if group is not None and group.kind == "consumer" and self._table.unavailable is _NONE:
+                return self._consumers.classic.sync(group, request)
             code = self._check_sync(group, request)
             if code is not _NONE:
                 return sync_refused(code)
@@ -280,6 +289,8 @@ class ClassicGroups:
         with table.lock:
             group = table.get(group_id)
             if not isinstance(group, ClassicGroup) or table.unavailable is not _NONE:
+                if group is not None and group.kind == "consumer" and table.unavailable is _NONE:
+                    return messages.Heartbeat.Response(error_code=self._consumers.classic.heartbeat(group, request))
                 return messages.Heartbeat.Response(error_code=self._no_group(group_id))
             member = group.members.get(request.member_id)
             if member is None or request.group_instance_id is not None:
@@ -327,6 +338,8 @@ class ClassicGroups:
                         self._rebalances.prepare(group, "members have left")
                     else:
                         self._rebalances.maybe_complete_join(group)
+            elif group is not None and group.kind == "consumer":
+                codes = self._consumers.classic.leave(group, leaving)
             else:
                 codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         if context.version < _MEMBERS_LEAVE_VERSION:
