@@ -68,7 +68,7 @@ DEFAULTS = {
     klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
 }
 LATER: dict[Any, str] = {
-    klog: "Broker TestBroker sim",
+    klog: "sim",
 }
 
 

@@ -24,7 +24,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def prometheus(logs: LogManager | Measured, *, page_cache: bool = False) -> str:
-    """Return the metrics of a LogManager or a klog.Broker in Prometheus' text format 0.0.4: serve it as `text/plain; version=0.0.4`.
+    """Return the metrics of a LogManager or a klog.Broker in Prometheus' text format 0.0.4.
+
+    Serve it as `text/plain; version=0.0.4`.
 
     page_cache: see snapshot(). Raises TypeError.
     """
