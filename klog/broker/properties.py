@@ -62,6 +62,17 @@ class Properties:
         self.security = SecurityConfig.of(self.all)
 
 
+def named_values(config: Any) -> dict[str, Any]:
+    """The values of a configuration by Kafka's names, which are in the metadata of its fields."""
+    found = {}
+    for each in fields(config):
+        name = each.metadata.get("name")
+        if name:
+            value = getattr(config, each.name)
+            found[name] = ",".join(value) if isinstance(value, tuple) else value
+    return found
+
+
 def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:
     """The names of all properties that a broker takes."""
     return frozenset((*_network_names(), *BROKER_KEYS, *SYNONYMS, *BrokerSettings.names(), *others))

@@ -12,6 +12,7 @@ from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
 from klog.broker.mutation_quota import STRICT, limited
 from klog.broker.produce import Produce
+from klog.broker.properties import named_values
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
@@ -92,14 +93,8 @@ class Serving:
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self._groups = GroupCoordinator(
-            topics,
-            scheduler,
-            clock,
-            GroupConfig.of(properties.all),
-            consumers=ConsumerGroupConfig.of(properties.all),
-            transactions=check,
-        )
+        groups, consumers = GroupConfig.of(properties.all), ConsumerGroupConfig.of(properties.all)
+        self._groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
         self._fetch = Fetch(
             topics,
             purgatory,
@@ -116,6 +111,11 @@ class Serving:
             cluster_id=cluster_id,
             nodes=nodes,
             config=properties.all,
+            effective={
+                "advertised.listeners": properties.all.get("advertised.listeners"),
+                **named_values(groups),
+                **named_values(consumers),
+            },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
         )

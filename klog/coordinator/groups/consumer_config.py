@@ -26,14 +26,19 @@ def _key(name: str | None, default: int, low: int) -> Any:
 class ConsumerGroupConfig:
     """Times in ms.
 
-    One default is not Kafka's: a changed group gets its assignment at once, as in Kafka 4.1, where 4.3 waits until a
-    second after the last one. refresh_interval_ms: heartbeats look so often for changes of topics; Kafka is notified of
-    them, as klog can be with GroupCoordinator.topics_changed(). The first of the assignors is the default one. Raises
+    Some defaults are not Kafka's: the intervals have no bounds, and a changed group gets its assignment at once, as in
+    Kafka 4.1, where 4.3 waits until a second after the last one. refresh_interval_ms: heartbeats look so often for
+    changes of topics; Kafka is notified of them, as klog can be with GroupCoordinator.topics_changed(). The first of
+    the assignors is the default one. Raises
     ValueError or TypeError.
     """
 
     session_timeout_ms: int = _key("group.consumer.session.timeout.ms", 45_000, 1)
+    min_session_timeout_ms: int = _key("group.consumer.min.session.timeout.ms", 1, 1)
+    max_session_timeout_ms: int = _key("group.consumer.max.session.timeout.ms", INT_MAX, 1)
     heartbeat_interval_ms: int = _key("group.consumer.heartbeat.interval.ms", 5_000, 1)
+    min_heartbeat_interval_ms: int = _key("group.consumer.min.heartbeat.interval.ms", 1, 1)
+    max_heartbeat_interval_ms: int = _key("group.consumer.max.heartbeat.interval.ms", INT_MAX, 1)
     max_size: int = _key("group.consumer.max.size", INT_MAX, 1)
     assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, 0)
     regex_refresh_interval_ms: int = _key("group.consumer.regex.refresh.interval.ms", 600_000, 1)
@@ -47,6 +52,13 @@ class ConsumerGroupConfig:
                 hint = f" ({each.metadata['name']})" if each.metadata["name"] else ""
                 value = arguments.whole(each.name, getattr(self, each.name), each.metadata["low"], INT_MAX, hint=hint)
                 object.__setattr__(self, each.name, value)
+        for name in ("session_timeout_ms", "heartbeat_interval_ms"):
+            low, value, high = (getattr(self, f"{bound}{name}") for bound in ("min_", "", "max_"))
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{name}={value} (group.consumer.{name.replace('_', '.')}): from {low} to {high}, the bounds that "
+                    "group.consumer.min and .max of it set"
+                )
         names = tuple(_CLASSES.get(name, name) for name in self.assignors)
         if not names or not set(names) <= set(ASSIGNOR_NAMES) or len(set(names)) < len(names):
             raise ValueError(f"assignors={self.assignors!r} (group.consumer.assignors): uniform or range, or both")
