@@ -195,7 +195,7 @@ class Broker:
             serving.load()
             server = Server(self._asked, serving.dispatcher, config=properties.network)
             self._asked = server.listeners  # a port that the kernel chose is kept for the next start
-            self._nodes = advertised(server.listeners, properties.all.get("advertised.listeners"), self.node_id)
+            self._nodes = advertised(server.listeners, properties.settings.advertised_listeners, self.node_id)
             scheduler.start()
             waits.start()
             server.start()

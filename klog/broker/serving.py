@@ -12,7 +12,6 @@ from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
 from klog.broker.mutation_quota import STRICT, limited
 from klog.broker.produce import Produce
-from klog.broker.properties import named_values
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
@@ -112,9 +111,8 @@ class Serving:
             nodes=nodes,
             config=properties.all,
             effective={
-                "advertised.listeners": properties.all.get("advertised.listeners"),
-                **named_values(groups),
-                **named_values(consumers),
+                **groups.by_name(),
+                **consumers.by_name(),
             },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,

@@ -58,7 +58,10 @@ def command(
     """
     import logging
 
-    from klog.broker import Broker
+    from klog._start import NoCollections
+
+    with NoCollections():
+        from klog.broker import Broker
 
     logging.basicConfig(level=logging.WARNING, format="klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
