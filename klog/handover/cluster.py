@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.handover.records import MetadataRecord
+from klog.values import dataclass, field
 
 RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
 RESOURCE_NUMBERS: Final = {name: number for number, name in RESOURCES.items()}

@@ -16,7 +16,6 @@ import os
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from klog import arguments
@@ -42,6 +41,7 @@ from klog.progress import Progress
 from klog.record import iter_records
 from klog.security.config import AUTHORIZER
 from klog.segment.names import METADATA
+from klog.values import dataclass
 
 NODE_ID_MAX: Final = 2**31 - 1
 META: Final = "meta.properties"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.config import LogConfig
@@ -22,6 +21,7 @@ from klog.handover.records import MetadataRecord
 from klog.handover.releases import Release
 from klog.handover.survey import FoundTopic, Survey
 from klog.shown import iso
+from klog.values import dataclass
 
 NO_LEADER: Final = -1
 PRODUCER_ID_BLOCK: Final = 1000  # ids that a broker takes at once: those of the last block may be in use, unseen

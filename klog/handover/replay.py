@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from klog.handover.cluster import RESOURCES, ClusterMetadata, Entity, PartitionMetadata, TopicMetadata
 from klog.internal_topics import Decoded
 from klog.log.directory.checkpoint import decode_uuid
+from klog.values import replace
 
 Fields = Mapping[str, Any]
 _NO_LEADER_CHANGE: Final = -2

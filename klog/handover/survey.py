@@ -10,7 +10,6 @@ import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.coordinator.transactions.producer_ids import is_plausible
@@ -30,6 +29,7 @@ from klog.manager.directories import LogDirectory
 from klog.manager.topics import TopicEntry, TopicFile
 from klog.progress import Event, Progress
 from klog.shown import first_few
+from klog.values import dataclass, field
 
 _SNAPSHOT: Final = re.compile(r"\d{20}\.snapshot")
 _TRANSACTION_IDS: Final = ("producer_id", "previous_producer_id", "next_producer_id")
