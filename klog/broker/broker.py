@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from klog.broker.dispatch import Gate
     from klog.broker.metadata import Node
     from klog.clock import Clock
+    from klog.coordinator.groups.description import GroupDescription
 
 _NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
@@ -133,6 +134,19 @@ class Broker:
         self._running()
         assert self._serving is not None
         self._serving.purgatory.check((topic, partition))
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while
+        the broker is stopped."""
+        self._running()
+        assert self._serving is not None
+        return self._serving.groups.describe(group_id)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups, sorted. Raises RuntimeError while the broker is stopped."""
+        self._running()
+        assert self._serving is not None
+        return self._serving.groups.group_ids()
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

@@ -88,11 +88,11 @@ class Serving:
             TransactionConfig.of(properties.all),
             node_id=settings.node_id,
             directory=logs.path,
-            on_marker=lambda *marker: self._groups.transaction_completed(*marker),
+            on_marker=lambda *marker: self.groups.transaction_completed(*marker),
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self._groups = GroupCoordinator(
+        self.groups = GroupCoordinator(
             topics,
             scheduler,
             clock,
@@ -129,7 +129,7 @@ class Serving:
             ListOffsets(topics),
             Metadata(topics, nodes, cluster_id, create if settings.auto_create_topics_enable else None),
             FindCoordinator(topics, lambda listener: nodes(listener)[0]),
-            self._groups,
+            self.groups,
             self._transactions,
             self._admin,
             protection,
@@ -159,15 +159,15 @@ class Serving:
     def load(self) -> None:
         """Read what the coordinators have kept in the internal topics. Before the first request."""
         self._admin.start()
-        self._groups.load()
+        self.groups.load()
         self._transactions.load()
 
     def _topics_changed(self, change: TopicChange) -> None:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
         if gone:
-            self._groups.partitions_deleted(gone)
+            self.groups.partitions_deleted(gone)
         if change.created or change.deleted or change.extended:
-            self._groups.topics_changed()
+            self.groups.topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
@@ -182,7 +182,7 @@ class Serving:
 
     def close_coordinators(self) -> None:
         """Respond to what waits in groups. Before the server stops."""
-        self._groups.close()
+        self.groups.close()
         self._transactions.close()
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from klog.manager import LogManager
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode
+    from klog.testing.group import GroupUnderTest
 
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -151,6 +152,25 @@ class TestBroker:
         """The newest records of all topics as text."""
         names = [name for name in self.logs.topics() if not name.startswith("__")]
         return dump_topics(self._broker, names) or "no topics"
+
+    # ---- groups ------------------------------------------------------------------------------------------------------
+
+    def group(self, group: str) -> GroupUnderTest:
+        """A consumer group, to look into it: .state, .members, .offsets, .lag(topic)."""
+        from klog.testing.group import GroupUnderTest
+
+        return GroupUnderTest(self._broker, group)
+
+    def wait_group(
+        self, group: str, state: str = "Stable", *, members: int | None = None, timeout: float = 10.0
+    ) -> GroupUnderTest:
+        """Wait until a group has a state, by Kafka's name of it, and so many members. Returns the group. Raises
+        TimeoutError."""
+        return self.group(group).wait(state, members=members, timeout=timeout)
+
+    def wait_group_lag(self, group: str, topic: str, lag: int = 0, *, timeout: float = 10.0) -> GroupUnderTest:
+        """Wait until a group has committed all but `lag` records of a topic. Returns the group. Raises TimeoutError."""
+        return self.group(group).wait_lag(topic, lag, timeout=timeout)
 
     # ---- faults ------------------------------------------------------------------------------------------------------
 
