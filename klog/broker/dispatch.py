@@ -54,6 +54,7 @@ class Dispatcher:
         authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
         throttle: Callable[[RequestContext, float], int] | None = None,
         gates: tuple[Gate, ...] = (),
+        metrics: RequestMetrics | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._slow = frozenset(int(api) for api in slow)
@@ -61,7 +62,7 @@ class Dispatcher:
         self._authorize = authorize
         self._throttle = throttle
         self._gates = gates
-        self.metrics = RequestMetrics()
+        self.metrics = metrics or RequestMetrics()
 
     def is_cheap(self, request: NetworkRequest) -> bool:
         """Is this request handled in the network thread?"""

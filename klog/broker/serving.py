@@ -15,6 +15,7 @@ from klog.broker.produce import Produce
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
+from klog.broker.request_metrics import RequestMetrics
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
@@ -24,22 +25,24 @@ from klog.coordinator.transactions import TransactionConfig, TransactionCoordina
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from klog.broker.catalog import TopicCatalogView, TopicChange
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
-    from klog.broker.metadata import Node
+    from klog.broker.nodes import Nodes
     from klog.broker.properties import Properties
     from klog.clock import Clock
     from klog.manager import LogManager
     from klog.protocol import Message
     from klog.scheduler import Scheduler
+    from klog.security import Topics
 
 # Levels of features that steer clients: (lowest, highest, finalized).
 _FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
+_OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _APPENDING = frozenset(
     (
         ApiKey.PRODUCE,
@@ -58,7 +61,7 @@ _APPENDING = frozenset(
 
 
 class Serving:
-    """The components, and the dispatcher over their handlers. syncs: appends wait for the disk, so the requests that
+    """The components, and a dispatcher over their handlers for each broker of `nodes`. syncs: appends wait for the disk, so the requests that
     append are not handled in a network thread. waits: the scheduler of requests that wait, in real time."""
 
     def __init__(
@@ -70,7 +73,7 @@ class Serving:
         waits: Scheduler,
         clock: Clock,
         *,
-        nodes: Callable[[str], list[Node]],
+        nodes: Nodes,
         cluster_id: str,
         syncs: bool,
         authenticates: bool,
@@ -100,21 +103,30 @@ class Serving:
             consumers=ConsumerGroupConfig.of(properties.all),
             transactions=check,
         )
-        self._fetch = Fetch(
-            topics,
-            purgatory,
-            SystemClock(),
-            max_bytes=settings.fetch_max_bytes,
-            session_slots=settings.max_incremental_fetch_session_cache_slots,
-            throttle=protection.throttle_fetched,
-            quota_bytes=protection.fetch_bytes_max,
-        )
+        self._fetches: list[Fetch] = []
+
+        def of_leader(led: Topics) -> list[Any]:
+            """The components that are asked of the leader of a partition."""
+            fetch = Fetch(
+                led,
+                purgatory,
+                SystemClock(),
+                max_bytes=settings.fetch_max_bytes,
+                session_slots=settings.max_incremental_fetch_session_cache_slots,
+                throttle=protection.throttle_fetched,
+                quota_bytes=protection.fetch_bytes_max,
+            )
+            self._fetches.append(fetch)
+            return [Produce(led, purgatory, check, protection.throttle_produced), fetch, ListOffsets(led)]
+
         self._admin = AdminApis(
             logs,
             topics,
             node_id=settings.node_id,
             cluster_id=cluster_id,
-            nodes=nodes,
+            nodes=nodes.of,
+            brokers=nodes.ids,
+            placement=nodes.placement,
             config=properties.all,
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
@@ -124,11 +136,10 @@ class Serving:
             topics.create(name, logs.config.num_partitions)
 
         components: list[Any] = [
-            Produce(topics, purgatory, check, protection.throttle_produced),
-            self._fetch,
-            ListOffsets(topics),
-            Metadata(topics, nodes, cluster_id, create if settings.auto_create_topics_enable else None),
-            FindCoordinator(topics, lambda listener: nodes(listener)[0]),
+            Metadata(
+                topics, nodes.of, cluster_id, create if settings.auto_create_topics_enable else None, nodes.placement
+            ),
+            FindCoordinator(topics, nodes.coordinator),
             self.groups,
             self._transactions,
             self._admin,
@@ -138,22 +149,39 @@ class Serving:
         if authentication is not None:
             components.append(authentication)
             gates = (authentication, *gates)
-        handlers: dict[ApiKey, Any] = {}
-        for component in components:
-            handlers |= component.handlers()
+        handlers = _handlers(components)
         for api in STRICT:
             handlers[api] = limited(handlers[api], protection, topics, api)
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
-        handlers |= ApiVersions(handlers, _FEATURES).handlers()
+        handlers |= ApiVersions({*handlers, *_OF_LEADER}, _FEATURES).handlers()
         slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
-        self.dispatcher = Dispatcher(
-            handlers,
-            slow=slow,
-            clock=SystemClock(),
-            authorize=protection.authorize(),
-            throttle=protection.throttle_handled,
-            gates=gates,
-        )
+        self._metrics = RequestMetrics()
+
+        def dispatcher(own: dict[ApiKey, Any]) -> Dispatcher:
+            return Dispatcher(
+                handlers | own,
+                slow=slow,
+                clock=SystemClock(),
+                authorize=protection.authorize(),
+                throttle=protection.throttle_handled,
+                gates=gates,
+                metrics=self._metrics,
+            )
+
+        if len(nodes.ids) == 1:
+            self._dispatchers = {nodes.ids[0]: dispatcher(_handlers(of_leader(topics)))}
+        else:
+            from klog.broker.admin.delete_records import DeleteRecords
+            from klog.broker.admin.epoch_ends import EpochEnds
+            from klog.broker.routing import Coordinated, LedTopics
+
+            self._dispatchers = {}
+            for node_id in nodes.ids:
+                led = LedTopics(topics, nodes, node_id)
+                own = _handlers([*of_leader(led), DeleteRecords(led), EpochEnds(led)])
+                own |= Coordinated(topics, nodes, node_id).handlers(handlers)
+                self._dispatchers[node_id] = dispatcher(own)
+        self._topics = topics
         topics.on_change(self._topics_changed)
 
     def load(self) -> None:
@@ -172,11 +200,21 @@ class Serving:
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
 
+    def dispatcher_of(self, node_id: int) -> Dispatcher:
+        """The handler of the requests of a broker."""
+        return self._dispatchers[node_id]
+
+    def leaders_changed(self) -> None:
+        """Let requests that wait look at their partitions again."""
+        for info in self._topics.infos():
+            for partition in range(info.partitions):
+                self.purgatory.check((info.name, partition))
+
     def metrics(self) -> dict[str, float]:
         """Of the requests, under Kafka's names."""
         return {
-            **self.dispatcher.metrics.metrics(),
-            **self._fetch.metrics(),
+            **self._metrics.metrics(),
+            **_summed([each.metrics() for each in self._fetches]),
             "PurgatorySize.Fetch": self.purgatory.size,
         }
 
@@ -188,6 +226,18 @@ class Serving:
     def close(self) -> None:
         """Give up moves of partitions. The server has stopped."""
         self._admin.close()
+
+
+def _handlers(components: Iterable[Any]) -> dict[ApiKey, Any]:
+    found: dict[ApiKey, Any] = {}
+    for component in components:
+        found |= component.handlers()
+    return found
+
+
+def _summed(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """The sums of values of the same name."""
+    return {name: sum(each[name] for each in metrics) for name in metrics[0]}
 
 
 def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:

@@ -9,6 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from klog import arguments
 from klog.broker import Broker
 from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
@@ -40,6 +41,7 @@ class TestBroker:
     broker-level properties. directory: an existing log.dir, which is kept; None: a new one in memory. clock: a
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
+    brokers: how many brokers clients see, each with a port of its own; they share partitions, groups and transactions.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -55,6 +57,7 @@ class TestBroker:
         directory: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
+        brokers: int = 1,
     ) -> None:
         self._topics = _topics(topics)
         self._is_own = directory is None
@@ -65,9 +68,10 @@ class TestBroker:
         self._broker = Broker(
             self.directory,
             listeners=listeners,
-            config=_DEFAULTS | dict(config or {}),
+            config=_defaults(brokers) | dict(config or {}),
             clock=clock,
             gates=(self._faults,),
+            brokers=brokers,
         )
         self._has_topics = False
 
@@ -231,6 +235,26 @@ class TestBroker:
         path = os.path.join(home, newest)
         os.truncate(path, max(0, os.path.getsize(path) - last_bytes))
 
+    # ---- several brokers ---------------------------------------------------------------------------------------------
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers, of those that are stopped, too."""
+        return self._broker.nodes.ids
+
+    def leader(self, partition: int) -> int:
+        """The id of the broker that leads partitions of this number, of all topics."""
+        return self._broker.nodes.placement(partition).leader
+
+    def stop_broker(self, node_id: int) -> None:
+        """Stop one of several brokers: its port refuses connections, and others lead what it led. Raises ValueError for
+        the last one that is running."""
+        self._broker.stop_broker(node_id)
+
+    def start_broker(self, node_id: int) -> None:
+        """Start a stopped one of several brokers on its port. It leads again what it led before."""
+        self._broker.start_broker(node_id)
+
     # ---- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
@@ -251,6 +275,13 @@ class TestBroker:
         shutil.copytree(path, self.directory, ignore=shutil.ignore_patterns(".lock"))
         if was_running:
             self.start()
+
+
+def _defaults(brokers: int) -> dict[str, Any]:
+    """The broker's properties. Several brokers share the coordinators by the partitions of their topics."""
+    if arguments.whole("brokers", brokers, 1) == 1:
+        return _DEFAULTS
+    return _DEFAULTS | {"offsets.topic.num.partitions": brokers, "transaction.state.log.num.partitions": brokers}
 
 
 def _topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:

@@ -49,9 +49,7 @@ def commit(client: WireClient, group: str, topic: str, offset: int, joined: Any)
         group_id=group,
         generation_id_or_member_epoch=joined.generation_id,
         member_id=joined.member_id,
-        topics=[
-            Request.Topic(name=topic, partitions=[Request.Partition(partition_index=0, committed_offset=offset)])
-        ],
+        topics=[Request.Topic(name=topic, partitions=[Request.Partition(partition_index=0, committed_offset=offset)])],
     )
     assert found.topics[0].partitions[0].error_code == 0
 
