@@ -61,8 +61,9 @@ _APPENDING = frozenset(
 
 
 class Serving:
-    """The components, and a dispatcher over their handlers for each broker of `nodes`. syncs: appends wait for the disk, so the requests that
-    append are not handled in a network thread. waits: the scheduler of requests that wait, in real time."""
+    """The components, and a dispatcher over their handlers for each broker of `nodes`. syncs: appends wait for the
+    disk, so the requests that append are not handled in a network thread. waits: the scheduler of requests that wait,
+    in real time."""
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ Everything lies in a directory in memory, which is removed at the end. Its files
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from klog import arguments
@@ -15,7 +14,7 @@ from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
-from klog.testing.place import new_directory
+from klog.testing.place import copy_directory, new_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from klog.manager import LogManager
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode
+    from klog.testing.control import Control
     from klog.testing.group import GroupUnderTest
 
 _DEFAULTS = {
@@ -41,7 +41,8 @@ class TestBroker:
     broker-level properties. directory: an existing log.dir, which is kept; None: a new one in memory. clock: a
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
-    brokers: how many brokers clients see, each with a port of its own; they share partitions, groups and transactions.
+    durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
+    partitions, groups and transactions. control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -57,23 +58,33 @@ class TestBroker:
         directory: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
+        durability: str = "os",
         brokers: int = 1,
+        control: bool = False,
+        control_port: int = 0,
     ) -> None:
         self._topics = _topics(topics)
+        self._control_port = control_port if arguments.flag("control", control) else None
+        self._control: Control | None = None
         self._is_own = directory is None
         self.directory = new_directory() if directory is None else os.fspath(directory)
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler)
-        self._broker = Broker(
-            self.directory,
-            listeners=listeners,
-            config=_defaults(brokers) | dict(config or {}),
-            clock=clock,
-            gates=(self._faults,),
-            brokers=brokers,
-        )
         self._has_topics = False
+        try:
+            self._broker = Broker(
+                self.directory,
+                listeners=listeners,
+                config=_defaults(brokers) | dict(config or {}),
+                durability=durability,
+                clock=clock,
+                gates=(self._faults,),
+                brokers=brokers,
+            )
+        except BaseException:
+            self._remove()
+            raise
 
     def __repr__(self) -> str:
         return f"<TestBroker {self._broker!r}>"
@@ -90,6 +101,10 @@ class TestBroker:
             for name, arguments in self._topics.items():
                 self.create_topic(name, **arguments)
             self._has_topics = True
+        if self._control_port is not None and self._control is None:
+            from klog.testing.control import Control
+
+            self._control = Control(self, self._control_port)
         return self
 
     def stop(self) -> None:
@@ -110,12 +125,21 @@ class TestBroker:
 
     def close(self) -> None:
         """Stop, and remove the directory if it was made for this broker."""
+        if self._control is not None:
+            self._control.close()
         self.stop()
+        self._remove()
+
+    def _remove(self) -> None:
         if self._is_own:
             remove_tree(self.directory, RealFiles())
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -126,6 +150,23 @@ class TestBroker:
     def bootstrap_servers(self) -> str:
         """The addresses for a client's bootstrap.servers."""
         return self._broker.bootstrap_servers
+
+    @property
+    def is_running(self) -> bool:
+        """Has it been started, and neither stopped nor killed?"""
+        return self._broker.is_running
+
+    @property
+    def node_id(self) -> int:
+        """The id of the first broker."""
+        return self._broker.node_id
+
+    @property
+    def control_url(self) -> str:
+        """Where klog.testing.control is, for TestBroker(control=True). Raises RuntimeError."""
+        if self._control is None:
+            raise RuntimeError("no control: TestBroker(control=True) has it, once it is started")
+        return self._control.url
 
     @property
     def port(self) -> int:
@@ -259,11 +300,15 @@ class TestBroker:
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy all that the broker has into a new directory. The broker is restarted for it: clients reconnect."""
+        if os.path.exists(path):
+            raise FileExistsError(f"{os.fspath(path)}: it exists already; a snapshot is a new directory")
         was_running = self._broker.is_running
         self.stop()
-        shutil.copytree(self.directory, path, ignore=shutil.ignore_patterns(".lock"))
-        if was_running:
-            self.start()
+        try:
+            copy_directory(self.directory, path)
+        finally:
+            if was_running:
+                self.start()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go back to a snapshot, or to a copy of any log.dir. The broker is restarted: clients reconnect."""
@@ -272,7 +317,7 @@ class TestBroker:
         was_running = self._broker.is_running
         self.stop()
         remove_tree(self.directory, RealFiles())
-        shutil.copytree(path, self.directory, ignore=shutil.ignore_patterns(".lock"))
+        copy_directory(path, self.directory)
         if was_running:
             self.start()
 
