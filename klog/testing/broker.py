@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from klog.manager import LogManager
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode
+    from klog.testing.access import Access
     from klog.testing.control import Control
     from klog.testing.group import GroupUnderTest
 
@@ -42,7 +43,9 @@ class TestBroker:
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
     durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
-    partitions, groups and transactions. control: serve klog.testing.control on control_url; control_port: 0 for a free one.
+    partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
+    with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
+    both. control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -60,12 +63,20 @@ class TestBroker:
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
         durability: str = "os",
         brokers: int = 1,
+        tls: bool = False,
+        sasl: Mapping[str, str] | None = None,
+        mechanism: str = "SCRAM-SHA-256",
         control: bool = False,
         control_port: int = 0,
     ) -> None:
         self._topics = _topics(topics)
         self._control_port = control_port if arguments.flag("control", control) else None
         self._control: Control | None = None
+        self._access: Access | None = None
+        if tls or sasl is not None:
+            from klog.testing.access import Access
+
+            self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
         self._is_own = directory is None
         self.directory = new_directory() if directory is None else os.fspath(directory)
         self.clock: Clock = clock or SystemClock()
@@ -75,8 +86,10 @@ class TestBroker:
         try:
             self._broker = Broker(
                 self.directory,
-                listeners=listeners,
-                config=_defaults(brokers) | dict(config or {}),
+                listeners=listeners if self._access is None else self._access.listeners(listeners),
+                config=_defaults(brokers)
+                | ({} if self._access is None else self._access.properties())
+                | dict(config or {}),
                 durability=durability,
                 clock=clock,
                 gates=(self._faults,),
@@ -94,6 +107,8 @@ class TestBroker:
     def start(self) -> Self:
         """Serve. After stop() or kill() on the same ports, with what the directory has."""
         os.makedirs(self.directory, exist_ok=True)
+        if self._access is not None:
+            self._access.add_users(self.directory)
         self._broker.start()
         self._faults.topics = self._broker.topics
         self._scheduler.start()
@@ -131,6 +146,8 @@ class TestBroker:
         self._remove()
 
     def _remove(self) -> None:
+        if self._access is not None:
+            self._access.close()
         if self._is_own:
             remove_tree(self.directory, RealFiles())
 
@@ -160,6 +177,13 @@ class TestBroker:
     def node_id(self) -> int:
         """The id of the first broker."""
         return self._broker.node_id
+
+    def client_config(self, client: str = "confluent-kafka", user: str | None = None) -> dict[str, Any]:
+        """The configuration with which a client gets in, with TLS and SASL or without, by the names of its library:
+        "confluent-kafka", "kafka-python", "aiokafka" or "java". user: one of `sasl`; None: the first one."""
+        from klog.testing.access import Access
+
+        return (self._access or Access()).client_config(client, self.bootstrap_servers, user)
 
     @property
     def control_url(self) -> str:
