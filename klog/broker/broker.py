@@ -30,6 +30,7 @@ from klog.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from klog.broker.api_versions import Release
     from klog.broker.dispatch import Gate
     from klog.clock import Clock
     from klog.coordinator.groups.description import GroupDescription
@@ -46,6 +47,7 @@ class Broker:
     reaches a listener reads and writes all topics: the default listens on this machine alone. config: Kafka's
     broker-level properties. durability, clock: as for klog.open. brokers: as how many brokers clients see this process,
     for tests of clients; the others have the ids and ports after those of the first (klog.broker.nodes).
+    release: one of Kafka that this broker passes for, for the same tests. gates: see klog.broker.dispatch.
 
     Raises InvalidConfig, ValueError; start() raises what klog.open raises, and OSError for an address in use.
     """
@@ -60,6 +62,7 @@ class Broker:
         clock: Clock | None = None,
         gates: tuple[Gate, ...] = (),
         brokers: int = 1,
+        release: Release | None = None,
     ) -> None:
         if isinstance(listeners, str | Listener):
             raise arguments.wrong_type("listeners", listeners, "a list of addresses")
@@ -77,6 +80,7 @@ class Broker:
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
+        self._release = release
         self._life = OwnLock()
         self._scheduler: Scheduler | None = None
         self._waits: Scheduler | None = None
@@ -190,6 +194,7 @@ class Broker:
                 syncs=self._durability == "sync",
                 authenticates=self.nodes.authenticates,
                 gates=self._gates,
+                release=self._release,
             )
             serving.load()
             self.nodes.bind(serving.dispatcher_of)

@@ -27,6 +27,7 @@ from klog.protocol import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from klog.broker.api_versions import Release
     from klog.broker.catalog import TopicCatalogView, TopicChange
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
@@ -79,6 +80,7 @@ class Serving:
         syncs: bool,
         authenticates: bool,
         gates: tuple[Gate, ...] = (),
+        release: Release | None = None,
     ) -> None:
         settings = properties.settings
         self.purgatory = purgatory = Purgatory(waits)
@@ -154,7 +156,7 @@ class Serving:
         for api in STRICT:
             handlers[api] = limited(handlers[api], protection, topics, api)
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
-        handlers |= ApiVersions({*handlers, *_OF_LEADER}, _FEATURES).handlers()
+        handlers |= ApiVersions({*handlers, *_OF_LEADER}, _FEATURES, release).handlers()
         slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
         self._metrics = RequestMetrics()
 
@@ -167,6 +169,7 @@ class Serving:
                 throttle=protection.throttle_handled,
                 gates=gates,
                 metrics=self._metrics,
+                release=release,
             )
 
         if len(nodes.ids) == 1:

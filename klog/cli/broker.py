@@ -80,8 +80,8 @@ def command(
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
     with _Temporary() if directory is None else nullcontext(directory) as path:
-        config = (_TEST_CONFIG if directory is None else {}) | values
-        _serve(_made(path, control_port is not None, config, arguments), as_json)
+        values = (_TEST_CONFIG if directory is None else {}) | values
+        _serve(_made(path, control_port is not None, values, arguments), as_json)
 
 
 _TEST_CONFIG = {"auto.create.topics.enable": True}

@@ -146,7 +146,7 @@ class Access:
 
 def _jaas(module: str, options: Mapping[str, str]) -> str:
     """A JAAS entry, with Java's escapes."""
-    shown = [f'{_quoted(name)}={_quoted(value)}' for name, value in options.items()]
+    shown = [f"{_quoted(name)}={_quoted(value)}" for name, value in options.items()]
     return f"{module} required {' '.join(shown)};"
 
 

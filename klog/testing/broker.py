@@ -20,6 +20,7 @@ from klog.testing.topic import TopicUnderTest, dump_topics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from klog.broker.api_versions import Release
     from klog.clock import Clock
     from klog.manager import LogManager
     from klog.network import Listener
@@ -45,7 +46,8 @@ class TestBroker:
     durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
     partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
     with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
-    both. control: serve klog.testing.control on control_url; control_port: 0 for a free one.
+    both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests.
+    control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -66,6 +68,7 @@ class TestBroker:
         tls: bool = False,
         sasl: Mapping[str, str] | None = None,
         mechanism: str = "SCRAM-SHA-256",
+        as_version: str | None = None,
         control: bool = False,
         control_port: int = 0,
     ) -> None:
@@ -94,6 +97,7 @@ class TestBroker:
                 clock=clock,
                 gates=(self._faults,),
                 brokers=brokers,
+                release=None if as_version is None else _release(as_version),
             )
         except BaseException:
             self._remove()
@@ -344,6 +348,12 @@ class TestBroker:
         copy_directory(path, self.directory)
         if was_running:
             self.start()
+
+
+def _release(version: str) -> Release:
+    from klog.testing.releases import release
+
+    return release(version)
 
 
 def _defaults(brokers: int) -> dict[str, Any]:

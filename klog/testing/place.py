@@ -51,7 +51,9 @@ def remove_left(parent: str) -> None:
 
 def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy all files of a log.dir but its lock. On file systems that can, they share their blocks."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"), copy_function=_copy_file, dirs_exist_ok=True)
+    shutil.copytree(
+        source, target, ignore=shutil.ignore_patterns(".lock"), copy_function=_copy_file, dirs_exist_ok=True
+    )
 
 
 def _copy_file(source: str, target: str) -> str:

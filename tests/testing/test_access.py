@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import shutil
 import socket
@@ -29,18 +28,11 @@ WAYS = [
 ]
 
 
-def needs(library: str) -> None:
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"needs: {library}")
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_kafka_python_gets_in(way: dict[str, Any]) -> None:
-    needs("kafka")
-    from kafka import KafkaProducer
-
+    kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(topics=["orders"], **way) as b:
-        producer = KafkaProducer(**b.client_config("kafka-python"))
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
         try:
             producer.send("orders", b"v").get(10)
         finally:
@@ -50,11 +42,10 @@ def test_kafka_python_gets_in(way: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("way", [BOTH])
 def test_aiokafka_gets_in_as_each_user(way: dict[str, Any]) -> None:
-    needs("aiokafka")
-    from aiokafka import AIOKafkaProducer
+    aiokafka: Any = pytest.importorskip("aiokafka", reason="needs: aiokafka")
 
     async def send(config: dict[str, Any], value: bytes) -> None:
-        async with AIOKafkaProducer(**config) as producer:
+        async with aiokafka.AIOKafkaProducer(**config) as producer:
             await producer.send_and_wait("orders", value)
 
     with TestBroker(topics=["orders"], **way) as b:
@@ -85,13 +76,11 @@ def test_the_certificate_is_of_localhost_and_of_nobody_else() -> None:
 
 
 def test_users_are_there_after_a_restart_and_a_snapshot(tmp_path: Any) -> None:
-    needs("kafka")
-    from kafka import KafkaAdminClient
-
+    kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(sasl=USERS) as b:
         b.snapshot(tmp_path / "s")
         b.restore(tmp_path / "s")
-        admin = KafkaAdminClient(**b.client_config("kafka-python", "bob"))
+        admin = kafka.KafkaAdminClient(**b.client_config("kafka-python", "bob"))
         assert admin.list_topics() == []
         admin.close()
         with WireClient(b.bootstrap_servers) as client:

@@ -53,7 +53,7 @@ def test_faults() -> None:
 def test_records_of_topics() -> None:
     with TestBroker(control=True) as b:
         assert call(b.control_url, "POST", "/topics", {"name": "orders", "partitions": 2})[1]["partitions"] == [0, 1]
-        records = [
+        records: list[dict[str, Any]] = [
             {"key": "a", "value": "é", "timestamp": 1_700_000_000_000, "headers": [{"key": "h", "value": None}]},
             {"key_b64": "/w==", "value": None},
         ]
@@ -78,7 +78,10 @@ def test_life_and_snapshots(tmp_path: Path) -> None:
         assert call(url, "POST", "/kill")[1]["bootstrap_servers"] is None
         assert call(url, "GET", "/topics") == (
             409,
-            {"error": "RuntimeError", "message": "the broker is stopped: call start(), or use it in a `with` statement"},
+            {
+                "error": "RuntimeError",
+                "message": "the broker is stopped: call start(), or use it in a `with` statement",
+            },
         )
         assert call(url, "POST", "/start")[1]["is_running"] is True
         assert call(url, "POST", "/restart")[1]["is_running"] is True
