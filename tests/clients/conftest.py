@@ -1,0 +1,52 @@
+"""klog's broker and, among the deep tests, Apache Kafka: one of each for the whole session. Tests share them, so each
+uses names of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.adapters import CLIENTS, Admin, Client, load
+from tests.clients.servers import Server, Unavailable, serve
+
+_NUMBERS = itertools.count()
+_KINDS = ["klog", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep])]
+
+
+@pytest.fixture(scope="session", params=_KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    try:
+        with serve(request.param) as running:
+            yield running
+    except Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client(server: Server, request: pytest.FixtureRequest) -> Client:
+    try:
+        return load(request.param, server.bootstrap)
+    except ImportError as missing:
+        pytest.skip(f"needs: {missing.name}")
+
+
+@pytest.fixture(scope="session")
+def admin(client: Client) -> Iterator[Admin]:
+    made = client.admin()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for the topic, group or transactional id of one test."""
+    return f"t{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def topic(admin: Admin, name: str) -> str:
+    """A new topic with one partition."""
+    admin.create_topic(name)
+    return name

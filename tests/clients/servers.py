@@ -1,0 +1,97 @@
+"""Brokers as separate processes, for clients that know only an address: klog's, and Apache Kafka as the reference.
+
+    with serve("klog") as server:
+        connect(server.bootstrap)
+
+Each has a clean directory, in memory where there is room. Stopping is clean; only the process started here is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop import kafka as kafka_jars
+from tests.interop.broker import Broker
+from tests.support.patience import PATIENCE
+
+__all__ = ["KINDS", "Server", "Unavailable", "serve"]
+
+KINDS = ("klog", "kafka")
+KAFKA_VERSION = "4.1.0"
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES_MIN = 4 << 30
+Unavailable = kafka_jars.Unavailable
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running broker: its kind, host:port for clients, process, and the directory with its data and log output."""
+
+    kind: str
+    bootstrap: str
+    pid: int
+    home: Path
+
+
+@contextmanager
+def serve(kind: str, home: Path | None = None, **settings: object) -> Iterator[Server]:
+    """A broker of this kind until the end of the block. `settings` are Kafka's broker properties, with _ for the dots
+    (auto_create_topics_enable="true"). Raises Unavailable if the machine cannot run it."""
+    properties = {name.replace("_", "."): value for name, value in settings.items()}
+    if home is not None:
+        with _STARTERS[kind](home, properties) as server:
+            yield server
+        return
+    roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
+    with tempfile.TemporaryDirectory(prefix="klog-clients-", dir=_MEMORY if roomy else None) as made:
+        with _STARTERS[kind](Path(made), properties) as server:
+            yield server
+
+
+@contextmanager
+def _kafka(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
+    broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **properties)
+    broker.start()
+    try:
+        yield Server("kafka", broker.address, broker.pid, home)
+    finally:
+        broker.kill()
+
+
+@contextmanager
+def _klog(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "broker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tests.clients.klog_broker", str(home / "data"), json.dumps(dict(properties))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()  # ends when the process does
+        if not line:
+            raise AssertionError(f"klog's broker did not start:\n{(home / 'broker.log').read_text()[-6000:]}")
+        yield Server("klog", json.loads(line)["bootstrap_servers"], process.pid, home)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+_STARTERS = {"klog": _klog, "kafka": _kafka}
