@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         repairing,
         spark,
     )
+    from klog.broker import Broker
     from klog.cleaner import CompactionStats, PurgeStats
     from klog.config import LogConfig, ManagerConfig
     from klog.errors import KlogError
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AppendInfo",
+    "Broker",
     "CompactionStats",
     "FetchData",
     "FetchRange",
@@ -115,6 +117,7 @@ __all__ = [
 # and a process that reads one partition, such as a task of Spark, loads no manager.
 _PLACES = {
     "AppendInfo": "klog.log",
+    "Broker": "klog.broker",
     "CompactionStats": "klog.cleaner",
     "FetchData": "klog.log",
     "FetchRange": "klog.log",

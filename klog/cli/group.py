@@ -46,6 +46,7 @@ VERBS = {
     "repair": ("repair", "Cut what cannot be read, and keep a copy."),
     "rescue": ("rescue", "Write every readable batch into a new directory."),
     "top": ("top", "Show live what is appended, lags of readers, use of the disks."),
+    "broker": ("broker", "Serve a log directory to Kafka clients; without DIR a broker for tests."),
     "cache": ("cache", "Show how much of each log is in the page cache."),
     "config": ("config", "Explain configuration keys."),
 }

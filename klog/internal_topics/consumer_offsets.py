@@ -155,13 +155,13 @@ TYPES: Final[dict[int, KeyedType]] = {
     ),
 }
 
-_SUBSCRIPTION: Final = message(
+SUBSCRIPTION: Final = message(
     """topics:[string] user_data:bytes owned_partitions:[{topic:string partitions:[int32]}]@1+ generation_id:int32@2+
     rack_id:string@3+""",
     latest=3,
     flexible=_NEVER,
 )
-_ASSIGNMENT: Final = message(
+ASSIGNMENT: Final = message(
     "assigned_partitions:[{topic:string partitions:[int32]}] user_data:bytes", latest=3, flexible=_NEVER
 )
 
@@ -178,7 +178,7 @@ def with_members_decoded(value: Fields) -> Fields:
     """
     if value["protocol_type"] == "consumer":
         for member in value["members"] or ():
-            for name, form in (("subscription", _SUBSCRIPTION), ("assignment", _ASSIGNMENT)):
+            for name, form in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
                 data = member[name]
                 if data:
                     try:

@@ -66,6 +66,7 @@ from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import MissingTopic
 from klog.manager.topic_tail import TopicTail, tail_of
+from klog.manager.topics import TopicEntry
 from klog.manager.traffic import Rates, Traffic
 from klog.progress import Progress
 from klog.record import Records, column_names
@@ -341,6 +342,26 @@ class LogManager:
         partitions that klog-topics.json names."""
         self._state.check_open()
         return self._catalog.topics()
+
+    @property
+    def topics_generation(self) -> int:
+        """A number that differs after each change of the topics or of their configuration, also by another thread."""
+        return self._catalog.file.generation
+
+    def topic_entries(self) -> dict[str, TopicEntry]:
+        """{topic: its id, number of partitions and own configuration, as in klog-topics.json}. Topics of a broker's
+        directory that klog has not changed are missing. `state` is not empty while an operation is under way."""
+        self._state.check_open()
+        return dict(self._catalog.file.entries)
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """Return a topic's id, of klog-topics.json or else of its directories; None if neither has one.
+
+        Raises UnknownTopicOrPartition.
+        """
+        self._state.check_open()
+        partitions, entry = self._catalog.partitions(text("name", name)), self._catalog.entry(name)
+        return self._topic_life.id_on_disk(name, partitions) if entry is None else entry.topic_id
 
     def create_topic(
         self,

@@ -109,7 +109,7 @@ class TopicLife:
     ) -> None:
         """Raise TopicExists if a topic is not as it was asked for. None: not asked for."""
         entry = self._catalog.entry(name)
-        known_id = self._id_on_disk(name, present) if entry is None else entry.topic_id
+        known_id = self.id_on_disk(name, present) if entry is None else entry.topic_id
         found = {} if entry is None else entry.config
         differences = []
         if entry is not None and entry.state == "creating":
@@ -205,7 +205,7 @@ class TopicLife:
                 )
             entry = self._catalog.entry(name)
             if entry is None:
-                entry = TopicEntry(self._id_on_disk(name, present) or uuid.uuid4(), first)
+                entry = TopicEntry(self.id_on_disk(name, present) or uuid.uuid4(), first)
             self._catalog.hide(name, first)
             try:
                 self._catalog.file.put(name, replace(entry, partitions=first, state="adding"))
@@ -262,11 +262,12 @@ class TopicLife:
         entry = self._catalog.entry(name)
         delay_ms = self._catalog.config(name).file_delete_delay_ms
         if entry is None:
-            entry = TopicEntry(self._id_on_disk(name, partitions) or uuid.uuid4(), max(partitions) + 1)
+            entry = TopicEntry(self.id_on_disk(name, partitions) or uuid.uuid4(), max(partitions) + 1)
         self._catalog.file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))
         self._finish_deletion(name, delay_ms)
 
-    def _id_on_disk(self, name: str, partitions: list[int]) -> uuid.UUID | None:
+    def id_on_disk(self, name: str, partitions: list[int]) -> uuid.UUID | None:
+        """Return the id that a directory of the topic has; None if none has one."""
         for partition in partitions:
             for directory in self._directories.online():
                 found = checkpoint.read_topic_id(directory.partition_path(name, partition))

@@ -1,6 +1,6 @@
 """security: who a client is and what it may do. Takes SASL messages and requests, returns principals and decisions.
 
-  Context, Topics    what a handler sees of its client and of the broker's topics
+Context, Topics    what a handler sees of its client and of the broker's topics
 """
 
 from klog.security.context import Context, Topics

@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 
 from klog.arguments import LONG_MAX
-from klog.disk import YIELD_BYTES, HasFileno, send_yielding, view_of
+from klog.disk import YIELD_BYTES, HasFileno, LogFile, send_yielding, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.read._fetch import FetchState
 from klog.log.read.aborted_transactions import aborted_in_slice
@@ -50,6 +50,13 @@ class FetchData(FetchState):
             assert self._log is not None
             self._last_stable_offset = min(last_stable_offset(self._log), self.high_watermark)
         return self._last_stable_offset
+
+    def file_range(self) -> tuple[LogFile, int, int]:
+        """(file, position, size) of a slice that is not empty, for a server that sends it by sendfile. The file stays
+        open while the caller keeps it. Raises ValueError for an empty slice."""
+        if self._file is None:
+            raise ValueError("the slice is empty: it has no place in a file")
+        return self._file, self._byte, self.size
 
     def memory(self) -> memoryview:
         """The batches, read-only, valid as long as the caller keeps the view.

@@ -1,0 +1,207 @@
+"""Broker: a log directory, served over Kafka's protocol. Kafka: BrokerServer, KafkaServer.
+
+    frames ─► klog.network ─► Dispatcher ─► produce, fetch, metadata, admin, coordinators ─► LogManager
+
+One broker leads all partitions of its directory; there is no replication here. It opens the directory at start() and
+closes it at stop(), and can be started again.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Any, Self
+
+from klog import arguments
+from klog.broker.catalog import TopicCatalogView
+from klog.broker.listeners import advertised, check_names, listener_of
+from klog.broker.properties import Properties
+from klog.broker.serving import Serving
+from klog.clock import SystemClock
+from klog.config.properties import read_properties
+from klog.locks import OwnLock
+from klog.manager import LogManager, open_directory
+from klog.network import Listener, Server
+from klog.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from klog.broker.dispatch import Gate
+    from klog.broker.metadata import Node
+    from klog.clock import Clock
+
+_NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
+_STOP_SECONDS = 30.0
+
+
+class Broker:
+    """Serves a log directory to clients of Kafka. Any thread. Use it in a `with` statement, or call start() and stop().
+
+    path: a log.dir, or a list of them; it is created if it does not exist. listeners: `host:port`, `NAME://host:port`
+    or klog.network.Listener objects; port 0 lets the kernel choose. Without TLS and authentication everybody who
+    reaches a listener reads and writes all topics: the default listens on this machine alone. config: Kafka's
+    broker-level properties. durability, clock: as for klog.open.
+
+    Raises InvalidConfig, ValueError; start() raises what klog.open raises, and OSError for an address in use.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | list[str | os.PathLike[str]],
+        *,
+        listeners: Iterable[str | Listener] = ("127.0.0.1:9092",),
+        config: Mapping[str, Any] | None = None,
+        durability: str = "os",
+        clock: Clock | None = None,
+        gates: tuple[Gate, ...] = (),
+    ) -> None:
+        if isinstance(listeners, str | Listener):
+            raise arguments.wrong_type("listeners", listeners, "a list of addresses")
+        self._asked = [listener_of(each) for each in listeners]
+        check_names(self._asked)
+        self._path = path
+        self._properties = Properties(config, Serving.names())
+        self._durability = durability
+        self._clock: Clock = clock or SystemClock()
+        self._gates = gates
+        self._life = OwnLock()
+        self._logs: LogManager | None = None
+        self._server: Server | None = None
+        self._serving: Serving | None = None
+        self._nodes: dict[str, Node] = {}
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self._server is not None else "stopped"
+        return f"<Broker {self._path} {where}>"
+
+    # ---- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses for a client's bootstrap.servers. Raises RuntimeError while the broker is stopped."""
+        self._running()
+        return ",".join(f"{each.host}:{each.port}" for each in self._nodes.values())
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+        return self._properties.settings.node_id
+
+    @property
+    def logs(self) -> LogManager:
+        """The directory that is served, open for programs in this process, too. After appending with it call check().
+        Raises RuntimeError while the broker is stopped."""
+        self._running()
+        assert self._logs is not None
+        return self._logs
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self._running().port
+
+    def _running(self) -> Server:
+        if self._server is None:
+            raise RuntimeError("the broker is stopped: call start(), or use it in a `with` statement")
+        return self._server
+
+    def metrics(self) -> dict[str, float]:
+        """The values of network and requests, under Kafka's names."""
+        server, serving = self._running(), self._serving
+        assert serving is not None
+        return server.metrics() | serving.metrics()
+
+    def check(self, topic: str, partition: int = 0) -> None:
+        """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
+        self._running()
+        assert self._serving is not None
+        self._serving.purgatory.check((topic, partition))
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Open the directory, load its logs and serve them. A second call does nothing."""
+        with self._life:
+            if self._server is None:
+                self._start()
+        return self
+
+    def _start(self) -> None:
+        properties = self._properties
+        logs = open_directory(
+            self._path,  # type: ignore[arg-type]
+            create=True,
+            config=properties.engine,
+            recovery="kafka",
+            durability=self._durability,  # type: ignore[arg-type]
+            clock=self._clock,
+        )
+        scheduler = Scheduler(self._clock)
+        serving: Serving | None = None
+        server: Server | None = None
+        try:
+            logs.start()
+            topics = TopicCatalogView(logs, properties.all, scheduler=scheduler)
+            serving = Serving(
+                logs,
+                topics,
+                properties,
+                scheduler,
+                self._clock,
+                nodes=self._nodes_of,
+                cluster_id=_cluster_id(logs.path),
+                syncs=self._durability == "sync",
+                gates=self._gates,
+            )
+            server = Server(self._asked, serving.dispatcher, config=properties.network, clock=self._clock)
+            self._nodes = advertised(server.listeners, properties.all.get("advertised.listeners"), self.node_id)
+            scheduler.start()
+            server.start()
+        except BaseException:
+            if server is not None:
+                server.stop(0)
+            scheduler.stop()
+            if serving is not None:
+                serving.close()
+            logs.close()
+            raise
+        self._logs, self._scheduler, self._serving, self._server = logs, scheduler, serving, server
+
+    def _nodes_of(self, listener: str) -> list[Node]:
+        return [self._nodes[listener]]
+
+    def stop(self, timeout: float = _STOP_SECONDS) -> None:
+        """Respond to the requests that are being handled, close connections and the directory. A second call does
+        nothing."""
+        with self._life:
+            server, serving, logs = self._server, self._serving, self._logs
+            if server is None or serving is None or logs is None:
+                return
+            serving.purgatory.close()
+            server.stop(timeout)
+            self._scheduler.stop()
+            serving.close()
+            logs.close()
+            self._server = self._serving = self._logs = None
+            self._nodes = {}
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until stop() is called in another thread. Returns False if `timeout` seconds passed first."""
+        return self._running().wait(timeout)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+def _cluster_id(path: str) -> str:
+    """The id in meta.properties, which a broker writes, else one that follows from the path."""
+    try:
+        found = read_properties(os.path.join(path, "meta.properties")).get("cluster.id", "")
+    except OSError:
+        found = ""
+    return found or urlsafe_b64encode(uuid.uuid5(_NO_CLUSTER, os.path.realpath(path)).bytes)[:22].decode()

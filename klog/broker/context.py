@@ -1,0 +1,108 @@
+"""One request on its way through the broker. Kafka: RequestContext, RequestChannel.Request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.network import FileSlice
+from klog.protocol import encode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.network import Connection
+    from klog.network import Request as NetworkRequest
+    from klog.protocol import ApiKey, Message
+    from klog.protocol import Request as DecodedRequest
+
+
+class RequestContext:
+    """Who sent a request, and how to respond. Any thread. Satisfies klog.security.Context.
+
+    message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it.
+    """
+
+    __slots__ = (
+        "_authorize", "_completed", "_network", "_request", "api", "client_id", "connection", "deferred", "message",
+        "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        network: NetworkRequest,
+        request: DecodedRequest,
+        authorize: Callable[[RequestContext, str, str, str], bool] | None,
+        completed: Callable[[RequestContext, Message | None, int], int],
+    ) -> None:
+        self.api: ApiKey = request.api
+        self.version: int = request.version
+        self.client_id: str = request.client_id or ""
+        self.connection: Connection = network.connection
+        self.message: Any = request.message
+        self.deferred = False
+        self._network = network
+        self._request = request
+        self._authorize = authorize
+        self._completed = completed
+
+    def __repr__(self) -> str:
+        return f"<RequestContext {self.api.message} v{self.version} of {self.client_id!r} at {self.client_host}>"
+
+    @property
+    def client_host(self) -> str:
+        return f"/{self.connection.peer[0]}"
+
+    @property
+    def principal(self) -> str:
+        return self.connection.principal
+
+    @property
+    def listener(self) -> str:
+        name: str = self.connection.listener.name
+        return name
+
+    @property
+    def received(self) -> float:
+        """When the request arrived: seconds of the monotonic clock."""
+        return self._network.received
+
+    @property
+    def request_bytes(self) -> int:
+        """The size of the frame; 0 once the request is completed."""
+        return 0 if self._network.completed else self._network.frame.nbytes
+
+    def authorized(self, operation: str, resource_type: str, name: str) -> bool:
+        """May the principal do this? True without an authorizer."""
+        return self._authorize is None or self._authorize(self, operation, resource_type, name)
+
+    def respond(self, response: Message, *, throttle_ms: int = 0) -> None:
+        """Send the response. Raises RuntimeError for a second one."""
+        throttle_ms = self._completed(self, response, throttle_ms)
+        request = self._request
+        parts = encode_response(request.api, request.version, request.correlation_id, response)
+        if len(parts) > 1:
+            parts = [part if type(part) is bytes else _sendable(part) for part in parts]
+        self._network.respond(parts, throttle_ms=throttle_ms)
+
+    def no_response(self, *, throttle_ms: int = 0) -> None:
+        """Complete the request without a response, as Produce with acks=0."""
+        self._network.no_response(throttle_ms=self._completed(self, None, throttle_ms))
+
+    def close(self) -> None:
+        """Close the connection, after the responses before."""
+        self._completed(self, None, 0)
+        self._network.close()
+
+    def refuse_authentication(self, response: Message) -> None:
+        """Send this response after a delay, then close."""
+        self._completed(self, response, 0)
+        request = self._request
+        self._network.refuse_authentication(
+            encode_response(request.api, request.version, request.correlation_id, response)
+        )
+
+
+def _sendable(part: Any) -> Any:
+    """A part of a response as klog.network takes it: the result of a fetch becomes a slice of its file."""
+    place = getattr(part, "file_range", None)
+    return part if place is None else FileSlice(*place())

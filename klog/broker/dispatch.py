@@ -1,0 +1,130 @@
+"""From frames to handlers: decodes a request, calls the handler of its API, and responds. Kafka: KafkaApis.handle.
+
+bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka
+ApiVersions of an unknown version                            error 35, in version 0 of the response
+an exception of a handler                                    logged; the response has error -1 where it can have
+                                                             one, else the connection is closed
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from klog.broker.api_versions import unknown_version
+from klog.broker.context import RequestContext
+from klog.broker.request_metrics import RequestMetrics
+from klog.errors import CorruptFrame, UnsupportedVersion
+from klog.logger import logger_of
+from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from klog.clock import Clock
+    from klog.network import Request as NetworkRequest
+    from klog.protocol import Message
+
+    Handle = Callable[[RequestContext, Any], Message | None]
+
+_log = logger_of("broker")
+
+
+class Gate(Protocol):
+    """What stands before the handlers: authentication, or the faults of a test."""
+
+    def admit(self, context: RequestContext) -> bool:
+        """Whether the request may be handled. False: the gate has completed the request, or will."""
+
+
+class Dispatcher:
+    """The handler of a klog.network.Server. Any thread.
+
+    slow: the APIs that may wait for a disk; the others are handled in the network thread.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[ApiKey, Handle],
+        *,
+        slow: frozenset[ApiKey],
+        clock: Clock,
+        authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
+        gates: tuple[Gate, ...] = (),
+    ) -> None:
+        self._handlers = dict(handlers)
+        self._slow = frozenset(int(api) for api in slow)
+        self._clock = clock
+        self._authorize = authorize
+        self._gates = gates
+        self.metrics = RequestMetrics()
+
+    def is_cheap(self, request: NetworkRequest) -> bool:
+        """Is this request handled in the network thread?"""
+        frame = request.frame
+        return len(frame) < 2 or (frame[0] << 8 | frame[1]) not in self._slow
+
+    def __call__(self, request: NetworkRequest) -> None:
+        """Handle a request."""
+        try:
+            decoded = decode_request(request.frame)
+        except UnsupportedVersion as error:
+            self._unsupported(request, error)
+            return
+        except CorruptFrame as error:
+            _log.warning("event=corrupt_request connection=%s error=%s", request.connection.id, error)
+            request.close()
+            return
+        context = RequestContext(request, decoded, self._authorize, self._completed)
+        handle = self._handlers.get(decoded.api)
+        if handle is None:
+            _log.warning("event=unknown_request connection=%s api=%s", request.connection.id, decoded.api.message)
+            context.close()
+            return
+        for gate in self._gates:
+            if not gate.admit(context):
+                return
+        began = self._clock.monotonic()
+        try:
+            response = handle(context, decoded.message)
+        except Exception as error:
+            self._failed(request, context, error)
+            return
+        metrics = self.metrics.of(decoded.api)
+        metrics.queue.note(max(0.0, began - context.received))
+        metrics.local.note(self._clock.monotonic() - began)
+        if response is not None:
+            context.respond(response)
+
+    def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
+        """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""
+        metrics = self.metrics.of(context.api)
+        metrics.total.note(max(0.0, self._clock.monotonic() - context.received))
+        metrics.bytes_in += context.request_bytes
+        if throttle_ms:
+            metrics.throttle.note(throttle_ms / 1000)
+        if response is not None and int(getattr(response, "error_code", 0)) != 0:
+            metrics.errors += 1
+        return throttle_ms
+
+    def _unsupported(self, request: NetworkRequest, error: UnsupportedVersion) -> None:
+        if error.api_key == ApiKey.API_VERSIONS and error.correlation_id is not None:
+            request.respond(encode_response(ApiKey.API_VERSIONS, 0, error.correlation_id, unknown_version()))
+        else:
+            _log.warning("event=unsupported_request connection=%s error=%s", request.connection.id, error)
+            request.close()
+
+    def _failed(self, request: NetworkRequest, context: RequestContext, error: Exception) -> None:
+        _log.error(
+            "event=request_failed connection=%s api=%s version=%d",
+            request.connection.id,
+            context.api.message,
+            context.version,
+            exc_info=error,
+        )
+        if request.completed:
+            return
+        Response = getattr(messages, context.api.message).Response
+        try:
+            context.respond(Response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+        except (TypeError, AttributeError):  # this response has no such field
+            context.close()

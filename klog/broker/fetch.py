@@ -1,0 +1,307 @@
+"""Fetch: batches for consumers, as slices of files. Kafka: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages,
+DelayedFetch.
+
+A fetch with fewer than min_bytes waits in the purgatory for its partitions to change. Each try reads all partitions
+again: a read is one native call, which finds a slice of a file and copies nothing.
+
+Requests of replicas are refused: a copy of a partition would count as one of its in-sync replicas, and this broker
+keeps none.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.broker.fetch_sessions import FetchedPartition, FetchSessions, is_final, is_incremental
+from klog.broker.partitions import NO_ID, code_of, find_log
+from klog.errors import KlogError
+from klog.logger import logger_of
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.broker.context import RequestContext
+    from klog.broker.fetch_sessions import FetchSession
+    from klog.broker.purgatory import Purgatory
+    from klog.clock import Clock
+    from klog.log import Log
+    from klog.log.read.isolation import Isolation
+    from klog.protocol import Message
+    from klog.security import Topics
+
+_log = logger_of("broker")
+_IDS_VERSION = 13
+_SESSIONS_VERSION = 7
+_NONE = ErrorCode.NONE
+_NO_OFFSET: Final = -1
+
+
+class Fetch:
+    """Any thread. throttle: (context, bytes) -> ms."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        purgatory: Purgatory,
+        clock: Clock,
+        *,
+        max_bytes: int,
+        session_slots: int,
+        throttle: Callable[[RequestContext, int], int] | None = None,
+    ) -> None:
+        self._topics = topics
+        self._purgatory = purgatory
+        self._max_bytes = max_bytes
+        self._throttle = throttle
+        self._sessions = FetchSessions(session_slots, clock)
+
+    def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.FETCH: self.fetch}
+
+    def metrics(self) -> dict[str, float]:
+        """The sessions, under Kafka's names."""
+        return self._sessions.metrics()
+
+    def fetch(self, context: RequestContext, request: Any) -> Message | None:
+        """Respond now, or wait for the partitions."""
+        replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
+        if replica_id >= 0:
+            code = (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if context.authorized("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
+                else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            )
+            return _top_level(context, request, code)
+        asked = self._asked(context, request)
+        session: FetchSession | None = None
+        incremental = False
+        if context.version >= _SESSIONS_VERSION:
+            uses_ids = context.version >= _IDS_VERSION
+            if is_incremental(request.session_epoch):
+                found = self._sessions.next(request.session_id, request.session_epoch, uses_ids)
+                if isinstance(found, ErrorCode):
+                    return messages.Fetch.Response(error_code=found)
+                session, incremental = found, True
+                with session.lock:
+                    session.change(asked, self._forgotten(context, request))
+                    asked = list(session.partitions.values())
+                if not asked:
+                    self._sessions.close(session.number)
+                    session = None
+            else:
+                if request.session_id:
+                    self._sessions.close(request.session_id)
+                if not is_final(request.session_epoch):
+                    session = self._sessions.create(uses_ids, asked)
+        attempt = _Attempt(self, context, request, asked, session, incremental)
+        if not attempt.try_complete(expired=request.max_wait_ms <= 0 or not asked):
+            keys = {(each.topic, each.partition) for each in asked}
+            self._purgatory.watch(attempt, keys, request.max_wait_ms)
+        return None
+
+    def _asked(self, context: RequestContext, request: Any) -> list[FetchedPartition]:
+        asked = []
+        with_ids = context.version >= _IDS_VERSION
+        for topic in request.topics:
+            name = (self._topics.name_of(topic.topic_id) or "") if with_ids else topic.topic
+            topic_id = topic.topic_id if with_ids else NO_ID
+            asked += [FetchedPartition(name, topic_id, each) for each in topic.partitions]
+        return asked
+
+    def _forgotten(self, context: RequestContext, request: Any) -> list[tuple[Any, int]]:
+        with_ids = context.version >= _IDS_VERSION
+        return [
+            (topic.topic_id if with_ids else topic.topic, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+
+    def read(
+        self, context: RequestContext, asked: FetchedPartition, isolation: Isolation, max_bytes: int, min_one: bool
+    ) -> Any:
+        """One partition of a response."""
+        topic = asked.topic
+        if asked.topic_id != NO_ID and not topic:
+            topic = asked.topic = self._topics.name_of(asked.topic_id) or ""
+            if not topic:
+                return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not context.authorized("READ", "TOPIC", topic):
+            return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
+        if isinstance(log, ErrorCode):
+            is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
+            return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else log)
+        try:
+            if asked.last_fetched_epoch >= 0:
+                diverging = _diverging(log, asked)
+                if diverging is not None:
+                    return diverging
+            # The engine returns a first batch of more than max_bytes whole; the protocol has no partial batches.
+            data = log.fetch(asked.fetch_offset, max(0, max_bytes), isolation=isolation, min_one_message=min_one)
+        except (KlogError, OSError) as error:
+            code = code_of(error)
+            if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                _log.exception("event=fetch_failed topic=%s partition=%d", topic, asked.partition)
+            return _failed(asked, code, log)
+        committed = isolation == "read_committed"
+        Response = messages.Fetch.Response
+        return Response.Partition(
+            partition_index=asked.partition,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset if committed else log.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+            aborted_transactions=[
+                Response.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in sorted(data.aborted_transactions, key=lambda each: each.first_offset)
+            ]
+            if committed
+            else None,
+            records=data if data.size else b"",
+        )
+
+    def read_all(
+        self, context: RequestContext, request: Any, asked: list[FetchedPartition]
+    ) -> tuple[list[Any], int, bool]:
+        """(results in the order of `asked`, bytes of records, whether any has an error or a diverging epoch)."""
+        isolation: Isolation = "read_committed" if request.isolation_level == 1 else "high_watermark"
+        left = min(request.max_bytes, self._max_bytes)
+        results, total, urgent = [], 0, False
+        for each in asked:
+            result = self.read(context, each, isolation, min(each.partition_max_bytes, left), total == 0)
+            size = _size(result)
+            left = max(0, left - size)
+            total += size
+            urgent = urgent or result.error_code != 0 or result.diverging_epoch.end_offset >= 0
+            results.append(result)
+        return results, total, urgent
+
+    def throttle(self, context: RequestContext, size: int) -> int:
+        """How long the client has to wait after a response of so many bytes, in ms."""
+        return 0 if self._throttle is None else self._throttle(context, size)
+
+
+class _Attempt:
+    """One request until it is answered."""
+
+    __slots__ = ("_asked", "_context", "_done", "_fetch", "_incremental", "_lock", "_request", "_session")
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        context: RequestContext,
+        request: Any,
+        asked: list[FetchedPartition],
+        session: FetchSession | None,
+        incremental: bool,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._done = False
+        self._fetch = fetch
+        self._context = context
+        self._request = request
+        self._asked = asked
+        self._session = session
+        self._incremental = incremental
+
+    def try_complete(self, *, expired: bool) -> bool:
+        """Read, and respond if there is enough, or if the time is up."""
+        with self._lock:
+            if self._done:
+                return True
+            results, total, urgent = self._fetch.read_all(self._context, self._request, self._asked)
+            if not (expired or urgent or total >= self._request.min_bytes):
+                return False
+            self._done = True
+        self._respond(results, total)
+        return True
+
+    def _respond(self, results: list[Any], total: int) -> None:
+        pairs = list(zip(self._asked, results, strict=True))
+        session = self._session
+        if session is not None:
+            with session.lock:
+                pairs = [pair for pair in pairs if _note(*pair) or not self._incremental]
+                session.to_the_end([asked for asked, result in pairs if _size(result)])
+        topics: dict[Any, Any] = {}
+        Response = messages.Fetch.Response
+        for asked, result in pairs:
+            key = asked.key[0]
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = Response.Topic(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
+            topic.partitions.append(result)
+        throttle_ms = self._fetch.throttle(self._context, total)
+        response = Response(
+            throttle_time_ms=throttle_ms,
+            session_id=0 if session is None else session.number,
+            responses=list(topics.values()),
+        )
+        self._context.respond(response, throttle_ms=throttle_ms)
+
+
+def _note(asked: FetchedPartition, result: Any) -> bool:
+    """Note what a consumer is sent of a partition. Returns whether it is anything new."""
+    changed = (
+        _size(result) > 0
+        or result.error_code != 0
+        or result.diverging_epoch.end_offset >= 0
+        or asked.high_watermark != result.high_watermark
+        or asked.log_start_offset != result.log_start_offset
+    )
+    # After an error the next response has the partition in any case.
+    asked.high_watermark = -1 if result.error_code else result.high_watermark
+    asked.log_start_offset = -1 if result.error_code else result.log_start_offset
+    return changed
+
+
+def _size(result: Any) -> int:
+    records = result.records
+    return 0 if not records else records.size
+
+
+def _diverging(log: Log, asked: FetchedPartition) -> Any:
+    """The response to a consumer whose last batch is not in this log any more; None if it is."""
+    epoch, end = log.end_offset_for(asked.last_fetched_epoch)
+    if end == _NO_OFFSET or not (epoch < asked.last_fetched_epoch or end < asked.fetch_offset):
+        return None
+    Response = messages.Fetch.Response
+    return Response.Partition(
+        partition_index=asked.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=Response.EpochEndOffset(epoch=epoch, end_offset=end),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _failed(asked: FetchedPartition, code: ErrorCode, log: Log | None = None) -> Any:
+    found = messages.Fetch.Response.Partition(
+        partition_index=asked.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+    if log is not None and code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        found.log_start_offset = log.log_start_offset
+    return found
+
+
+def _top_level(context: RequestContext, request: Any, code: ErrorCode) -> Message:
+    """The same error for all partitions."""
+    Response = messages.Fetch.Response
+    topics = []
+    for topic in request.topics:
+        partitions = [
+            Response.Partition(
+                partition_index=each.partition,
+                error_code=code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+            for each in topic.partitions
+        ]
+        topics.append(Response.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+    return Response(error_code=code if context.version >= _SESSIONS_VERSION else 0, responses=topics)

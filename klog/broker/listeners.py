@@ -1,0 +1,54 @@
+"""Where a broker listens, and what it tells clients about that. Kafka: EndPoint, listeners, advertised.listeners."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from klog.broker.metadata import Node
+from klog.errors import InvalidConfig
+from klog.network import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
+
+def listener_of(address: str | Listener) -> Listener:
+    """A listener from `host:port` or `NAME://host:port`; a Listener is returned as it is. Raises ValueError."""
+    if isinstance(address, Listener):
+        return address
+    name, separator, rest = address.partition("://")
+    found = Listener.of(rest if separator else address)
+    return Listener(host=found.host, port=found.port, name=name.upper()) if separator else found
+
+
+def check_names(listeners: Iterable[Listener]) -> None:
+    """Raise ValueError if two listeners have one name: clients of both would be sent to one of them."""
+    seen: set[str] = set()
+    for each in listeners:
+        if each.name in seen:
+            raise ValueError(f"listeners: two have the name {each.name}; give each its own, as in EXTERNAL://host:port")
+        seen.add(each.name)
+
+
+def advertised(listeners: Iterable[Listener], configured: str | None, node_id: int) -> dict[str, Node]:
+    """{name of a listener: the node that its clients are told}. configured: advertised.listeners."""
+    told = {}
+    for each in filter(None, map(str.strip, (configured or "").split(","))):
+        try:
+            found = listener_of(each)
+        except ValueError as error:
+            raise InvalidConfig(f"advertised.listeners={configured!r}: {error}") from None
+        told[found.name] = Node(node_id, found.host, found.port)
+    nodes = {}
+    for listener in listeners:
+        host = socket.gethostname() if listener.host in _EVERYWHERE else listener.host
+        known = told.pop(listener.name, None)
+        nodes[listener.name] = (
+            known._replace(port=known.port or listener.port) if known else Node(node_id, host, listener.port)
+        )
+    if told:
+        raise InvalidConfig(f"advertised.listeners: no listener has the name {', '.join(told)}")
+    return nodes

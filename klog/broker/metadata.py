@@ -1,0 +1,169 @@
+"""Metadata: the broker, topics, and who leads their partitions. Kafka: KafkaApis.handleTopicMetadataRequest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of, leader_epoch
+from klog.errors import InvalidTopic, KlogError, TopicExists
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.broker.context import RequestContext
+    from klog.protocol import Message
+    from klog.security import Topics
+
+_NOT_ASKED = -(2**31)
+_IDS_VERSION = 12
+# Bits of an authorized_operations field: Kafka's codes of AclOperation.
+_OPERATION_CODES = {
+    "READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8, "CLUSTER_ACTION": 9,
+    "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11, "IDEMPOTENT_WRITE": 12,
+}  # fmt: skip
+_OPERATIONS = {
+    "TOPIC": ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+    "CLUSTER": (
+        "CREATE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "ALTER", "DESCRIBE"
+    ),
+    "GROUP": ("READ", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+}  # fmt: skip
+CLUSTER = "kafka-cluster"
+
+
+class Node(NamedTuple):
+    """A broker as clients reach it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+def authorized_operations(context: RequestContext, resource_type: str, name: str) -> int:
+    """What the principal may do with a resource, as a set of bits."""
+    found = 0
+    for operation in _OPERATIONS[resource_type]:
+        if context.authorized(operation, resource_type, name):
+            found |= 1 << _OPERATION_CODES[operation]
+    return found
+
+
+class Metadata:
+    """Any thread. nodes: the brokers as the clients of a listener see them; the first one leads all partitions, unless
+    leader_of spreads them. create: creates a topic that is not there, None where that is not allowed."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        nodes: Callable[[str], list[Node]],
+        cluster_id: str,
+        create: Callable[[str], object] | None = None,
+    ) -> None:
+        self._topics = topics
+        self._nodes = nodes
+        self._cluster_id = cluster_id
+        self._create = create
+
+    def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.METADATA: self.metadata}
+
+    def metadata(self, context: RequestContext, request: Any) -> Message:
+        """The topics that are asked for; all if none are named."""
+        nodes = self._nodes(context.listener)
+        Response = messages.Metadata.Response
+        asked = request.topics
+        if asked is None or (context.version == 0 and not asked):
+            topics = [
+                self._topic(context, request, name, nodes)
+                for name in self._topics.names()
+                if context.authorized("DESCRIBE", "TOPIC", name)
+            ]
+        else:
+            topics = [self._asked(context, request, each, nodes) for each in asked]
+        return Response(
+            brokers=[Response.Broker(node_id=each.node_id, host=each.host, port=each.port) for each in nodes],
+            cluster_id=self._cluster_id,
+            controller_id=nodes[0].node_id,
+            topics=topics,
+            cluster_authorized_operations=authorized_operations(context, "CLUSTER", CLUSTER)
+            if request.include_cluster_authorized_operations
+            else _NOT_ASKED,
+        )
+
+    def _asked(self, context: RequestContext, request: Any, asked: Any, nodes: list[Node]) -> Any:
+        Response = messages.Metadata.Response
+        name = asked.name
+        if name is None or (asked.topic_id != NO_ID and not name):
+            if context.version < _IDS_VERSION or asked.topic_id == NO_ID:
+                return Response.Topic(error_code=ErrorCode.INVALID_REQUEST, name=name or "")
+            found = self._topics.name_of(asked.topic_id)
+            if found is None or not context.authorized("DESCRIBE", "TOPIC", found):
+                return Response.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+            return self._topic(context, request, found, nodes)
+        if not context.authorized("DESCRIBE", "TOPIC", name):
+            return Response.Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        if self._topics.partitions(name) is None:
+            code = self._create_topic(context, request, name)
+            if code is not None:
+                return Response.Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return self._topic(context, request, name, nodes)
+
+    def _create_topic(self, context: RequestContext, request: Any, name: str) -> ErrorCode | None:
+        """Create a topic because a client asks for it. Returns None if it is there then."""
+        if name in INTERNAL_TOPICS:
+            self._topics.ensure_internal(name)
+            return None
+        # Versions before 4 have no field for it, and mean true.
+        wanted = request.allow_auto_topic_creation or context.version < 4
+        if self._create is None or not wanted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not (context.authorized("CREATE", "CLUSTER", CLUSTER) or context.authorized("CREATE", "TOPIC", name)):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        try:
+            self._create(name)
+        except TopicExists:  # by another request, meanwhile
+            return None
+        except InvalidTopic:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        except (KlogError, OSError) as error:
+            return code_of(error)
+        return None
+
+    def _topic(self, context: RequestContext, request: Any, name: str, nodes: list[Node]) -> Any:
+        Response = messages.Metadata.Response
+        count = self._topics.partitions(name)
+        if count is None:  # deleted meanwhile
+            return Response.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return Response.Topic(
+            error_code=0,
+            name=name,
+            topic_id=self._topics.topic_id(name) or NO_ID,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=[self._partition(name, number, nodes) for number in range(count)],
+            topic_authorized_operations=authorized_operations(context, "TOPIC", name)
+            if request.include_topic_authorized_operations
+            else _NOT_ASKED,
+        )
+
+    def _partition(self, topic: str, number: int, nodes: list[Node]) -> Any:
+        leader = nodes[number % len(nodes)].node_id
+        found = messages.Metadata.Response.Partition(
+            error_code=0,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=0,
+            replica_nodes=[leader],
+            isr_nodes=[leader],
+        )
+        try:
+            log = self._topics.log(topic, number)
+        except (KlogError, OSError):
+            log = None
+        if log is None or log.offline:
+            found.error_code, found.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+            found.isr_nodes, found.offline_replicas = [], [leader]
+        else:
+            found.leader_epoch = leader_epoch(log)
+        return found

@@ -1,0 +1,171 @@
+"""Produce: appends batches of clients. Kafka: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
+
+acks 0    no response; after an error the connection is closed, so that the client notices
+acks 1    a response after the append
+acks -1   the same: a partition has one replica, so its high watermark follows the log end
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
+from klog.errors import KlogError
+from klog.logger import logger_of
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.broker.context import RequestContext
+    from klog.broker.purgatory import Purgatory
+    from klog.protocol import Message
+    from klog.security import Topics
+
+_log = logger_of("broker")
+_ZSTD_VERSION = 7
+_TXN_V2_VERSION = 12
+_CODEC_BYTE, _CODEC_MASK, _ZSTD, _TRANSACTIONAL = 22, 7, 4, 0x10
+_PRODUCER_BYTES = slice(43, 53)
+_HEADER_BYTES = 61
+_NONE = ErrorCode.NONE
+
+
+class TransactionCheck(Protocol):
+    """What Produce asks the transaction coordinator before a transactional batch is appended."""
+
+    def check(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, adds: bool
+    ) -> ErrorCode:
+        """Is the partition in the producer's transaction? adds: add it if not (KIP-890, transactions v2)."""
+
+
+class Produce:
+    """Any thread. throttle: (context, bytes) -> ms."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        purgatory: Purgatory,
+        transactions: TransactionCheck | None = None,
+        throttle: Callable[[RequestContext, int], int] | None = None,
+    ) -> None:
+        self._topics = topics
+        self._purgatory = purgatory
+        self._transactions = transactions
+        self._throttle = throttle
+
+    def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.PRODUCE: self.produce}
+
+    def produce(self, context: RequestContext, request: Any) -> Message | None:
+        """Append, then respond."""
+        throttle_ms = 0 if self._throttle is None else self._throttle(context, context.request_bytes)
+        responses, failed, appended = [], False, []
+        refusal = self._refusal(context, request)
+        Response = messages.Produce.Response
+        for topic in request.topic_data:
+            name, code = topic.name, refusal
+            if context.version >= 13:
+                found = self._topics.name_of(topic.topic_id)
+                name = found or ""
+                if found is None and code is _NONE:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+            if code is _NONE and not context.authorized("WRITE", "TOPIC", name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if code is _NONE and name in INTERNAL_TOPICS:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            done = []
+            for partition in topic.partition_data:
+                result = self._append(context, request, name, partition) if code is _NONE else _failed(partition, code)
+                if result.error_code:
+                    failed = True
+                else:
+                    appended.append((name, partition.index))
+                done.append(result)
+            responses.append(Response.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=done))
+        response = Response(responses=responses, throttle_time_ms=throttle_ms)
+        if request.acks == 0:
+            if failed:
+                context.close()
+            else:
+                context.no_response(throttle_ms=throttle_ms)
+        else:
+            context.respond(response, throttle_ms=throttle_ms)
+        for key in appended:
+            self._purgatory.check(key)
+        return None
+
+    def _refusal(self, context: RequestContext, request: Any) -> ErrorCode:
+        """Why all partitions are refused, or NONE."""
+        if request.acks not in (-1, 0, 1):
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        transactional_id = request.transactional_id
+        if transactional_id is not None and not context.authorized("WRITE", "TRANSACTIONAL_ID", transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _NONE
+
+    def _append(self, context: RequestContext, request: Any, topic: str, partition: Any) -> Any:
+        records, index = partition.records, partition.index
+        log = find_log(self._topics, topic, index)
+        if isinstance(log, ErrorCode):
+            return _failed(partition, log)
+        if records is None or len(records) < _HEADER_BYTES:
+            return _failed(partition, ErrorCode.INVALID_RECORD, "one record batch expected")
+        attributes = records[_CODEC_BYTE]
+        if attributes & _CODEC_MASK == _ZSTD and context.version < _ZSTD_VERSION:
+            return _failed(partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        if attributes & _TRANSACTIONAL or request.transactional_id is not None:
+            code = self._check_transaction(context, request, topic, index, records)
+            if code is not _NONE:
+                return _failed(partition, code)
+        try:
+            info = log.append_batches(records)
+        except (KlogError, OSError) as error:
+            code = code_of(error)
+            if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                _log.exception("event=append_failed topic=%s partition=%d", topic, index)
+            return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
+        return messages.Produce.Response.Partition(
+            index=index,
+            error_code=0,
+            base_offset=info.first_offset,
+            log_append_time_ms=-1 if info.log_append_time is None else info.log_append_time,
+            log_start_offset=log.log_start_offset,
+        )
+
+    def _check_transaction(
+        self, context: RequestContext, request: Any, topic: str, partition: int, records: memoryview
+    ) -> ErrorCode:
+        """May a transactional batch be appended? Kafka: KIP-890."""
+        if not records[_CODEC_BYTE] & _TRANSACTIONAL or request.transactional_id is None:
+            # A transactional id comes with transactional batches, and the other way round.
+            return ErrorCode.INVALID_TXN_STATE if request.transactional_id is None else _NONE
+        if self._transactions is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        producer = bytes(records[_PRODUCER_BYTES])
+        return self._transactions.check(
+            request.transactional_id,
+            int.from_bytes(producer[:8], "big", signed=True),
+            int.from_bytes(producer[8:], "big", signed=True),
+            topic,
+            partition,
+            adds=context.version >= _TXN_V2_VERSION,
+        )
+
+
+def _failed(partition: Any, code: ErrorCode, message: str | None = None, errors: Any = ()) -> Any:
+    Response = messages.Produce.Response
+    return Response.Partition(
+        index=partition.index,
+        error_code=code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        record_errors=[
+            Response.RecordError(batch_index=each.batch_index, batch_index_error_message=each.message)
+            for each in errors
+        ],
+        error_message=message,
+    )

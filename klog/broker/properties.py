@@ -1,0 +1,55 @@
+"""Which part of the broker takes which property. Kafka: KafkaConfig, which is all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from klog.broker.settings import BrokerSettings
+from klog.config import BROKER_KEYS
+from klog.errors import InvalidConfig
+from klog.network import NetworkConfig
+
+
+class Properties:
+    """The properties of a broker by Kafka's names, checked and divided.
+
+    settings: those of requests; network: a NetworkConfig; engine: those of klog.open. others: names that further
+    components take. Raises InvalidConfig for an unknown name or an invalid value.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None, others: frozenset[str] = frozenset()) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise TypeError(f"config={values!r}: a mapping of property names expected, not {type(values).__name__}")
+        self.all = dict(values or {})
+        network_names, known = _network_names(), known_properties(others)
+        network, engine = {}, {}
+        for name, value in self.all.items():
+            if not isinstance(name, str):
+                raise TypeError(f"config: a property's name is a str, not {name!r}")
+            if name in network_names:
+                network[name] = value
+            elif name in BROKER_KEYS:
+                engine[name] = value
+            elif name not in known and not name.startswith("listener.name."):
+                raise InvalidConfig(_unknown(name, known))
+        self.settings = BrokerSettings(self.all)
+        self.network = NetworkConfig.of(network)
+        self.engine = engine
+
+
+def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The names of all properties that a broker takes."""
+    return frozenset((*_network_names(), *BROKER_KEYS, *BrokerSettings.names(), *others))
+
+
+def _network_names() -> set[str]:
+    return {each.metadata["name"] for each in fields(NetworkConfig)}
+
+
+def _unknown(name: str, known: frozenset[str]) -> str:
+    from klog.config.nearest import nearest
+
+    near = nearest(name, known)
+    return f"unknown broker property {name!r}" + (f"; did you mean {near!r}?" if near else "")

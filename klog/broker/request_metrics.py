@@ -1,0 +1,59 @@
+"""What requests of each API cost. Kafka: RequestMetrics.
+
+Times are in seconds of the monotonic clock inside, milliseconds in metrics(). Local time is that of the handler's call,
+remote time what a request waits after it, such as a fetch in the purgatory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klog.histogram import Histogram
+
+if TYPE_CHECKING:
+    from klog.protocol import ApiKey
+
+_TIMES = ("RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "TotalTimeMs")
+
+
+class ApiMetrics:
+    """The histograms and counters of one API. Any thread."""
+
+    __slots__ = ("bytes_in", "errors", "local", "queue", "remote", "throttle", "total")
+
+    def __init__(self) -> None:
+        self.queue, self.local, self.remote, self.throttle, self.total = (Histogram() for _ in _TIMES)
+        self.bytes_in = 0
+        self.errors = 0
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Under Kafka's names, with the API's name after a dot."""
+        found: dict[str, float] = {
+            f"RequestsPerSecCount.{name}": self.total.count,
+            f"ErrorsPerSecCount.{name}": self.errors,
+            f"RequestBytes.{name}": self.bytes_in,
+        }
+        for kind, times in zip(_TIMES, (self.queue, self.local, self.remote, self.throttle, self.total), strict=True):
+            found |= {f"{key}.{name}": value for key, value in times.metrics(kind).items()}
+        return found
+
+
+class RequestMetrics:
+    """Of all APIs that have been used. Any thread."""
+
+    def __init__(self) -> None:
+        self._apis: dict[ApiKey, ApiMetrics] = {}
+
+    def of(self, api: ApiKey) -> ApiMetrics:
+        """Those of one API."""
+        found = self._apis.get(api)
+        if found is None:
+            found = self._apis.setdefault(api, ApiMetrics())
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """All values."""
+        found: dict[str, float] = {}
+        for api, each in list(self._apis.items()):
+            found |= each.metrics(api.message)
+        return found

@@ -1,0 +1,62 @@
+"""What groups of both kinds have in common: classic ones, and those of KIP-848 ("consumer").
+
+A group is a state machine without a lock, timers or files of its own: its coordinator has these. Only the coordinator
+calls it, under its lock. Methods that can refuse return an ErrorCode, NONE if they do not. Kafka: Group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from klog.protocol import ErrorCode, Message
+
+Kind = Literal["classic", "consumer"]
+Records = list[tuple[bytes, bytes | None]]
+"""Records for the group's partition of __consumer_offsets, in order: key and value, None for a tombstone."""
+
+
+class Group(Protocol):
+    """One group."""
+
+    group_id: str
+    kind: Kind
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the state: "Empty", "Stable", "PreparingRebalance", "Reconciling", ..."""
+
+    @property
+    def protocol_type(self) -> str:
+        """What its members are: "consumer", "connect", ...; "" before there was one."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Has it no members? Members that have an id but have not joined yet do not count."""
+
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+    ) -> ErrorCode:
+        """May this member commit offsets? epoch: generation or member epoch, -1 for none. version: of the request."""
+
+    def validate_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """May this member fetch offsets? member_id is None and epoch -1 in requests without a member."""
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """May offsets of topics without a subscriber be deleted?"""
+
+    def validate_delete(self) -> ErrorCode:
+        """May the group be deleted? NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+
+    def subscribes(self, topic: str) -> bool:
+        """Does a member read this topic, as far as the group knows? Such offsets are neither deleted nor expired."""
+
+    def expires_since(self, commit_timestamp: int) -> int | None:
+        """The time, in ms since 1970, from which offsets.retention.minutes count for an offset that was committed at
+        commit_timestamp; None if it does not expire now."""
+
+    def describe(self) -> Message:
+        """DescribeGroups.Response.Group or ConsumerGroupDescribe.Response.Group, without authorized_operations."""
+
+    def tombstones(self) -> Records:
+        """The records that delete the group, without its offsets."""
