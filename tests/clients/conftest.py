@@ -4,22 +4,41 @@ uses names of its own."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.clients.adapters import CLIENTS, Admin, Client, load
 from tests.clients.servers import Server, Unavailable, serve
 
+# Members of a group of the consumer protocol report once in this time: 5 s would make their tests long.
+SETTINGS = {"group_consumer_heartbeat_interval_ms": 300, "group_consumer_min_heartbeat_interval_ms": 100}
 _NUMBERS = itertools.count()
-_KINDS = ["klog", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep])]
+_KINDS = [
+    pytest.param("klog", id="on-klog"),
+    pytest.param("kafka", id="on-kafka", marks=[pytest.mark.java, pytest.mark.deep]),
+]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], Server]]:
+    """The broker of a kind, started when it is first asked for."""
+    running: dict[str, Server] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Server:
+            if kind not in running:
+                running[kind] = stack.enter_context(serve(kind, **SETTINGS))
+            return running[kind]
+
+        yield get
 
 
 @pytest.fixture(scope="session", params=_KINDS)
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(servers: Callable[[str], Server], request: pytest.FixtureRequest) -> Server:
     try:
-        with serve(request.param) as running:
-            yield running
+        return servers(request.param)
     except Unavailable as missing:
         pytest.skip(f"needs: {missing}")
 

@@ -9,7 +9,6 @@ Each has a clean directory, in memory where there is room. Stopping is clean; on
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -28,6 +27,7 @@ __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
 KINDS = ("klog", "kafka")
 KAFKA_VERSION = "4.1.0"
+_QUICK = {"group.initial.rebalance.delay.ms": 0}  # as tests.interop.broker sets it
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 4 << 30
 Unavailable = kafka_jars.Unavailable
@@ -71,20 +71,23 @@ def _kafka(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
 @contextmanager
 def _klog(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
     home.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-P", "-m", "klog", "broker", str(home / "data"), "--port", "0", "--json"]
+    for name, value in (_QUICK | dict(properties)).items():
+        command += ["--config", f"{name}={value}"]
     with (home / "broker.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.clients.klog_broker", str(home / "data"), json.dumps(dict(properties))],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
         )
     assert process.stdout is not None
     try:
         line = process.stdout.readline()  # ends when the process does
-        if not line:
-            raise AssertionError(f"klog's broker did not start:\n{(home / 'broker.log').read_text()[-6000:]}")
-        yield Server("klog", json.loads(line)["bootstrap_servers"], process.pid, home)
+        facts = json.loads(line or "{}")
+        if "bootstrap_servers" not in facts:
+            raise AssertionError(f"klog's broker did not start: {facts}\n{(home / 'broker.log').read_text()[-6000:]}")
+        yield Server("klog", facts["bootstrap_servers"], process.pid, home)
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
     finally:

@@ -278,6 +278,7 @@ class AioKafka:
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
             "fetch_max_wait_ms": 100,
+            "metadata_max_age_ms": 1000,
             "session_timeout_ms": 6000,
             "heartbeat_interval_ms": 300,
         }

@@ -49,7 +49,7 @@ class Producer(Protocol):
         """Queue one record."""
 
     def flush(self) -> list[tuple[int, int]]:
-        """(partition, offset) of what was sent since the last flush, in that order; the offset is -1 with acks=0."""
+        """(partition, offset) of what was sent since the last flush, in that order. With acks=0 they mean nothing."""
 
     def begin(self) -> None: ...
 
@@ -135,6 +135,6 @@ class Client(Protocol):
     def consumer(
         self, group: str | None = None, *, isolation: str = "read_uncommitted", protocol: str = "classic"
     ) -> Consumer:
-        """Starts at the first offset where none is committed; never commits by itself."""
+        """Starts at the first offset where none is committed; never commits by itself; looks for new partitions."""
 
     def admin(self) -> Admin: ...

@@ -256,6 +256,7 @@ class Confluent:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": 1000,
         }
         if protocol == "classic":
             settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ def _call(function: Any, *arguments: Any, **named: Any) -> Any:
 def _check(code: int) -> None:
     if code:
         raise Refused(code, errors.for_code(code).__name__)
+
+
+def _check_text(result: object) -> None:
+    """An error as some calls of the library report it: as text."""
+    if found := re.match(r"\[Error (-?\d+)\]", str(result)):
+        raise Refused(int(found[1]), str(result))
 
 
 class _Producer:
@@ -176,8 +183,7 @@ class _Admin:
         resource = kafka_admin.ConfigResource("TOPIC", topic, {name: value})
         for each in _call(self._admin.alter_configs, [resource], raise_on_unknown=False).values():
             for result in each.values():
-                if isinstance(result, errors.BrokerResponseError):
-                    raise Refused(result.errno, str(result))
+                _check_text(result)
 
     def groups(self) -> set[str]:
         return {group["group_id"] for group in _call(self._admin.list_groups)}
@@ -195,9 +201,8 @@ class _Admin:
         return int(_call(self._admin.delete_records, {which: before})[which]["low_watermark"])
 
     def delete_group(self, group: str) -> None:
-        for result in dict(_call(self._admin.delete_groups, [group])).values():
-            if isinstance(result, errors.BrokerResponseError) or result is not errors.NoError:
-                _check(result.errno)
+        for result in _call(self._admin.delete_groups, [group]).values():
+            _check_text(result)
 
     def latest(self, partition: Partition) -> int:
         return self._offset(partition, kafka_admin.OffsetSpec.LATEST)
@@ -247,6 +252,7 @@ class KafkaPython:
                 "auto_offset_reset": "earliest",
                 "enable_auto_commit": False,
                 "fetch_max_wait_ms": 100,
+                "metadata_max_age_ms": 1000,
                 "session_timeout_ms": 6000,
                 "heartbeat_interval_ms": 300,
             }
