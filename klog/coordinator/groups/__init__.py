@@ -1,11 +1,13 @@
 """Groups: takes the requests of members of groups, returns responses, keeps groups and offsets in __consumer_offsets.
 
-Group, Kind, Records   what groups of both kinds have in common
+Group, GroupKind    what groups of both kinds, and the handlers of a kind, have in common
+GroupTable          what the handlers share: groups, offsets, log, lock, deadlines; AppendFailed
 """
 
-from klog.coordinator.groups.group import Group, Kind, Records
+from klog.coordinator.groups.group import Group, GroupKind, Kind, Records
+from klog.coordinator.groups.table import AppendFailed, GroupTable
 
-__all__ = ["Group", "Kind", "Records"]
+__all__ = ["AppendFailed", "Group", "GroupKind", "GroupTable", "Kind", "Records"]
 
 
 def __dir__() -> list[str]:

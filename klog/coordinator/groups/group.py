@@ -1,15 +1,21 @@
 """What groups of both kinds have in common: classic ones, and those of KIP-848 ("consumer").
 
-A group is a state machine without a lock, timers or files of its own: its coordinator has these. Only the coordinator
-calls it, under its lock. Methods that can refuse return an ErrorCode, NONE if they do not. Kafka: Group.
+A group is a state machine: the lock, the timers and the log are the coordinator's. Only the coordinator calls it, under
+its lock. Methods that can refuse return an ErrorCode, NONE if they do not. Kafka: Group.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from klog.protocol import ErrorCode, Message
+    from collections.abc import Callable
+
+    from klog.protocol import ApiKey, ErrorCode, Message
+    from klog.record import Record
+    from klog.security.context import Context
+
+    Handler = Callable[[Context, Any], Message | None]
 
 Kind = Literal["classic", "consumer"]
 Records = list[tuple[bytes, bytes | None]]
@@ -60,3 +66,23 @@ class Group(Protocol):
 
     def tombstones(self) -> Records:
         """The records that delete the group, without its offsets."""
+
+
+class GroupKind(Protocol):
+    """The requests and records of one kind of groups. GroupCoordinator.plug() takes one that klog.coordinator.groups
+    does not have itself."""
+
+    record_types: frozenset[int]
+    """The types of its records: the int16 at the begin of their keys."""
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """The requests that it handles. They take the coordinator's lock themselves."""
+
+    def replay(self, record: Record) -> None:
+        """Apply a record while the coordinator loads, under its lock."""
+
+    def loaded(self) -> None:
+        """All records have been replayed: start timers. Under the lock, also if there were none."""
+
+    def closed(self) -> None:
+        """Respond to requests that wait. Under the lock; no timer fires any more."""
