@@ -12,8 +12,6 @@ import pytest
 from tests.clients.adapters import CLIENTS, Admin, Client, load
 from tests.clients.servers import Server, Unavailable, serve
 
-# Members of a group of the consumer protocol report once in this time: 5 s would make their tests long.
-SETTINGS = {"group_consumer_heartbeat_interval_ms": 300, "group_consumer_min_heartbeat_interval_ms": 100}
 _NUMBERS = itertools.count()
 _KINDS = [
     pytest.param("klog", id="on-klog"),
@@ -29,7 +27,7 @@ def servers() -> Iterator[Callable[[str], Server]]:
 
         def get(kind: str) -> Server:
             if kind not in running:
-                running[kind] = stack.enter_context(serve(kind, **SETTINGS))
+                running[kind] = stack.enter_context(serve(kind))
             return running[kind]
 
         yield get

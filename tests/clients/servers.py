@@ -27,7 +27,12 @@ __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
 KINDS = ("klog", "kafka")
 KAFKA_VERSION = "4.1.0"
-_QUICK = {"group.initial.rebalance.delay.ms": 0}  # as tests.interop.broker sets it
+# What makes groups quick: no delay before the first rebalance, and members of the consumer protocol that report more
+# often than every 5 s.
+_QUICK: dict[str, dict[str, object]] = {
+    "klog": {},
+    "kafka": {"group.consumer.heartbeat.interval.ms": 300, "group.consumer.min.heartbeat.interval.ms": 100},
+}
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 4 << 30
 Unavailable = kafka_jars.Unavailable
@@ -47,7 +52,7 @@ class Server:
 def serve(kind: str, home: Path | None = None, **settings: object) -> Iterator[Server]:
     """A broker of this kind until the end of the block. `settings` are Kafka's broker properties, with _ for the dots
     (auto_create_topics_enable="true"). Raises Unavailable if the machine cannot run it."""
-    properties = {name.replace("_", "."): value for name, value in settings.items()}
+    properties = _QUICK[kind] | {name.replace("_", "."): value for name, value in settings.items()}
     if home is not None:
         with _STARTERS[kind](home, properties) as server:
             yield server
@@ -72,7 +77,7 @@ def _kafka(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
 def _klog(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "klog", "broker", str(home / "data"), "--port", "0", "--json"]
-    for name, value in (_QUICK | dict(properties)).items():
+    for name, value in properties.items():
         command += ["--config", f"{name}={value}"]
     with (home / "broker.log").open("wb") as log:
         process = subprocess.Popen(

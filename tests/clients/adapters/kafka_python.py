@@ -31,9 +31,11 @@ def _check(code: int) -> None:
 
 
 def _check_text(result: object) -> None:
-    """An error as some calls of the library report it: as text."""
+    """An error as some calls of the library report it: as text, or as the name of its class."""
     if found := re.match(r"\[Error (-?\d+)\]", str(result)):
         raise Refused(int(found[1]), str(result))
+    if isinstance(kind := getattr(errors, str(result), None), type):
+        raise Refused(kind.errno, str(result))
 
 
 class _Producer:
