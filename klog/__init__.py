@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         record,
         repairing,
         spark,
+        testing,
     )
     from klog.broker import Broker
     from klog.cleaner import CompactionStats, PurgeStats
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from klog.manager import LogManager, NamedReader, partition_for
     from klog.manager import open_directory as open
     from klog.record import Record, RecordBatch, TimestampType
+    from klog.testing import TestBroker
 
 __version__ = "0.1.0"
 __all__ = [
@@ -97,6 +99,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "Recovery",
+    "TestBroker",
     "TimestampOffset",
     "TimestampType",
     "clock",
@@ -136,6 +139,7 @@ _PLACES = {
     "Record": "klog.record",
     "RecordBatch": "klog.record",
     "Recovery": "klog.log",
+    "TestBroker": "klog.testing",
     "TimestampOffset": "klog.log",
     "TimestampType": "klog.record",
     "open": "klog.manager",
@@ -161,6 +165,7 @@ _MODULES = (
     "record",
     "repairing",
     "spark",
+    "testing",
 )
 
 

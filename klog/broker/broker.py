@@ -67,9 +67,12 @@ class Broker:
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
         self._life = OwnLock()
+        self._scheduler: Scheduler | None = None
+        self._waits: Scheduler | None = None
         self._logs: LogManager | None = None
         self._server: Server | None = None
         self._serving: Serving | None = None
+        self._topics: TopicCatalogView | None = None
         self._nodes: dict[str, Node] = {}
 
     def __repr__(self) -> str:
@@ -96,6 +99,18 @@ class Broker:
         self._running()
         assert self._logs is not None
         return self._logs
+
+    @property
+    def topics(self) -> TopicCatalogView:
+        """The topics as requests see them. Raises RuntimeError while the broker is stopped."""
+        self._running()
+        assert self._topics is not None
+        return self._topics
+
+    @property
+    def is_running(self) -> bool:
+        """Has it been started, and not stopped?"""
+        return self._server is not None
 
     @property
     def port(self) -> int:
@@ -139,6 +154,9 @@ class Broker:
             clock=self._clock,
         )
         scheduler = Scheduler(self._clock)
+        # A request waits in the clients' time, also when a test holds the clock of everything else.
+        real = SystemClock()
+        waits = scheduler if isinstance(self._clock, SystemClock) else Scheduler(real)
         serving: Serving | None = None
         server: Server | None = None
         try:
@@ -149,25 +167,30 @@ class Broker:
                 topics,
                 properties,
                 scheduler,
+                waits,
                 self._clock,
                 nodes=self._nodes_of,
                 cluster_id=_cluster_id(logs.path),
                 syncs=self._durability == "sync",
                 gates=self._gates,
             )
-            server = Server(self._asked, serving.dispatcher, config=properties.network, clock=self._clock)
+            server = Server(self._asked, serving.dispatcher, config=properties.network)
+            self._asked = server.listeners  # a port that the kernel chose is kept for the next start
             self._nodes = advertised(server.listeners, properties.all.get("advertised.listeners"), self.node_id)
             scheduler.start()
+            waits.start()
             server.start()
         except BaseException:
             if server is not None:
                 server.stop(0)
             scheduler.stop()
+            waits.stop()
             if serving is not None:
                 serving.close()
             logs.close()
             raise
-        self._logs, self._scheduler, self._serving, self._server = logs, scheduler, serving, server
+        self._logs, self._topics, self._serving, self._server = logs, topics, serving, server
+        self._scheduler, self._waits = scheduler, waits
 
     def _nodes_of(self, listener: str) -> list[Node]:
         return [self._nodes[listener]]
@@ -176,16 +199,33 @@ class Broker:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing."""
         with self._life:
-            server, serving, logs = self._server, self._serving, self._logs
-            if server is None or serving is None or logs is None:
-                return
+            logs = self._end(timeout)
+            if logs is not None:
+                logs.close()
+
+    def kill(self) -> None:
+        """Stop as the death of the process would, for tests: no request is completed, nothing is flushed, and the next
+        start recovers the logs. A second call does nothing."""
+        with self._life:
+            logs = self._end(None)
+            if logs is not None:
+                logs.abandon()
+
+    def _end(self, timeout: float | None) -> LogManager | None:
+        """End everything but the logs, and return them. timeout: None to leave requests unanswered."""
+        server, serving, logs = self._server, self._serving, self._logs
+        if server is None or serving is None:
+            return None
+        if timeout is not None:
             serving.purgatory.close()
-            server.stop(timeout)
-            self._scheduler.stop()
-            serving.close()
-            logs.close()
-            self._server = self._serving = self._logs = None
-            self._nodes = {}
+        server.stop(timeout or 0)
+        for each in (self._scheduler, self._waits):
+            assert each is not None
+            each.stop()
+        serving.close()
+        self._server = self._serving = self._logs = self._topics = None
+        self._nodes = {}
+        return logs
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stop() is called in another thread. Returns False if `timeout` seconds passed first."""

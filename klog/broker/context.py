@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class RequestContext:
     """Who sent a request, and how to respond. Any thread. Satisfies klog.security.Context.
 
-    message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it.
+    message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it. before_response: a
+    function of a gate; the response that it returns is sent, and for None it has completed the request itself.
     """
 
     __slots__ = (
-        "_authorize", "_completed", "_network", "_request", "api", "client_id", "connection", "deferred", "message",
-        "version",
+        "_authorize", "_completed", "_network", "_request", "api", "before_response", "client_id", "connection",
+        "message", "version",
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +40,7 @@ class RequestContext:
         self.client_id: str = request.client_id or ""
         self.connection: Connection = network.connection
         self.message: Any = request.message
-        self.deferred = False
+        self.before_response: Callable[[Message], Message | None] | None = None
         self._network = network
         self._request = request
         self._authorize = authorize
@@ -67,6 +68,11 @@ class RequestContext:
         return self._network.received
 
     @property
+    def completed(self) -> bool:
+        """Has the request been completed?"""
+        return self._network.completed
+
+    @property
     def request_bytes(self) -> int:
         """The size of the frame; 0 once the request is completed."""
         return 0 if self._network.completed else self._network.frame.nbytes
@@ -77,6 +83,12 @@ class RequestContext:
 
     def respond(self, response: Message, *, throttle_ms: int = 0) -> None:
         """Send the response. Raises RuntimeError for a second one."""
+        if self.before_response is not None:
+            change, self.before_response = self.before_response, None
+            changed = change(response)
+            if changed is None:
+                return
+            response = changed
         throttle_ms = self._completed(self, response, throttle_ms)
         request = self._request
         parts = encode_response(request.api, request.version, request.correlation_id, response)
@@ -92,6 +104,16 @@ class RequestContext:
         """Close the connection, after the responses before."""
         self._completed(self, None, 0)
         self._network.close()
+
+    def respond_in_part(self, response: Message, share: float) -> None:
+        """Send the first bytes of the response, and close. For tests of clients."""
+        self._completed(self, response, 0)
+        request = self._request
+        parts = encode_response(request.api, request.version, request.correlation_id, response)
+        data = b"".join(part if type(part) is bytes else bytes(part.memory()) for part in parts)
+        self._network.refuse_authentication(
+            data[: max(1, int(len(data) * share))]
+        )  # it closes, which respond() does not
 
     def refuse_authentication(self, response: Message) -> None:
         """Send this response after a delay, then close."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.broker.api_versions import unknown_version
 from klog.broker.context import RequestContext
+from klog.broker.error_responses import error_response
 from klog.broker.request_metrics import RequestMetrics
 from klog.errors import CorruptFrame, UnsupportedVersion
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response, messages
+from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +33,9 @@ _log = logger_of("broker")
 class Gate(Protocol):
     """What stands before the handlers: authentication, or the faults of a test."""
 
-    def admit(self, context: RequestContext) -> bool:
-        """Whether the request may be handled. False: the gate has completed the request, or will."""
+    def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
+        """Whether the request may be handled now. False: the gate has completed the request, or will, or calls go_on()
+        when it may be handled."""
 
 
 class Dispatcher:
@@ -75,21 +77,34 @@ class Dispatcher:
             request.close()
             return
         context = RequestContext(request, decoded, self._authorize, self._completed)
-        handle = self._handlers.get(decoded.api)
-        if handle is None:
+        if decoded.api not in self._handlers:
             _log.warning("event=unknown_request connection=%s api=%s", request.connection.id, decoded.api.message)
             context.close()
             return
-        for gate in self._gates:
-            if not gate.admit(context):
-                return
+        if not self._gates or self._admitted(context, 0):
+            self._handle(context)
+
+    def _admitted(self, context: RequestContext, first: int) -> bool:
+        """Do all gates from this one on let the request in, now?"""
+        for number in range(first, len(self._gates)):
+
+            def go_on(following: int = number + 1) -> None:
+                if self._admitted(context, following):
+                    self._handle(context)
+
+            if not self._gates[number].admit(context, go_on):
+                return False
+        return True
+
+    def _handle(self, context: RequestContext) -> None:
+        handle = self._handlers[context.api]
         began = self._clock.monotonic()
         try:
-            response = handle(context, decoded.message)
+            response = handle(context, context.message)
         except Exception as error:
-            self._failed(request, context, error)
+            self._failed(context, error)
             return
-        metrics = self.metrics.of(decoded.api)
+        metrics = self.metrics.of(context.api)
         metrics.queue.note(max(0.0, began - context.received))
         metrics.local.note(self._clock.monotonic() - began)
         if response is not None:
@@ -113,18 +128,15 @@ class Dispatcher:
             _log.warning("event=unsupported_request connection=%s error=%s", request.connection.id, error)
             request.close()
 
-    def _failed(self, request: NetworkRequest, context: RequestContext, error: Exception) -> None:
+    def _failed(self, context: RequestContext, error: Exception) -> None:
         _log.error(
             "event=request_failed connection=%s api=%s version=%d",
-            request.connection.id,
+            context.connection.id,
             context.api.message,
             context.version,
             exc_info=error,
         )
-        if request.completed:
+        if context.completed:
             return
-        Response = getattr(messages, context.api.message).Response
-        try:
-            context.respond(Response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
-        except (TypeError, AttributeError):  # this response has no such field
-            context.close()
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        context.respond(error_response(context.api, context.version, context.message, code))

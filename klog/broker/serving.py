@@ -11,6 +11,7 @@ from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
 from klog.broker.produce import Produce
 from klog.broker.purgatory import Purgatory
+from klog.clock import SystemClock
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 class Serving:
     """The components, and the dispatcher over their handlers. syncs: appends wait for the disk, so Produce is not
-    handled in a network thread."""
+    handled in a network thread. waits: the scheduler of requests that wait, in real time."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Serving:
         topics: TopicCatalogView,
         properties: Properties,
         scheduler: Scheduler,
+        waits: Scheduler,
         clock: Clock,
         *,
         nodes: Callable[[str], list[Node]],
@@ -43,11 +45,11 @@ class Serving:
         gates: tuple[Gate, ...] = (),
     ) -> None:
         settings = properties.settings
-        self.purgatory = Purgatory(scheduler)
+        self.purgatory = Purgatory(waits)
         self._fetch = Fetch(
             topics,
             self.purgatory,
-            clock,
+            SystemClock(),
             max_bytes=settings.fetch_max_bytes,
             session_slots=settings.max_incremental_fetch_session_cache_slots,
         )
@@ -66,7 +68,7 @@ class Serving:
             handlers |= component.handlers()
         handlers |= ApiVersions(handlers, {}).handlers()
         slow = frozenset((ApiKey.PRODUCE,)) if syncs else frozenset[ApiKey]()
-        self.dispatcher = Dispatcher(handlers, slow=slow, clock=clock, gates=gates)
+        self.dispatcher = Dispatcher(handlers, slow=slow, clock=SystemClock(), gates=gates)
 
     @staticmethod
     def names() -> frozenset[str]:

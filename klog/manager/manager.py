@@ -197,7 +197,7 @@ class LogManager:
                 with contextlib.suppress(KlogError, OSError):
                     self.close()
             if not self._state.closed:
-                self._abandon()
+                self.abandon()
             raise
 
     def _after_fork(self) -> None:
@@ -810,10 +810,11 @@ class LogManager:
         state = getattr(self, "_state", None)
         if state is not None and not state.closed and state.of_this_process:
             _warn(f"log.dir {self.path} was never closed: use `with`, or call close()", ResourceWarning, source=self)
-            self._abandon()
+            self.abandon()
 
-    def _abandon(self) -> None:
-        """Release everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
+    def abandon(self) -> None:
+        """Release everything as the death of the process would: nothing is flushed, no checkpoint and no marker is
+        written, so that the next start recovers the logs. For tests of that."""
         self._state.end()
         self._cleaner.abandon()
         self._scheduler.stop()

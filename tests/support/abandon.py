@@ -11,4 +11,4 @@ def abandon(opened: klog.LogManager | klog.Log) -> None:
     if isinstance(opened, klog.Log):
         closing.abandon(opened._core)
     else:
-        opened._abandon()
+        opened.abandon()

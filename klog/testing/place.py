@@ -1,0 +1,45 @@
+"""Directories of test brokers: in memory where that is possible, and nothing is left of them.
+
+    klog-test-PID-START-RANDOM     START: when the process began, in kernel ticks; a PID alone is used again
+
+A process that is killed cannot remove its directories. The next test broker does, after an hour: a process of another
+container may have a PID that means nothing here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+
+from klog.clock import SystemClock, process_start_time
+from klog.disk import RealFiles, remove_tree
+
+_TMPFS = "/dev/shm"
+_PREFIX = "klog-test-"
+_LEFT_AFTER_MS = 3_600_000
+
+
+def new_directory() -> str:
+    """Make an empty directory, which only this user can read."""
+    parent = _TMPFS if os.access(_TMPFS, os.W_OK) else tempfile.gettempdir()
+    remove_left(parent)
+    path = os.path.join(parent, f"{_PREFIX}{os.getpid()}-{process_start_time(os.getpid())}-{secrets.token_hex(4)}")
+    os.mkdir(path, 0o700)
+    return path
+
+
+def remove_left(parent: str) -> None:
+    """Remove the directories of this user's processes that have ended."""
+    for entry in os.scandir(parent):
+        if not entry.name.startswith(_PREFIX):
+            continue
+        pid, _, rest = entry.name.removeprefix(_PREFIX).partition("-")
+        start = rest.partition("-")[0]
+        try:
+            found = entry.stat(follow_symlinks=False)
+            is_old = SystemClock().wall_ms() - found.st_mtime_ns // 1_000_000 > _LEFT_AFTER_MS
+            if is_old and found.st_uid == os.getuid() and process_start_time(int(pid)) != int(start):
+                remove_tree(entry.path, RealFiles())
+        except (ValueError, OSError):
+            continue  # another name, or removed by another process meanwhile

@@ -1,0 +1,85 @@
+"""A topic of a TestBroker: what is in it, and waiting for more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from klog.broker import Broker
+    from klog.record import Record
+
+_SHOWN = 20
+
+
+class TopicUnderTest:
+    """Made by TestBroker.topic(name). Any thread."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<topic {self.name}: {len(self)} records>"
+
+    def __len__(self) -> int:
+        """The number of records that a read_committed consumer gets."""
+        return len(self.records())
+
+    def records(self, partition: int | None = None, *, isolation: str = "read_committed") -> list[Record]:
+        """The records, of all partitions or of one, in the order of their offsets; of partitions by their number. Empty
+        for a topic that does not exist."""
+        logs = self._broker.logs
+        partitions = logs.topics().get(self.name, ())
+        return [
+            record
+            for number in partitions
+            if partition in (None, number)
+            for record in logs.log(self.name, number).read(isolation=isolation)  # type: ignore[arg-type]
+        ]
+
+    def values(self, partition: int | None = None) -> list[bytes | None]:
+        """The values of records()."""
+        return [record.value for record in self.records(partition)]
+
+    def append(self, records: Any, **options: Any) -> None:
+        """Append records as LogManager.append does, and let waiting consumers have them."""
+        logs = self._broker.logs
+        if self.name not in logs.topics():
+            logs.create_topic(self.name)
+        logs.append(self.name, records, **options)
+        for partition in logs.topics()[self.name]:
+            self._broker.check(self.name, partition)
+
+    def wait(self, count: int, timeout: float = 10.0) -> list[Record]:
+        """Wait until the topic has at least so many records, and return them. Raises TimeoutError."""
+        clock = SystemClock()
+        deadline = clock.monotonic() + timeout
+        while True:
+            found = self.records()
+            if len(found) >= count:
+                return found
+            if clock.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"{count} records of {self.name} expected within {timeout} s; there are {len(found)}"
+                )
+            clock.sleep(0.005)
+
+    def dump(self) -> str:
+        """The newest records as text, for the report of a failed test."""
+        found = self.records(isolation="log_end")
+        lines = [f"topic {self.name}: {len(found)} records"]
+        if len(found) > _SHOWN:
+            lines.append(f"  (the last {_SHOWN})")
+        lines += [
+            f"  {record.partition}/{record.offset} {record.key!r}: {record.value!r}"[:200] for record in found[-_SHOWN:]
+        ]
+        return "\n".join(lines)
+
+
+def dump_topics(broker: Broker, names: Iterable[str]) -> str:
+    """The newest records of topics as text."""
+    return "\n".join(TopicUnderTest(broker, name).dump() for name in names)
