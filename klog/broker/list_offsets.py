@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from klog.protocol import Message
     from klog.security import Topics
 
+_EPOCH_VERSION = 4
 # Special timestamps, with the first version that has them.
 _SPECIAL = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
@@ -74,7 +75,7 @@ class ListOffsets:
             error_code=0,
             timestamp=found.timestamp,
             offset=found.offset,
-            leader_epoch=found.leader_epoch,
+            leader_epoch=found.leader_epoch if version >= _EPOCH_VERSION else -1,
         )
 
 

@@ -1,0 +1,167 @@
+"""ApiVersions, Metadata, and what the broker does with requests that are none."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from pathlib import Path
+
+import pytest
+
+from klog.broker import Broker
+from klog.errors import InvalidConfig
+from klog.protocol import ApiKey, ErrorCode, decode, messages
+from tests.support.wire_client import WireClient
+
+HERE = ["127.0.0.1:0"]
+
+
+def api_versions(client: WireClient, version: int, name: str = "test", software: str = "1.0") -> object:
+    return client.call(ApiKey.API_VERSIONS, version, client_software_name=name, client_software_version=software)
+
+
+def test_every_version_of_api_versions(tmp_path: Path) -> None:
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+        for version in range(ApiKey.API_VERSIONS.high + 1):
+            fields = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
+            found = client.call(ApiKey.API_VERSIONS, version, **fields)
+            ranges = {each.api_key: (each.min_version, each.max_version) for each in found.api_keys}
+            assert found.error_code == 0
+            assert ranges[ApiKey.PRODUCE] == (0, 13)
+            assert ranges[ApiKey.FETCH] == (4, 18)
+            assert ApiKey.FIND_COORDINATOR in ranges  # librdkafka sends no lz4 without it
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a/b", "ü"])
+def test_a_software_name_is_checked(tmp_path: Path, name: str) -> None:
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+        assert api_versions(client, 3, name).error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+        assert api_versions(client, 3).error_code == 0  # type: ignore[attr-defined]
+
+
+def test_an_unknown_version_of_api_versions_gets_version_0(tmp_path: Path) -> None:
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+        header = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0"
+        client.socket.sendall(struct.pack(">i", len(header)) + header)
+        frame = client.frame()
+        assert frame[:4] == struct.pack(">i", 7)
+        found = decode(messages.ApiVersions.Response, 0, frame[4:])
+        assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(each.api_key, each.max_version) for each in found.api_keys] == [(18, ApiKey.API_VERSIONS.high)]
+        assert api_versions(client, 3).error_code == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\0",
+        struct.pack(">hhi", 999, 0, 1),
+        struct.pack(">hhih", ApiKey.PRODUCE, 99, 1, -1),
+        struct.pack(">hhih", ApiKey.PRODUCE, 2, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + struct.pack(">i", 2**31 - 1),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, 20000),
+        struct.pack(">hhih", 52, 0, 1, -1),  # Vote: among controllers
+    ],
+)
+def test_what_is_no_request_closes_its_connection_alone(tmp_path: Path, body: bytes) -> None:
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as other:
+        with WireClient(broker.bootstrap_servers) as client:
+            client.socket.sendall(struct.pack(">i", len(body)) + body)
+            assert client.is_closed()
+        assert api_versions(other, 3).error_code == 0  # type: ignore[attr-defined]
+
+
+def test_metadata_in_every_version(tmp_path: Path) -> None:
+    with Broker(tmp_path, listeners=HERE, config={"node.id": 5}) as broker:
+        broker.logs.create_topic("a", 2)
+        broker.logs.create_topic("b")
+        with WireClient(broker.bootstrap_servers) as client:
+            for version in range(ApiKey.METADATA.high + 1):
+                asked = [] if version == 0 else None
+                found = client.call(ApiKey.METADATA, version, topics=asked)
+                assert [(each.node_id, each.host, each.port) for each in found.brokers] == [
+                    (5, "127.0.0.1", broker.port)
+                ]
+                assert [(each.name, len(each.partitions)) for each in found.topics] == [("a", 2), ("b", 1)]
+                partition = found.topics[0].partitions[1]
+                assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (5, [5], [5])
+                if version >= 1:
+                    assert found.controller_id == 5
+                    assert client.call(ApiKey.METADATA, version, topics=[]).topics == []
+                if version >= 10:
+                    assert found.topics[0].topic_id == broker.topics.topic_id("a")
+
+
+def test_unknown_topics_are_not_created_by_asking(tmp_path: Path) -> None:
+    Topic = messages.Metadata.Request.Topic
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+        for version in (1, 4, 12):
+            found = client.call(ApiKey.METADATA, version, topics=[Topic(name="t")])
+            assert found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = client.call(ApiKey.METADATA, 12, topics=[Topic(name=None, topic_id=uuid.uuid4())])
+        assert found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert broker.logs.topics() == {}
+
+
+def test_topics_are_created_by_asking_where_that_is_allowed(tmp_path: Path) -> None:
+    Topic = messages.Metadata.Request.Topic
+    config = {"auto.create.topics.enable": "true", "num.partitions": 3}
+    with Broker(tmp_path, listeners=HERE, config=config) as broker, WireClient(broker.bootstrap_servers) as client:
+        asked = [Topic(name="t"), Topic(name="../t")]
+        found = client.call(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
+        assert [each.error_code for each in found.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        found = client.call(ApiKey.METADATA, 12, topics=asked)
+        assert [(each.error_code, len(each.partitions)) for each in found.topics] == [
+            (0, 3),
+            (ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
+        ]
+        assert broker.logs.topics() == {"t": [0, 1, 2]}
+
+
+def test_a_metadata_request_can_look_a_topic_up_by_its_id(tmp_path: Path) -> None:
+    Topic = messages.Metadata.Request.Topic
+    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+        broker.logs.create_topic("t")
+        number = broker.topics.topic_id("t")
+        found = client.call(ApiKey.METADATA, 12, topics=[Topic(name=None, topic_id=number)])
+        assert (found.topics[0].error_code, found.topics[0].name) == (0, "t")
+
+
+def test_each_listener_advertises_itself(tmp_path: Path) -> None:
+    listeners = ["INTERNAL://127.0.0.1:0", "EXTERNAL://127.0.0.1:0"]
+    config = {"advertised.listeners": "EXTERNAL://example.org:19092"}
+    with Broker(tmp_path, listeners=listeners, config=config) as broker:
+        inside, outside = broker.bootstrap_servers.split(",")
+        assert outside == "example.org:19092"
+        with WireClient(inside) as client:
+            found = client.call(ApiKey.METADATA, 9, topics=[])
+        assert [f"{each.host}:{each.port}" for each in found.brokers] == [inside]
+
+
+def test_a_broker_starts_again_on_its_port_with_its_data(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, listeners=HERE)
+    with pytest.raises(RuntimeError, match=r"start\(\)"):
+        assert broker.bootstrap_servers
+    with broker:
+        address = broker.bootstrap_servers
+        broker.logs.create_topic("t")
+    with broker:
+        assert broker.bootstrap_servers == address
+        assert broker.logs.topics() == {"t": [0]}
+    broker.stop()
+
+
+def test_invalid_arguments_are_named(tmp_path: Path) -> None:
+    for config, text in (
+        ({"node.idd": 1}, "node.id"),
+        ({"node.id": "x"}, "node.id='x'"),
+        ({"advertised.listeners": "OTHER://h:1"}, "OTHER"),
+    ):
+        with pytest.raises(InvalidConfig, match=text):
+            Broker(tmp_path, listeners=HERE, config=config).start()
+    for listeners in (["a"], ["A://h:1", "a://h:2"]):
+        with pytest.raises(ValueError, match="listener"):
+            Broker(tmp_path, listeners=listeners)
+    with pytest.raises(TypeError, match="listeners"):
+        Broker(tmp_path, listeners="127.0.0.1:0")

@@ -1,0 +1,189 @@
+"""TestBroker: what a test of a program that uses Kafka needs. Each feature has its example here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.protocol import ApiKey, ErrorCode, messages
+from klog.record import encode
+from klog.testing import TestBroker
+from tests.support.wire_client import WireClient
+
+
+def produce(client: WireClient, value: bytes, topic: str = "orders") -> int:
+    """The error code of the response."""
+    Request = messages.Produce.Request
+    asked = Request.Partition(index=0, records=encode([(b"k", value, 1_700_000_000_000)]))
+    found = client.call(
+        ApiKey.PRODUCE, 9, acks=1, timeout_ms=1000, topic_data=[Request.Topic(name=topic, partition_data=[asked])]
+    )
+    code: int = found.responses[0].partition_responses[0].error_code
+    return code
+
+
+def test_topics_and_their_records() -> None:
+    with klog.TestBroker(
+        topics={"orders": 1, "compacted": {"partitions": 2, "config": {"cleanup.policy": "compact"}}}
+    ) as b:
+        assert b.logs.topics() == {"compacted": [0, 1], "orders": [0]}
+        with WireClient(b.bootstrap_servers) as client:
+            assert produce(client, b"first") == 0
+        assert b.topic("orders").values() == [b"first"]
+        assert len(b.topic("nothing")) == 0
+        assert "b'first'" in b.dump()
+        directory = Path(b.directory)
+        assert (directory / "orders-0" / "00000000000000000000.log").exists()
+    assert not directory.exists()
+
+
+def test_waiting_for_records() -> None:
+    with TestBroker(topics=["orders"]) as b:
+        late = threading.Timer(0.05, lambda: b.topic("orders").append([(b"k", b"v")]))
+        late.start()
+        assert [record.value for record in b.topic("orders").wait(1)] == [b"v"]
+        late.join()
+        with pytest.raises(TimeoutError, match="2 records of orders"):
+            b.topic("orders").wait(2, timeout=0.01)
+
+
+def test_an_error_instead_of_the_effect() -> None:
+    with TestBroker(topics=["orders", "other"]) as b, WireClient(b.bootstrap_servers) as client:
+        fault = b.inject("produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", count=2, skip=1)
+        codes = [produce(client, b"%d" % number) for number in range(4)]
+        assert produce(client, b"other", "other") == 0
+        wrong = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert codes == [0, wrong, wrong, 0]
+        assert (fault.hits, fault.is_active) == (2, False)
+        assert b.topic("orders").values() == [b"0", b"3"]
+
+
+@pytest.mark.parametrize(("effect", "there"), [("before", []), ("after", [b"v"])])
+def test_a_connection_that_ends_before_or_after_the_effect(effect: str, there: list[bytes]) -> None:
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        fault = b.inject(ApiKey.PRODUCE, disconnect=effect)  # type: ignore[arg-type]
+        with pytest.raises(ConnectionError):
+            produce(client, b"v")
+        fault.wait()
+        assert b.topic("orders").values() == there
+
+
+def test_half_a_response() -> None:
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        b.inject("produce", half=True)
+        with pytest.raises(ConnectionError):
+            produce(client, b"v")
+        assert b.topic("orders").values() == [b"v"]
+
+
+def test_no_response_and_delays() -> None:
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        dropped = b.inject("produce", drop=True)
+        client.socket.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            produce(client, b"v")
+        dropped.wait()
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        fault = b.inject(delay_ms=30, client_id="te*", count=None)
+        assert produce(client, b"v") == 0
+        fault.stop()
+        assert produce(client, b"w") == 0
+        assert fault.hits == 1
+
+
+def test_faults_are_checked() -> None:
+    with TestBroker() as b:
+        for arguments, text in (
+            ({"api": "produse", "error": 1}, "produse"),
+            ({"error": "NO_SUCH"}, "NO_SUCH"),
+            ({"api": "fetch"}, "one of error"),
+            ({"error": 1, "drop": True}, "one of error"),
+            ({"partition": 1, "drop": True}, "topic"),
+            ({"disconnect": "later"}, "disconnect"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                b.inject(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_killed_broker_recovers_what_was_torn() -> None:
+    with TestBroker(topics=["orders"]) as b:
+        with WireClient(b.bootstrap_servers) as client:
+            for value in (b"a", b"b"):
+                produce(client, value)
+        address = b.bootstrap_servers
+        b.kill()
+        b.tear("orders", last_bytes=3)
+        b.start()
+        assert b.bootstrap_servers == address
+        assert b.topic("orders").values() == [b"a"]
+        assert b.logs.log("orders").recovery.bytes_truncated > 0
+
+
+def test_a_snapshot_brings_everything_back(tmp_path: Path) -> None:
+    with TestBroker(topics=["orders"]) as b:
+        b.topic("orders").append([(b"k", b"kept")])
+        b.snapshot(tmp_path / "before")
+        b.topic("orders").append([(b"k", b"dropped")])
+        b.create_topic("more")
+        b.restore(tmp_path / "before")
+        assert b.logs.topics() == {"orders": [0]}
+        assert b.topic("orders").values() == [b"kept"]
+    with TestBroker(directory=tmp_path / "before") as b:
+        assert b.topic("orders").values() == [b"kept"]
+    assert (tmp_path / "before").exists()
+
+
+def test_retention_by_a_clock_that_the_test_moves() -> None:
+    clock = ManualClock(1_700_000_000_000)
+    with TestBroker(topics={"orders": {"config": {"retention.ms": 1000, "segment.ms": 10}}}, clock=clock) as b:
+        for number in range(3):
+            b.topic("orders").append([(b"k", b"%d" % number, clock.wall_ms())])
+            clock.advance(100)
+        clock.advance(3_600_000)
+        b.logs.log("orders").apply_retention()
+        assert b.logs.log("orders").log_start_offset >= 2
+
+
+PLUGIN = """
+import pytest
+
+@pytest.mark.klog_broker(topics=["orders"])
+def test_one(klog_broker):
+    klog_broker.topic("orders").append([(b"k", b"what was there")])
+    assert 0, klog_broker.directory
+
+def test_two(klog_broker):
+    assert klog_broker.logs.topics() == {}
+"""
+
+
+def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(PLUGIN)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "klog.testing.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            "test_it.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 failed, 1 passed" in done.stdout
+    assert "what was there" in done.stdout
+    left = [line.split()[-1] for line in done.stdout.splitlines() if "AssertionError: " in line]
+    assert left
+    assert not Path(left[0]).exists()
