@@ -1,13 +1,16 @@
 """Groups: takes the requests of members of groups, returns responses, keeps groups and offsets in __consumer_offsets.
 
-Group, GroupKind    what groups of both kinds, and the handlers of a kind, have in common
-GroupTable          what the handlers share: groups, offsets, log, lock, deadlines; AppendFailed
+GroupCoordinator, GroupConfig      the groups of a broker
+Group, GroupKind, Kind, Records    what groups of both kinds, and the handlers of a kind, have in common
+GroupTable, AppendFailed           what the handlers share: groups, offsets, log, lock, deadlines
 """
 
+from klog.coordinator.groups.config import GroupConfig
+from klog.coordinator.groups.coordinator import GroupCoordinator
 from klog.coordinator.groups.group import Group, GroupKind, Kind, Records
 from klog.coordinator.groups.table import AppendFailed, GroupTable
 
-__all__ = ["AppendFailed", "Group", "GroupKind", "GroupTable", "Kind", "Records"]
+__all__ = ["AppendFailed", "Group", "GroupConfig", "GroupCoordinator", "GroupKind", "GroupTable", "Kind", "Records"]
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,67 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id. Here it is always this one.
+
+The internal topic is created when its coordinator is looked up for the first time. Kafka: KafkaApis.getCoordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError
+from klog.logger import logger_of
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.protocol import Message
+    from klog.protocol.messages import FindCoordinator as Messages
+    from klog.security.context import Context, Topics
+
+    Place = tuple[int, str, int]
+
+_KEYS_VERSION = 4
+_TYPES = {
+    0: ("GROUP", "__consumer_offsets", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    1: ("TRANSACTIONAL_ID", "__transaction_state", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+_NOWHERE = (-1, "", -1)
+_log = logger_of("coordinator")
+
+
+class FindCoordinator:
+    """Any thread. advertised: (listener) -> node id, host and port as clients of that listener reach this broker."""
+
+    def __init__(self, topics: Topics, advertised: Callable[[str], Place]) -> None:
+        self._topics = topics
+        self._advertised = advertised
+
+    def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.FIND_COORDINATOR: self.find}
+
+    def find(self, context: Context, request: Messages.Request) -> Messages.Response:
+        """The coordinator of one key, or of many from version 4 on."""
+        Response = messages.FindCoordinator.Response
+        if context.version < _KEYS_VERSION:
+            code, (node_id, host, port) = self._find(context, request.key_type, request.key)
+            return Response(error_code=code, node_id=node_id, host=host, port=port)
+        found = []
+        for key in request.coordinator_keys:
+            code, (node_id, host, port) = self._find(context, request.key_type, key)
+            found.append(Response.Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code))
+        return Response(coordinators=found)
+
+    def _find(self, context: Context, key_type: int, key: str) -> tuple[ErrorCode, Place]:
+        if key_type not in _TYPES:
+            return ErrorCode.INVALID_REQUEST, _NOWHERE
+        resource, topic, refused = _TYPES[key_type]
+        if not context.authorized("DESCRIBE", resource, key):
+            return refused, _NOWHERE
+        try:
+            if self._topics.partitions(topic) is None:
+                self._topics.ensure_internal(topic)
+        except (KlogError, OSError) as error:
+            _log.warning("event=topic_not_created topic=%s error=%s", topic, error)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOWHERE
+        return ErrorCode.NONE, self._advertised(context.listener)

@@ -1,0 +1,158 @@
+"""GroupCoordinator: the groups of a broker and their committed offsets.
+
+    JoinGroup, SyncGroup, Heartbeat, LeaveGroup        ClassicGroups        ┐
+    OffsetCommit, TxnOffsetCommit, OffsetDelete        OffsetCommits        │
+    OffsetFetch                                        OffsetFetches        ├─ GroupTable ─ __consumer_offsets
+    ListGroups, DescribeGroups, DeleteGroups           GroupAdmin           │
+    (time)                                             Expiry               │
+    other kinds of groups, by plug()                   GroupKind            ┘
+
+load() replays the topic before the first request; until then and after close() requests get an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klog.coordinator.groups.admin import GroupAdmin
+from klog.coordinator.groups.classic_requests import ClassicGroups
+from klog.coordinator.groups.config import GroupConfig
+from klog.coordinator.groups.expiry import Expiry
+from klog.coordinator.groups.offset_commits import OffsetCommits
+from klog.coordinator.groups.offset_fetch import OffsetFetches
+from klog.coordinator.groups.offset_records import read_key, read_value
+from klog.coordinator.groups.rebalances import Rebalances
+from klog.coordinator.groups.table import GroupTable
+from klog.errors import CorruptData
+from klog.logger import logger_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from klog.clock import Clock
+    from klog.coordinator.groups.group import GroupKind, Handler
+    from klog.coordinator.groups.offset_commits import TransactionCheck
+    from klog.protocol import ApiKey
+    from klog.record import Record
+    from klog.scheduler import Scheduler, Task
+    from klog.security.context import Topics
+
+_log = logger_of("coordinator")
+_OFFSET_TYPES = (0, 1)
+
+
+class GroupCoordinator:
+    """Any thread, except for plug() and load(), which come before the first request.
+
+    scheduler: runs the deadlines of members. transactions: checks the producers of TxnOffsetCommit; None accepts them.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        scheduler: Scheduler,
+        clock: Clock,
+        config: GroupConfig | None = None,
+        *,
+        transactions: TransactionCheck | None = None,
+    ) -> None:
+        self.table = GroupTable(topics, scheduler, clock, config or GroupConfig())
+        rebalances = Rebalances(self.table)
+        self._scheduler = scheduler
+        self._rebalances = rebalances
+        self._expiry = Expiry(self.table)
+        self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances)]
+        self._commits = OffsetCommits(self.table, rebalances, transactions)
+        self._fetches = OffsetFetches(self.table)
+        self._admin = GroupAdmin(self.table)
+        self._expiring: Task | None = None
+
+    def plug(self, kind: GroupKind) -> None:
+        """Add a kind of groups. It has this coordinator's table."""
+        self._kinds.append(kind)
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """The APIs of this component and of the kinds that were added."""
+        found: dict[ApiKey, Handler] = {}
+        for kind in self._kinds:
+            found.update(kind.handlers())
+        return found | self._commits.handlers() | self._fetches.handlers() | self._admin.handlers()
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def load(self) -> int:
+        """Replay the records of all groups, and serve requests from then on. Returns the number of records.
+
+        Records of unknown types are skipped, and logged once for each type. Raises CorruptData, OSError.
+        """
+        table = self.table
+        kinds = {number: kind for kind in self._kinds for number in kind.record_types}
+        skipped: set[int] = set()
+
+        def apply(partition: int, record: Record, producer_id: int) -> None:
+            number = _type_of(record)
+            if number in _OFFSET_TYPES:
+                self._replay_offset(partition, record, producer_id)
+            elif number in kinds:
+                kinds[number].replay(record)
+            elif number not in skipped:
+                skipped.add(number)
+                _log.warning("event=records_skipped topic=%s type=%d offset=%s", table.log.topic, number, record.offset)
+
+        def ended(partition: int, producer_id: int, committed: bool) -> None:
+            table.offsets.complete((partition, producer_id), committed=committed)
+
+        with table.lock:
+            count = table.log.replay(apply, ended)
+            for group_id in table.offsets.groups():
+                if table.get(group_id) is None:  # a consumer without membership; it has no record of a group
+                    table.put(self._rebalances.new_group(group_id))
+            for kind in self._kinds:
+                kind.loaded()
+            table.serve()
+            groups = len(table.groups())
+        interval_ms = table.config.offsets_retention_check_interval_ms
+        self._expiring = self._scheduler.schedule("expire offsets", self._expiry.expire, interval_ms, interval_ms)
+        _log.info("event=loaded topic=%s records=%d groups=%d", table.log.topic, count, groups)
+        return count
+
+    def _replay_offset(self, partition: int, record: Record, producer_id: int) -> None:
+        assert record.key is not None
+        offsets = self.table.offsets
+        place = read_key(record.key)
+        if record.value is None:
+            offsets.remove(*place)
+            return
+        committed = read_value(record.value, -1 if record.offset is None else record.offset)
+        if producer_id < 0:
+            offsets.put(*place, committed)
+        else:
+            offsets.put_pending((partition, producer_id), place, committed)
+
+    def close(self) -> None:
+        """Respond to all requests that wait, and refuse new ones. A second call does nothing."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+        with self.table.lock:
+            if not self.table.deadlines.closed:
+                self.table.stop()
+                for kind in self._kinds:
+                    kind.closed()
+
+    # ---- calls of other components -----------------------------------------------------------------------------------
+
+    def transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
+        """The marker of a transaction is in a partition of __consumer_offsets. Called after its append."""
+        with self.table.lock:
+            self.table.offsets.complete((partition, producer_id), committed=committed)
+
+    def partitions_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Partitions, (topic, number), exist no more: their offsets are deleted."""
+        self._expiry.partitions_deleted(partitions)
+
+
+def _type_of(record: Record) -> int:
+    key = record.key
+    if key is None or len(key) < 2:
+        raise CorruptData(f"a record without the type in its key: {key!r}", offset=record.offset)
+    return int.from_bytes(key[:2], "big", signed=True)
