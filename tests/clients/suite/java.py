@@ -105,7 +105,7 @@ def _consumed(tools: Tools, name: str, protocol: str) -> None:
     counts = [int(str(each["count"])) for each in events(output, "records_consumed")]
     assert sum(counts) == RECORDS, sum(counts)
     assert events(output, "shutdown_complete") and events(output, "offsets_committed"), output[-2000:]
-    shown = tools.run("ConsumerGroupCommand", "--describe", "--group", name)
+    shown = tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name)
     lags = [line.split()[5] for line in shown.splitlines() if line.startswith(name)]
     assert lags == ["0"] * 3, shown
 
@@ -125,13 +125,13 @@ def groups_are_listed_reset_and_deleted(tools: Tools, name: str) -> None:
     tools.create(name)
     tools.produce(name, 100)
     tools.run("VerifiableConsumer", "--topic", name, "--group-id", name, "--max-messages", 100)
-    assert name in tools.run("ConsumerGroupCommand", "--list").split()
-    assert "Empty" in tools.run("ConsumerGroupCommand", "--describe", "--group", name, "--state")
-    tools.run("ConsumerGroupCommand", "--reset-offsets", "--group", name, "--topic", name, "--to-offset", 40, "--execute")
-    assert re.search(rf"{name}\s+{name}\s+0\s+40\s+100\s+60", tools.run("ConsumerGroupCommand", "--describe", "--group", name))
-    tools.run("ConsumerGroupCommand", "--delete-offsets", "--group", name, "--topic", name)
-    tools.run("ConsumerGroupCommand", "--delete", "--group", name)
-    assert name not in tools.run("ConsumerGroupCommand", "--list").split()
+    assert name in tools.run("consumer.group.ConsumerGroupCommand", "--list").split()
+    assert "Empty" in tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name, "--state")
+    tools.run("consumer.group.ConsumerGroupCommand", "--reset-offsets", "--group", name, "--topic", name, "--to-offset", 40, "--execute")
+    assert re.search(rf"{name}\s+{name}\s+0\s+40\s+100\s+60", tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name))
+    tools.run("consumer.group.ConsumerGroupCommand", "--delete-offsets", "--group", name, "--topic", name)
+    tools.run("consumer.group.ConsumerGroupCommand", "--delete", "--group", name)
+    assert name not in tools.run("consumer.group.ConsumerGroupCommand", "--list").split()
 
 
 @check

@@ -26,6 +26,7 @@ PACKAGE = "node-rdkafka@3.6.1"
 TOGETHER = 3  # most tests wait most of the time
 TEST_SECONDS = 240
 _TEST = re.compile(r"^\s+_TEST\((\d{4}_\w+),([^)]*)", re.MULTILINE)
+_REPLICAS = re.compile(r"(create_topic\w*\([^;]*,) 3((?:, 5000)?\);)")
 _STATES: dict[str, Outcome] = {"PASSED": "passed", "SKIPPED": "skipped"}
 _SCRIPTS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
 
@@ -41,9 +42,19 @@ def _prepare(folder: Path) -> None:
     source = folder / "src"
     options = ["--disable-gssapi", "--disable-curl", "--disable-lz4-ext", "--disable-zstd"]
     command(["./configure", *options], cwd=source)
+    _use_one_replica(source / "tests")
     command(["make", "-j2", "libs"], cwd=source)
     command(["make", "-j2", "test-runner"], cwd=source / "tests")
     _write_scripts(folder)
+
+
+def _use_one_replica(tests: Path) -> None:
+    """Some tests create topics with three replicas; here is one broker."""
+    for path in [*tests.glob("0*.c"), *tests.glob("0*.cpp")]:
+        text = path.read_text()
+        changed = _REPLICAS.sub(r"\1 1\2", text)
+        if changed != text:
+            path.write_text(changed)
 
 
 def _write_scripts(folder: Path) -> None:
@@ -119,4 +130,8 @@ SUITE = Suite(
     _prepare,
     _run,
     {"auto_create_topics_enable": "true", "num_partitions": 4},
+    {
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow_everyone_if_no_acl_found": "true",
+    },
 )
