@@ -438,6 +438,10 @@ class NewerFormat(KlogError):
     """A file of klog that a newer version has written."""
 
 
+class HandoverRefused(KlogError):
+    """A directory that cannot be handed over to a Kafka broker, or taken over from one, as it is."""
+
+
 __all__ = sorted(  # every class above, also one that is added
     name
     for name, value in globals().items()

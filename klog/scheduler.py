@@ -20,6 +20,7 @@ from klog.logger import logger_of
 _log = logger_of("scheduler")
 _NEVER = 2**63 - 1
 _STOP_SECONDS = 60.0
+_CLEAN_UP_AT = 1024
 
 
 class Task:
@@ -62,6 +63,7 @@ class Scheduler:
         self._heap: list[tuple[int, int, Task]] = []
         self._order = itertools.count()
         self._next_ms = _NEVER
+        self._clean_up_at = _CLEAN_UP_AT
         self._thread: threading.Thread | None = None
         self._stopping = False
         if isinstance(clock, ManualClock):
@@ -97,10 +99,20 @@ class Scheduler:
 
     def _add(self, task: Task, due_ms: int) -> None:
         with self._lock:
+            if len(self._heap) > self._clean_up_at:
+                self._forget_cancelled_locked()
             heapq.heappush(self._heap, (due_ms, next(self._order), task))
+            is_first = due_ms < self._next_ms
             self._next_ms = self._heap[0][0]
-            if self._thread is not None:
+            if is_first and self._thread is not None:
                 self._condition.notify_all()
+
+    def _forget_cancelled_locked(self) -> None:
+        """Drop cancelled tasks before they are due: a broker has one for each request that it did not have to wait
+        for."""
+        self._heap = [each for each in self._heap if not each[2].cancelled]
+        heapq.heapify(self._heap)
+        self._clean_up_at = max(_CLEAN_UP_AT, 2 * len(self._heap))
 
     def _take(self, now_ms: int) -> tuple[int, Task] | None:
         with self._condition:

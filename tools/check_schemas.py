@@ -1,4 +1,4 @@
-"""klog's message schemas, compared field by field with those inside a kafka-clients jar, which klog does not contain.
+"""klog's message schemas, compared field by field with those inside Kafka's jars, which klog does not contain.
 
     python tools/check_schemas.py [VERSION]        a version of Kafka, 4.3.1 by default; prints each difference
 
@@ -12,14 +12,15 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from klog.protocol.api_keys import ApiKey
-from klog.protocol.layout import DATA, Layout, load
+from klog.protocol.layout import Layout, data_messages, load
 from klog.protocol.schema import STRUCT, Field, Struct, Versions
 from tools import kafka_jars
 
+_JARS = ("clients", "group-coordinator", "transaction-coordinator", "share-coordinator", "metadata", "storage")
+_KAFKA = 4, 3  # the version of Kafka whose schemas klog has
 _TYPES = {"bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes", "records"}
 
 
@@ -27,11 +28,13 @@ def published(version: str) -> dict[str, dict[str, Any]]:
     """Kafka's schemas by name."""
     lib = kafka_jars.get(version).lib
     found = {}
-    with zipfile.ZipFile(lib / f"kafka-clients-{version}.jar") as jar:
-        for name in jar.namelist():
-            if name.startswith("common/message/") and name.endswith(".json"):
-                text = re.sub(r"^\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
-                found[Path(name).stem] = json.loads(text)
+    for each in _JARS:
+        with zipfile.ZipFile(lib / f"kafka-{each}-{version}.jar") as jar:
+            for name in jar.namelist():
+                if name.startswith(("common/message/", "common/metadata/", "message/")) and name.endswith(".json"):
+                    text = re.sub(r"(^|\s)//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
+                    schema = json.loads(text)
+                    found[schema["name"]] = schema
     return found
 
 
@@ -40,13 +43,13 @@ def messages() -> Iterator[tuple[str, Layout]]:
     for api in ApiKey:
         for section in ("request", "response"):
             yield f"{api.message}{section.title()}", load(api.message)[section]
-    for name in DATA:
+    for name in data_messages():
         yield name, load(name)["data"]
 
 
 def camel(name: str) -> str:
     """Kafka's name of a field."""
-    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+    return "".join("KRaft" if word == "kraft" else word[:1].upper() + word[1:] for word in name.split("_"))
 
 
 def _range(text: str | None, within: Versions) -> list[int]:
@@ -55,6 +58,11 @@ def _range(text: str | None, within: Versions) -> list[int]:
     low, plus, high = re.match(r"(\d+)(?:(\+)|-(\d+))?", text).groups()  # type: ignore[union-attr]
     top = within.high if plus else int(high or low)
     return [version for version in range(within.low, within.high + 1) if int(low) <= version <= top]
+
+
+def _versions(field: dict[str, Any]) -> str:
+    """Of a tagged field they may be left out."""
+    return str(field.get("versions") or field["taggedVersions"])
 
 
 def _ours(versions: Versions, within: list[int]) -> list[int]:
@@ -79,8 +87,8 @@ def _default_of(field: dict[str, Any], kind: str) -> Any:
 class Comparison:
     """Differences of one message."""
 
-    def __init__(self, where: str, theirs: dict[str, Any], within: Versions) -> None:
-        self.where, self.within = where, within
+    def __init__(self, where: str, theirs: dict[str, Any], within: Versions, is_older: bool) -> None:
+        self.where, self.within, self.is_older = where, within, is_older
         self.common = {struct["name"]: struct["fields"] for struct in theirs.get("commonStructs", [])}
         self.flexible = _range(theirs["flexibleVersions"], within)
         self.differences: list[str] = []
@@ -90,9 +98,11 @@ class Comparison:
             self.differences.append(f"{self.where} {path}: {what} {ours!r}, Kafka has {theirs!r}")
 
     def struct(self, path: str, ours: Struct, theirs: list[dict[str, Any]], versions: list[int]) -> None:
-        present = [field for field in theirs if set(_range(field["versions"], self.within)) & set(versions)]
+        present = [field for field in theirs if set(_range(_versions(field), self.within)) & set(versions)]
         by_name = {field["name"][:1].upper() + field["name"][1:]: field for field in present}
         shared = [field for field in ours.fields if _ours(field.versions, versions)]
+        if self.is_older:  # a tagged field may come without a new version
+            shared = [field for field in shared if field.tag is None or camel(field.name) in by_name]
         self.say(path, "fields", [camel(field.name) for field in shared], list(by_name))
         for field in shared:
             if camel(field.name) in by_name:
@@ -102,7 +112,7 @@ class Comparison:
         kind = theirs["type"].removeprefix("[]")
         self.say(path, "type", ours.kind, kind if kind in _TYPES else STRUCT)
         self.say(path, "array", ours.is_array, theirs["type"].startswith("[]"))
-        inside = [v for v in _range(theirs["versions"], self.within) if v in versions]
+        inside = [v for v in _range(_versions(theirs), self.within) if v in versions]
         self.say(path, "versions", _ours(ours.versions, versions), inside)
         nullable = [v for v in _range(theirs.get("nullableVersions"), self.within) if v in inside]
         self.say(path, "nullable", _ours(ours.nullable, inside), nullable)
@@ -122,8 +132,12 @@ class Comparison:
 
 
 def differences(version: str) -> list[str]:
-    """Every difference from the schemas of this version of Kafka, over the versions that both have."""
+    """Every difference from the schemas of this version of Kafka, over the versions that both have.
+
+    Tagged fields that an older Kafka does not have are no difference.
+    """
     theirs, found = published(version), []
+    is_older = tuple(map(int, version.split("."))) < _KAFKA
     for name, layout in messages():
         if name not in theirs:
             found.append(f"{name}: Kafka has no such message")
@@ -131,7 +145,7 @@ def differences(version: str) -> list[str]:
         newest = _range(theirs[name]["validVersions"], Versions(0, layout.versions.high))
         shared = [v for v in newest if v in layout.versions]
         within = Versions(shared[0], shared[-1])
-        comparison = Comparison(name, theirs[name], within)
+        comparison = Comparison(name, theirs[name], within, is_older)
         flexible = layout.flexible_from
         comparison.say(
             "", "flexible", [v for v in shared if flexible is not None and v >= flexible], comparison.flexible

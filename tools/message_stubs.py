@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from klog.protocol.classes import NAMES
+from klog.protocol.classes import names
 from klog.protocol.layout import load
 from klog.protocol.schema import NEVER, Field, Section, Struct
 
@@ -35,7 +35,7 @@ from klog.protocol._message import Message
 def text() -> str:
     """The stub, formatted."""
     lines = [_HEAD]
-    for name in NAMES:
+    for name in names():
         sections = load(name)
         if "data" in sections:
             lines += _message(name, name, sections["data"].section, "")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog import arguments
 from klog.broker.catalog import TopicCatalogView
-from klog.broker.listeners import advertised, check_names, listener_of
-from klog.broker.properties import Properties
+from klog.broker.listeners import advertised, check_names, listener_of, secured
+from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
@@ -59,10 +59,10 @@ class Broker:
     ) -> None:
         if isinstance(listeners, str | Listener):
             raise arguments.wrong_type("listeners", listeners, "a list of addresses")
-        self._asked = [listener_of(each) for each in listeners]
-        check_names(self._asked)
         self._path = path
-        self._properties = Properties(config, Serving.names())
+        self._properties = Properties(config, PROPERTY_NAMES)
+        self._asked = [secured(listener_of(each), self._properties) for each in listeners]
+        check_names(self._asked)
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
@@ -172,8 +172,10 @@ class Broker:
                 nodes=self._nodes_of,
                 cluster_id=_cluster_id(logs.path),
                 syncs=self._durability == "sync",
+                authenticates=any(each.authenticates for each in self._asked),
                 gates=self._gates,
             )
+            serving.load()
             server = Server(self._asked, serving.dispatcher, config=properties.network)
             self._asked = server.listeners  # a port that the kernel chose is kept for the next start
             self._nodes = advertised(server.listeners, properties.all.get("advertised.listeners"), self.node_id)
@@ -217,6 +219,7 @@ class Broker:
         if server is None or serving is None:
             return None
         if timeout is not None:
+            serving.close_coordinators()
             serving.purgatory.close()
         server.stop(timeout or 0)
         for each in (self._scheduler, self._waits):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from klog.broker.metadata import Node
@@ -11,6 +12,8 @@ from klog.network import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from klog.broker.properties import Properties
 
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
@@ -22,6 +25,29 @@ def listener_of(address: str | Listener) -> Listener:
     name, separator, rest = address.partition("://")
     found = Listener.of(rest if separator else address)
     return Listener(host=found.host, port=found.port, name=name.upper()) if separator else found
+
+
+def secured(listener: Listener, properties: Properties) -> Listener:
+    """The listener with TLS and SASL as its protocol in listener.security.protocol.map says. Certificates are PEM
+    files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients' issuers.
+    Raises InvalidConfig."""
+    config = properties.security.listeners.get(listener.name)
+    if config is None:
+        return listener
+    context = listener.context
+    if config.protocol.endswith("SSL") and context is None:
+        from klog.network.tls import tls_context
+
+        keys = properties.all.get("ssl.keystore.location")
+        if not keys:
+            raise InvalidConfig(f"listener {listener.name}: {config.protocol} needs ssl.keystore.location, a PEM file")
+        client_auth = str(properties.all.get("ssl.client.auth", "none"))
+        trusted = properties.all.get("ssl.truststore.location")
+        try:
+            context = tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
+        except (ValueError, OSError) as error:
+            raise InvalidConfig(f"listener {listener.name}: {error}") from None
+    return replace(listener, context=context, authenticates=config.authenticates)
 
 
 def check_names(listeners: Iterable[Listener]) -> None:

@@ -7,9 +7,11 @@ acks -1   the same: a partition has one replica, so its high watermark follows t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
+from klog.coordinator.transactions import as_produce_error
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from klog.broker.context import RequestContext
     from klog.broker.purgatory import Purgatory
+    from klog.broker.transaction_check import TransactionCheck
     from klog.protocol import Message
     from klog.security import Topics
 
@@ -31,15 +34,6 @@ _HEADER_BYTES = 61
 _NONE = ErrorCode.NONE
 
 
-class TransactionCheck(Protocol):
-    """What Produce asks the transaction coordinator before a transactional batch is appended."""
-
-    def check(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, adds: bool
-    ) -> ErrorCode:
-        """Is the partition in the producer's transaction? adds: add it if not (KIP-890, transactions v2)."""
-
-
 class Produce:
     """Any thread. throttle: (context, bytes) -> ms."""
 
@@ -47,7 +41,7 @@ class Produce:
         self,
         topics: Topics,
         purgatory: Purgatory,
-        transactions: TransactionCheck | None = None,
+        transactions: TransactionCheck,
         throttle: Callable[[RequestContext, int], int] | None = None,
     ) -> None:
         self._topics = topics
@@ -116,17 +110,19 @@ class Produce:
         attributes = records[_CODEC_BYTE]
         if attributes & _CODEC_MASK == _ZSTD and context.version < _ZSTD_VERSION:
             return _failed(partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
-        if attributes & _TRANSACTIONAL or request.transactional_id is not None:
-            code = self._check_transaction(context, request, topic, index, records)
-            if code is not _NONE:
-                return _failed(partition, code)
-        try:
-            info = log.append_batches(records)
-        except (KlogError, OSError) as error:
-            code = code_of(error)
-            if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                _log.exception("event=append_failed topic=%s partition=%d", topic, index)
-            return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
+        is_transactional = bool(attributes & _TRANSACTIONAL)
+        with self._transactions.hold(request.transactional_id) if is_transactional else nullcontext():
+            if is_transactional:
+                code = self._check_transaction(context, request, topic, index, records)
+                if code is not _NONE:
+                    return _failed(partition, code)
+            try:
+                info = log.append_batches(records)
+            except (KlogError, OSError) as error:
+                code = code_of(error)
+                if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    _log.exception("event=append_failed topic=%s partition=%d", topic, index)
+                return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
         return messages.Produce.Response.Partition(
             index=index,
             error_code=0,
@@ -139,13 +135,10 @@ class Produce:
         self, context: RequestContext, request: Any, topic: str, partition: int, records: memoryview
     ) -> ErrorCode:
         """May a transactional batch be appended? Kafka: KIP-890."""
-        if not records[_CODEC_BYTE] & _TRANSACTIONAL or request.transactional_id is None:
-            # A transactional id comes with transactional batches, and the other way round.
-            return ErrorCode.INVALID_TXN_STATE if request.transactional_id is None else _NONE
-        if self._transactions is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if request.transactional_id is None:
+            return ErrorCode.INVALID_TXN_STATE
         producer = bytes(records[_PRODUCER_BYTES])
-        return self._transactions.check(
+        code = self._transactions.check(
             request.transactional_id,
             int.from_bytes(producer[:8], "big", signed=True),
             int.from_bytes(producer[8:], "big", signed=True),
@@ -153,6 +146,7 @@ class Produce:
             partition,
             adds=context.version >= _TXN_V2_VERSION,
         )
+        return as_produce_error(code, context.version)
 
 
 def _failed(partition: Any, code: ErrorCode, message: str | None = None, errors: Any = ()) -> Any:

@@ -8,15 +8,31 @@ from typing import Any
 
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
+from klog.coordinator.groups import GroupConfig
+from klog.coordinator.transactions import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
+from klog.security import SecurityConfig
+
+PROPERTY_NAMES = frozenset(
+    (
+        "advertised.listeners",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.client.auth",
+        *(each.metadata["name"] for each in fields(GroupConfig)),
+        *(each.name.replace("_", ".") for each in fields(TransactionConfig)),
+    )
+)
 
 
 class Properties:
     """The properties of a broker by Kafka's names, checked and divided.
 
-    settings: those of requests; network: a NetworkConfig; engine: those of klog.open. others: names that further
-    components take. Raises InvalidConfig for an unknown name or an invalid value.
+    settings: those of requests; network: a NetworkConfig; security: a SecurityConfig; engine: those of
+    klog.open. others: names that further components take. Raises InvalidConfig for an unknown name or an invalid value.
     """
 
     def __init__(self, values: Mapping[str, Any] | None, others: frozenset[str] = frozenset()) -> None:
@@ -32,11 +48,12 @@ class Properties:
                 network[name] = value
             elif name in BROKER_KEYS:
                 engine[name] = value
-            elif name not in known and not name.startswith("listener.name."):
+            elif name not in known and not SecurityConfig.knows(name):
                 raise InvalidConfig(_unknown(name, known))
         self.settings = BrokerSettings(self.all)
         self.network = NetworkConfig.of(network)
         self.engine = engine
+        self.security = SecurityConfig.of(self.all)
 
 
 def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:

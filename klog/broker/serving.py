@@ -4,31 +4,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog.broker.admin import SLOW, AdminApis
 from klog.broker.api_versions import ApiVersions
 from klog.broker.dispatch import Dispatcher
 from klog.broker.fetch import Fetch
 from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
 from klog.broker.produce import Produce
+from klog.broker.protection import SLOW as SLOW_PROTECTION
+from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
+from klog.broker.transaction_check import TransactionCheck
 from klog.clock import SystemClock
+from klog.coordinator import FindCoordinator
+from klog.coordinator.groups import GroupConfig, GroupCoordinator
+from klog.coordinator.groups.consumer_group import ConsumerGroupConfig
+from klog.coordinator.groups.consumer_groups import ConsumerGroups
+from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from klog.broker.catalog import TopicCatalogView
+    from klog.broker.catalog import TopicCatalogView, TopicChange
+    from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
     from klog.broker.metadata import Node
     from klog.broker.properties import Properties
     from klog.clock import Clock
     from klog.manager import LogManager
+    from klog.protocol import Message
     from klog.scheduler import Scheduler
+
+# Levels of features that steer clients: (lowest, highest, finalized).
+_FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
+# A new block of producer ids, and markers in many partitions, may wait for the disk.
+_SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
+_APPENDING = frozenset(
+    (
+        ApiKey.PRODUCE,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+    )
+)
 
 
 class Serving:
-    """The components, and the dispatcher over their handlers. syncs: appends wait for the disk, so Produce is not
-    handled in a network thread. waits: the scheduler of requests that wait, in real time."""
+    """The components, and the dispatcher over their handlers. syncs: appends wait for the disk, so the requests that
+    append are not handled in a network thread. waits: the scheduler of requests that wait, in real time."""
 
     def __init__(
         self,
@@ -42,38 +73,88 @@ class Serving:
         nodes: Callable[[str], list[Node]],
         cluster_id: str,
         syncs: bool,
+        authenticates: bool,
         gates: tuple[Gate, ...] = (),
     ) -> None:
         settings = properties.settings
-        self.purgatory = Purgatory(waits)
+        self.purgatory = purgatory = Purgatory(waits)
+        self._protection = protection = Protection(
+            properties.security, logs.path, SystemClock(), authenticates=authenticates
+        )
+        self._transactions = TransactionCoordinator(
+            topics,
+            scheduler,
+            clock,
+            TransactionConfig.of(properties.all),
+            node_id=settings.node_id,
+            directory=logs.path,
+            on_marker=lambda *marker: self._groups.transaction_completed(*marker),
+            appended=lambda topic, partition: purgatory.check((topic, partition)),
+        )
+        check = TransactionCheck(self._transactions)
+        self._groups = GroupCoordinator(topics, scheduler, clock, GroupConfig.of(properties.all), transactions=check)
+        self._groups.plug(ConsumerGroups(self._groups.table, ConsumerGroupConfig()))
         self._fetch = Fetch(
             topics,
-            self.purgatory,
+            purgatory,
             SystemClock(),
             max_bytes=settings.fetch_max_bytes,
             session_slots=settings.max_incremental_fetch_session_cache_slots,
+            throttle=protection.throttle_fetched,
+        )
+        self._admin = AdminApis(
+            logs,
+            topics,
+            node_id=settings.node_id,
+            cluster_id=cluster_id,
+            nodes=nodes,
+            config=properties.all,
+            features={name: level for name, (_, _, level) in _FEATURES.items()},
+            delete_topic_enable=settings.delete_topic_enable,
         )
 
         def create(name: str) -> None:
             topics.create(name, logs.config.num_partitions)
 
         components: list[Any] = [
-            Produce(topics, self.purgatory),
+            Produce(topics, purgatory, check, protection.throttle_produced),
             self._fetch,
             ListOffsets(topics),
             Metadata(topics, nodes, cluster_id, create if settings.auto_create_topics_enable else None),
+            FindCoordinator(topics, lambda listener: nodes(listener)[0]),
+            self._groups,
+            self._transactions,
+            self._admin,
+            protection,
         ]
+        authentication = protection.authentication()
+        if authentication is not None:
+            components.append(authentication)
+            gates = (authentication, *gates)
         handlers: dict[ApiKey, Any] = {}
         for component in components:
             handlers |= component.handlers()
-        handlers |= ApiVersions(handlers, {}).handlers()
-        slow = frozenset((ApiKey.PRODUCE,)) if syncs else frozenset[ApiKey]()
-        self.dispatcher = Dispatcher(handlers, slow=slow, clock=SystemClock(), gates=gates)
+        handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
+        handlers |= ApiVersions(handlers, _FEATURES).handlers()
+        slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
+        self.dispatcher = Dispatcher(
+            handlers, slow=slow, clock=SystemClock(), authorize=protection.authorize(), gates=gates
+        )
+        topics.on_change(self._topics_changed)
 
-    @staticmethod
-    def names() -> frozenset[str]:
-        """The properties that the components take."""
-        return frozenset(("advertised.listeners",))
+    def load(self) -> None:
+        """Read what the coordinators have kept in the internal topics. Before the first request."""
+        self._admin.start()
+        self._groups.load()
+        self._transactions.load()
+
+    def _topics_changed(self, change: TopicChange) -> None:
+        gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
+        if gone:
+            self._groups.partitions_deleted(gone)
+        for info in (*change.deleted, *change.created):
+            for partition in range(info.partitions):
+                self.purgatory.check((info.name, partition))
 
     def metrics(self) -> dict[str, float]:
         """Of the requests, under Kafka's names."""
@@ -83,5 +164,22 @@ class Serving:
             "PurgatorySize.Fetch": self.purgatory.size,
         }
 
+    def close_coordinators(self) -> None:
+        """Respond to what waits in groups. Before the server stops."""
+        self._groups.close()
+        self._transactions.close()
+
     def close(self) -> None:
-        """Give up what is not needed to be kept. The server has stopped."""
+        """Give up moves of partitions. The server has stopped."""
+        self._admin.close()
+
+
+def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:
+    """A handler during which the transaction of its request does not end: an append after the marker would begin one
+    that nothing ends."""
+
+    def handle_held(context: RequestContext, request: Any) -> Message | None:
+        with check.hold(request.transactional_id):
+            return handle(context, request)
+
+    return handle_held

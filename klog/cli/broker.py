@@ -53,8 +53,11 @@ def command(
     klog broker data --port 9092
     klog broker --port 0 --json | jq .bootstrap_servers
     """
+    import logging
+
     from klog.broker import Broker
 
+    logging.basicConfig(level=logging.WARNING, format="klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
         from klog.config.properties import read_properties
@@ -120,9 +123,9 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _known(values: dict[str, str]) -> dict[str, str]:
     """The properties of a server.properties that this broker takes; the others are named on stderr."""
-    from klog.broker.properties import known_properties
+    from klog.broker.properties import PROPERTY_NAMES, known_properties
 
-    names = known_properties()
+    names = known_properties(PROPERTY_NAMES)
     ignored = sorted(name for name in values if name not in names)
     if ignored:
         click.echo(f"klog: ignored properties: {', '.join(ignored)}", err=True)

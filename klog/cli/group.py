@@ -45,6 +45,7 @@ VERBS = {
     "tune": ("tune", "Recommend settings from the workload seen and the disk; --apply sets them."),
     "repair": ("repair", "Cut what cannot be read, and keep a copy."),
     "rescue": ("rescue", "Write every readable batch into a new directory."),
+    "handover": ("handover", "Make a directory one that a stock Kafka starts on, or take one over."),
     "top": ("top", "Show live what is appended, lags of readers, use of the disks."),
     "broker": ("broker", "Serve a log directory to Kafka clients; without DIR a broker for tests."),
     "cache": ("cache", "Show how much of each log is in the page cache."),

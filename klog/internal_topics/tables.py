@@ -1,13 +1,19 @@
-"""Types of records: a key and a value, each after its type or version."""
+"""Types of records: a key and a value, each after its type or version. The fields' schemas are those of klog.protocol."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from klog.internal_topics.schema import Cursor, Fields, Message, message, read
+from klog.arguments import whole
+from klog.protocol import decode_fields, encode_fields, versions_of
 
-_KEYS_ARE_NEVER_FLEXIBLE: Final = 99
+Fields = dict[str, Any]
+
+_INT16: Final = struct.Struct(">h")
+_FRAME_VERSION: Final = 1
+_VARINT_BYTES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,67 +32,133 @@ class Decoded:
 
 
 class KeyedType:
-    """A type of record whose key begins with the type, and whose value begins with its version, both int16."""
+    """A type of record whose key begins with the type, and whose value begins with its version, both int16.
 
-    def __init__(self, name: str, key: str, value: Message) -> None:
-        self.name = name
-        self._key = message(key, flexible=_KEYS_ARE_NEVER_FLEXIBLE)
-        self._value = value
+    message: what the names of its messages begin with, before Key and Value.
+    """
 
-    def read_key(self, cursor: Cursor) -> Fields:
-        """Return the fields of the key, after its type. Raises ValueError."""
-        return read(cursor, self._key, 0)
+    __slots__ = ("_key", "_value", "name", "number")
 
-    def read_value(self, data: bytes) -> tuple[int, Fields]:
-        """Return version and fields of the value. Raises ValueError."""
-        cursor = Cursor(data)
-        version = cursor.number("int16")
-        check_version(self.name, version, self._value.latest)
-        return version, read(cursor, self._value, version)
+    def __init__(self, number: int, name: str, message: str | None = None) -> None:
+        self.number, self.name = number, name
+        message = message or _camel(name)
+        self._key, self._value = f"{message}Key", f"{message}Value"
+
+    @property
+    def latest(self) -> int:
+        """The last version of the value."""
+        return versions_of(self._value)[1]
+
+    def read_key(self, key: bytes) -> Fields:
+        """Return the fields of the key. Raises CorruptFrame."""
+        return decode_fields(self._key, 0, key, _INT16.size)[0]
+
+    def read_value(self, value: bytes) -> tuple[int, Fields]:
+        """Return version and fields of the value. Raises ValueError, CorruptFrame."""
+        version = _int16(value)
+        _check_version(self.name, self._value, version)
+        return version, decode_fields(self._value, version, value, _INT16.size)[0]
+
+    def key(self, fields: Fields) -> bytes:
+        """Return the key. Raises what encode_fields() raises."""
+        return encode_fields(self._key, 0, fields, _INT16.pack(self.number))
+
+    def value(self, version: int, fields: Fields) -> bytes:
+        """Return the value. Raises what encode_fields() raises."""
+        return encode_fields(self._value, version, fields, _INT16.pack(whole("version", version, 0, 0x7FFF)))
+
+
+class FramedType:
+    """A type of record whose value begins with a frame: frame version, type and version, unsigned varints."""
+
+    __slots__ = ("_value", "name", "number")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.name = number, name
+        self._value = _camel(name)
+
+    @property
+    def latest(self) -> int:
+        """The last version of the value."""
+        return versions_of(self._value)[1]
+
+    def read_value(self, version: int, value: bytes, position: int) -> Fields:
+        """Return the fields of the value, which begin at a position. Raises ValueError, CorruptFrame."""
+        _check_version(self.name, self._value, version)
+        fields, after = decode_fields(self._value, version, value, position)
+        if after != len(value):
+            raise ValueError(f"{len(value) - after} bytes after the last field of a {self.name}")
+        return fields
+
+    def value(self, version: int, fields: Fields) -> bytes:
+        """Return the value. Raises what encode_fields() raises."""
+        frame = bytes((_FRAME_VERSION, self.number, whole("version", version, 0, 0x7F)))  # varints of a byte each
+        return encode_fields(self._value, version, fields, frame)
+
+
+def keyed(names: dict[int, str]) -> dict[int, KeyedType]:
+    """Return the types by number, for their names."""
+    return {number: KeyedType(number, name) for number, name in names.items()}
+
+
+def framed(names: dict[int, str]) -> dict[int, FramedType]:
+    """Return the types by number, for their names."""
+    return {number: FramedType(number, name) for number, name in names.items()}
 
 
 def decode_keyed(topic: str, types: dict[int, KeyedType], key: bytes | None, value: bytes | None) -> Decoded:
-    """Decode a record whose key names its type. Raises ValueError."""
+    """Decode a record whose key names its type. Raises ValueError, CorruptFrame."""
     if key is None:
         raise ValueError("a record without a key")
-    cursor = Cursor(key)
-    number = cursor.number("int16")
+    number = _int16(key)
     if number not in types:
         raise ValueError(f"unknown record type {number}")
     found = types[number]
-    fields = found.read_key(cursor)
+    fields = found.read_key(key)
     version, content = (None, None) if value is None else found.read_value(value)
     return Decoded(topic, found.name, version, fields, content)
 
 
-@dataclass(frozen=True, slots=True)
-class FramedType:
-    """A type of record whose value begins with a frame: frame version, type and version, unsigned varints."""
-
-    name: str
-    value: Message
-
-
 def decode_framed(topic: str, types: dict[int, FramedType], value: bytes | None) -> Decoded:
-    """Decode a record whose value has a frame. Raises ValueError. Kafka: AbstractApiMessageSerde."""
+    """Decode a record whose value has a frame. Raises ValueError, CorruptFrame. Kafka: AbstractApiMessageSerde."""
     if value is None:
         raise ValueError("a record without a value")
-    cursor = Cursor(value)
-    frame = cursor.uvarint()
-    if frame != 1:
-        raise ValueError(f"frame version {frame}, where 1 is known")
-    number, version = cursor.uvarint(), cursor.uvarint()
+    frame, position = _uvarint(value, 0)
+    if frame != _FRAME_VERSION:
+        raise ValueError(f"frame version {frame}, where {_FRAME_VERSION} is known")
+    number, position = _uvarint(value, position)
+    version, position = _uvarint(value, position)
     if number not in types:
         raise ValueError(f"unknown record type {number}, version {version}")
     found = types[number]
-    check_version(found.name, version, found.value.latest)
-    fields = read(cursor, found.value, version)
-    if cursor.left:
-        raise ValueError(f"{cursor.left} bytes after the last field of a {found.name}")
-    return Decoded(topic, found.name, version, None, fields)
+    return Decoded(topic, found.name, version, None, found.read_value(version, value, position))
 
 
-def check_version(name: str, version: int, latest: int) -> None:
-    """Raise ValueError for an unknown version."""
-    if not 0 <= version <= latest:
-        raise ValueError(f"version {version} of {name}, where 0 to {latest} are known")
+def _check_version(name: str, message: str, version: int) -> None:
+    low, high = versions_of(message)
+    if not low <= version <= high:
+        raise ValueError(f"version {version} of {name}, where {low} to {high} are known")
+
+
+def _int16(data: bytes) -> int:
+    if len(data) < _INT16.size:
+        raise ValueError(f"{_INT16.size} bytes expected at byte 0 of {len(data)}")
+    return int(_INT16.unpack_from(data)[0])
+
+
+def _uvarint(data: bytes, position: int) -> tuple[int, int]:
+    """(the unsigned varint at a position, the position after it)"""
+    found = 0
+    for place in range(_VARINT_BYTES_MAX):
+        if position == len(data):
+            raise ValueError(f"1 bytes expected at byte {position} of {len(data)}")
+        byte = data[position]
+        position += 1
+        found |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return found, position
+    raise ValueError(f"a varint of more than {_VARINT_BYTES_MAX} bytes before byte {position}")
+
+
+def _camel(name: str) -> str:
+    return name.title().replace("_", "")

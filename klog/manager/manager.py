@@ -53,7 +53,7 @@ from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
 from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
-from klog.manager.moving import Moves
+from klog.manager.moving import MoveProgress, Moves
 from klog.manager.named_reader import NamedReader
 from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
@@ -425,6 +425,11 @@ class LogManager:
         topic, partition = text("topic", topic), whole("partition", partition)
         arguments.function("progress", progress)
         self._moves.move(topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
+
+    def moves(self) -> list[MoveProgress]:
+        """How far the moves are that other threads have begun, sorted by topic and partition."""
+        self._state.check_open()
+        return self._moves.under_way()
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises UnknownTopicOrPartition."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from klog.disk import Files, exists, read_whole, remove_tree
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
@@ -53,6 +54,16 @@ _REST_BYTES = 4 << 20  # at most this much is left to copy while appends wait
 _ROUNDS = 8  # then the rest is copied under the lock, however fast the appender is
 _FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
 _Print = list[tuple[int, int, int] | None]
+
+
+class MoveProgress(NamedTuple):
+    """A move under way. directory: where the copy is. next_offset: the records below it are in the copy."""
+
+    topic: str
+    partition: int
+    directory: str
+    bytes_copied: int
+    next_offset: int
 
 
 @dataclass(slots=True)
@@ -108,6 +119,21 @@ class Moves:
         finally:
             with self._state.lock:
                 del self._under_way[key]
+
+    def under_way(self) -> list[MoveProgress]:
+        """Return how far the moves are, sorted."""
+        with self._state.lock:
+            moves = sorted(self._under_way.items(), key=lambda each: each[0])
+        found = []
+        for (topic, partition), move in moves:
+            try:
+                log = self._registry.get(topic, partition)
+            except UnknownTopicOrPartition:  # deleted meanwhile
+                continue
+            bases = [segment.base_offset for segment in log.segments]
+            left = next((base for base in bases if base not in move.copied), log.log_end_offset)
+            found.append(MoveProgress(topic, partition, os.path.dirname(move.path), move.bytes_copied, left))
+        return found
 
     def give_up(self, topic: str) -> None:
         """End the moves of a topic that is being deleted. Manager's lock held."""

@@ -118,6 +118,11 @@ class TopicFile:
             left = {other: entry for other, entry in self.entries.items() if other != name}
             self._save(left, self.deleted | {self.entries[name].topic_id} if remember else self.deleted)
 
+    def replace_all(self, entries: Mapping[str, TopicEntry]) -> None:
+        """Set all topics, durably, in each copy."""
+        self._save(dict(entries), self.deleted)
+        self.stale = []
+
     def forget_deleted(self) -> None:
         """Clear deleted, after every directory was searched for logs of deleted topics."""
         if self.deleted:

@@ -13,17 +13,19 @@ class Rate:
         self.bound = bound
         self._windows = windows
         self._seconds = seconds
-        self._samples: deque[list[float]] = deque()  # [start, count]
+        self._samples: deque[list[float]] = deque()  # [start, time of the last event, count]
 
     def record(self, now: float, count: float = 1) -> None:
         """Add events; a negative count takes back those of the current window."""
         if not self._samples or now - self._samples[-1][0] >= self._seconds:
-            self._samples.append([now, 0])
-        self._samples[-1][1] += count
+            self._samples.append([now, now, 0])
+        self._samples[-1][1] = now
+        self._samples[-1][2] += count
         self._forget(now)
 
     def _forget(self, now: float) -> None:
-        while self._samples and now - self._samples[0][0] >= self._windows * self._seconds:
+        """A sample that began before the windows, and had an event in them, counts."""
+        while self._samples and now - self._samples[0][1] >= self._windows * self._seconds:
             self._samples.popleft()
 
     def _measured(self, now: float) -> float:
@@ -35,11 +37,20 @@ class Rate:
     def value(self, now: float) -> float:
         """Events per second."""
         self._forget(now)
-        return sum(count for _, count in self._samples) / max(self._measured(now), self._seconds)
+        return sum(count for _, _, count in self._samples) / max(self._measured(now), self._seconds)
 
-    def excess_seconds(self, now: float) -> float:
-        """How long to wait until the rate is within its bound; 0 if it is. At most one window."""
+    def throttle_seconds(self, now: float) -> float:
+        """How long to wait until the rate is within its bound; 0 if it is. Kafka: QuotaUtils.throttleTime."""
         rate = self.value(now)
         if rate <= self.bound:
             return 0.0
-        return min((rate - self.bound) / self.bound * self._measured(now), self._seconds)
+        return (rate - self.bound) / self.bound * self._measured(now)
+
+    def excess_seconds(self, now: float) -> float:
+        """The same, at most one window."""
+        return min(self.throttle_seconds(now), self._seconds)
+
+    @property
+    def last_event(self) -> float | None:
+        """When the last event was recorded; None if the windows have none."""
+        return self._samples[-1][1] if self._samples else None

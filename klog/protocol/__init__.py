@@ -5,6 +5,7 @@
     decode_request, encode_response   frames with their headers, for a broker
     encode_request, decode_response   the same for a client
     decode_data, encode_data          messages with their version in front: the blobs of consumer groups
+    decode_fields, encode_fields      messages inside records, as dicts; versions_of, their versions
     Message                           what they have in common
     ApiKey, ErrorCode                 Kafka's tables of requests, with their versions, and of errors
 
@@ -15,6 +16,7 @@ schemas are in schemas/, one file for each API; schema.py has their language. Ka
 from klog.protocol import messages
 from klog.protocol._decode import decode
 from klog.protocol._encode import encode
+from klog.protocol._fields import decode_fields, encode_fields, versions_of
 from klog.protocol._message import Message
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.data import decode_data, encode_data
@@ -28,13 +30,16 @@ __all__ = [
     "Request",
     "decode",
     "decode_data",
+    "decode_fields",
     "decode_request",
     "decode_response",
     "encode",
     "encode_data",
+    "encode_fields",
     "encode_request",
     "encode_response",
     "messages",
+    "versions_of",
 ]
 
 

@@ -15,7 +15,7 @@ from klog._c.wire cimport (
     kl_wire_place_t, kl_wire_sink_t, kl_wire_struct_t,
 )
 from klog.protocol._message cimport Shape, allocate, slot, slot_offset
-from klog.protocol._program cimport Program, programs_of, text_of
+from klog.protocol._program cimport ObjectProgram, program_of, text_of
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 import uuid
@@ -181,7 +181,7 @@ cdef object uuid_from(const uint8_t *at):
 
 
 # The message at a position of the buffer; *after is the position after it.
-cdef object walk(Program program, object buffer, Py_ssize_t position, Py_ssize_t *after, bint ends):
+cdef object walk(ObjectProgram program, object buffer, Py_ssize_t position, Py_ssize_t *after, bint ends):
     cdef Decoder d
     cdef kl_wire_place_t place
     cdef Py_buffer held
@@ -209,7 +209,7 @@ cdef object walk(Program program, object buffer, Py_ssize_t position, Py_ssize_t
         PyBuffer_Release(&held)
 
 
-cdef object corrupt(Program program, str text, str path, Py_ssize_t position):
+cdef object corrupt(ObjectProgram program, str text, str path, Py_ssize_t position):
     where = f"{program.name} version {program.version}"
     if path:
         where = f"{where}, field {path}"
@@ -219,7 +219,7 @@ cdef object corrupt(Program program, str text, str path, Py_ssize_t position):
 def decode_from(message, version, buffer, position):
     """(message, the position after it): decode() of a message that may have bytes after it."""
     cdef Py_ssize_t after = whole("position", position, 0)
-    made = walk(programs_of(message).program(version), buffer, after, &after, False)
+    made = walk(program_of(message, version), buffer, after, &after, False)
     return made, after
 
 
@@ -232,4 +232,4 @@ def decode(message, version, buffer, position=0):
     Raises CorruptFrame for bytes that are not such a message, UnsupportedVersion for a version that klog does not know.
     """
     cdef Py_ssize_t after = position if type(position) is int and position >= 0 else whole("position", position, 0)
-    return walk(programs_of(message).program(version), buffer, after, &after, True)
+    return walk(program_of(message, version), buffer, after, &after, True)

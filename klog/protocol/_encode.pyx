@@ -13,7 +13,7 @@ from klog._c.wire cimport (
     kl_wire_out_t, kl_wire_place_t, kl_wire_source_t, kl_wire_struct_t,
 )
 from klog.protocol._message cimport Shape, slot
-from klog.protocol._program cimport Program, programs_of, text_of
+from klog.protocol._program cimport ObjectProgram, program_of, text_of
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -30,9 +30,6 @@ cdef extern from "Python.h":
     void Py_XDECREF(PyObject *value)
     Py_ssize_t PySequence_Fast_GET_SIZE(PyObject *value)
     PyObject *PySequence_Fast_GET_ITEM(PyObject *value, Py_ssize_t index)
-
-cdef enum:
-    ON_STACK = 512
 
 cdef struct Frame:
     PyObject *target            # owned
@@ -220,12 +217,6 @@ cdef int splice(void *context, size_t position, size_t size) except -1:
     return 0
 
 
-# Memory for the bytes: at first some of the stack, then of the heap.
-cdef struct Output:
-    kl_wire_out_t c             # the first member: grow() gets its address
-    uint8_t first[ON_STACK]
-
-
 cdef void start(Output *out) noexcept:
     out.c.at, out.c.used, out.c.room, out.c.grow = out.first, 0, ON_STACK, grow
 
@@ -252,7 +243,7 @@ cdef int grow(kl_wire_out_t *c, size_t more) except -1:
 
 
 # Append a message to the output; parts: a list for its records, or None. Returns the bytes of records in parts.
-cdef size_t walk(Program program, object message, object parts, Output *out) except? 0:
+cdef size_t walk(ObjectProgram program, object message, object parts, Output *out) except? 0:
     cdef Encoder e
     cdef kl_wire_place_t place
     cdef int status
@@ -278,7 +269,7 @@ cdef size_t walk(Program program, object message, object parts, Output *out) exc
 
 # The path of the field that the walk is at.
 cdef str here(Encoder *e):
-    return (<Program>e.program).path(e.place) or "message"
+    return (<ObjectProgram>e.program).path(e.place) or "message"
 
 
 def encode(message, version):
@@ -287,7 +278,7 @@ def encode(message, version):
     Raises UnsupportedVersion if the version is unknown, or lacks a field whose value is not its default and that is not
     ignorable. Raises TypeError or ValueError, with the path of the field, for a value that the field cannot have.
     """
-    cdef Program program = programs_of(type(message)).program(version)
+    cdef ObjectProgram program = program_of(type(message), version)
     cdef Output out
     start(&out)
     try:
@@ -304,8 +295,8 @@ def encode_frame(header, header_version, message, version):
     copied: the buffers, or other objects with a `size` in bytes, that the message has. Raises what encode() raises, and
     ValueError for a frame of 2 GiB or more.
     """
-    cdef Program header_program = programs_of(type(header)).program(header_version)
-    cdef Program program = programs_of(type(message)).program(version)
+    cdef ObjectProgram header_program = program_of(type(header), header_version)
+    cdef ObjectProgram program = program_of(type(message), version)
     cdef Output out
     cdef size_t total
     cdef Py_ssize_t begin = 0

@@ -31,22 +31,16 @@ cdef str text_of(int status):
     return TEXTS.get(status) or f"status {status}"
 
 
-@cython.final
 cdef class Program:
-    """code: from Layout.compile(). classes: the class of each struct, by its name."""
+    """code: from Layout.compile()."""
 
-    def __cinit__(self, code, dict classes, str name, int version):
-        cdef Py_ssize_t number, place
-        cdef Shape shape
+    def __cinit__(self, code, str name, int version, dict classes=None):
+        cdef Py_ssize_t number
         self.name, self.version = name, version
-        self.kept = [classes[struct.name] for struct in code.structs]
         self.names = tuple(field.name for field in code.fields)
         self.structs = <kl_wire_struct_t *>PyMem_Calloc(len(code.structs) + 1, sizeof(kl_wire_struct_t))
-        self.shapes = <PyObject **>PyMem_Calloc(len(code.structs) + 1, sizeof(PyObject *))
         self.fields = <kl_wire_field_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(kl_wire_field_t))
-        self.offsets = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
-        self.numbers = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
-        if not (self.structs and self.shapes and self.fields and self.offsets and self.numbers):
+        if not (self.structs and self.fields):
             raise MemoryError
         self.c = kl_wire_program_t(self.structs, self.fields)
         for number, field in enumerate(code.fields):
@@ -55,18 +49,10 @@ cdef class Program:
             self.structs[number] = kl_wire_struct_t(
                 struct.first, struct.plain, struct.tagged, struct.absent, struct.flexible
             )
-            shape = self.kept[number]._shape
-            self.shapes[number] = <PyObject *>shape
-            for place in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
-                self.numbers[place] = shape.numbers[self.names[place]]
-                self.offsets[place] = shape.offsets[self.numbers[place]]
 
     def __dealloc__(self):
         PyMem_Free(self.structs)
-        PyMem_Free(self.shapes)
         PyMem_Free(self.fields)
-        PyMem_Free(self.offsets)
-        PyMem_Free(self.numbers)
 
     cdef str path(self, const kl_wire_place_t *place):
         steps = []
@@ -78,11 +64,38 @@ cdef class Program:
 
 
 @cython.final
-cdef class Programs:
-    """layout: of one message. classes: of its structs, by name, the message included."""
+cdef class ObjectProgram(Program):
+    """classes: the class of each struct, by its name."""
 
-    def __cinit__(self, layout, dict classes):
-        self.layout, self.classes, self.made = layout, classes, {}
+    def __cinit__(self, code, str name, int version, dict classes):
+        cdef Py_ssize_t number, place
+        cdef Shape shape
+        self.kept = [classes[struct.name] for struct in code.structs]
+        self.shapes = <PyObject **>PyMem_Calloc(len(code.structs) + 1, sizeof(PyObject *))
+        self.offsets = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
+        self.numbers = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
+        if not (self.shapes and self.offsets and self.numbers):
+            raise MemoryError
+        for number, struct in enumerate(code.structs):
+            shape = self.kept[number]._shape
+            self.shapes[number] = <PyObject *>shape
+            for place in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
+                self.numbers[place] = shape.numbers[self.names[place]]
+                self.offsets[place] = shape.offsets[self.numbers[place]]
+
+    def __dealloc__(self):
+        PyMem_Free(self.shapes)
+        PyMem_Free(self.offsets)
+        PyMem_Free(self.numbers)
+
+
+@cython.final
+cdef class Programs:
+    """layout: of one message. make: the Program of (code, name, version)."""
+
+    def __cinit__(self, layout, make):
+        self.layout, self.make, self.made = layout, make, {}
+        self.range = layout.versions.low, layout.versions.high
 
     cdef Program program(self, object version):
         cdef PyObject *found
@@ -96,14 +109,14 @@ cdef class Programs:
                 f"{layout.name} version {number}: klog knows versions {layout.versions.low} to {layout.versions.high}; "
                 "use one of them"
             )
-        made = self.made[number] = Program(layout.compile(number), self.classes, layout.name, number)
+        made = self.made[number] = self.make(layout.compile(number), layout.name, number)
         return made
 
 
-cdef Programs programs_of(object owner):
+cdef ObjectProgram program_of(object owner, object version):
     programs = getattr(owner, "_programs", None) if isinstance(owner, type) else None
     if programs is not None and type(programs) is Programs:
-        return <Programs>programs
+        return <ObjectProgram?>(<Programs>programs).program(version)
     if isinstance(owner, type) and issubclass(owner, Message):
         raise TypeError(f"message={owner.__qualname__}: a whole message expected, not a struct in one")
     raise wrong_type("message", owner, "a message of klog.protocol.messages")

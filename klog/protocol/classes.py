@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from klog.protocol._message import Message, set_programs, set_shape
-from klog.protocol._program import Programs
+from klog.protocol._program import ObjectProgram, Programs
 from klog.protocol.api_keys import ApiKey
-from klog.protocol.layout import DATA, Layout, load
+from klog.protocol.layout import Layout, data_messages, load
 from klog.protocol.schema import Field, Struct
 
-NAMES = sorted((*(api.message for api in ApiKey), *DATA))
 _MODULE = "klog.protocol.messages"
+
+
+def names() -> list[str]:
+    """The names of all messages."""
+    return sorted((*(api.message for api in ApiKey), *data_messages()))
 
 
 @cache
 def message(name: str) -> Any:
-    """The class of a name in NAMES: a message of DATA, or a class that has those of the API's request and response as
-    attributes. Raises KeyError for another name."""
+    """The class of a name: a message, or for an API a class that has those of its request and response as attributes.
+
+    Raises KeyError for another name.
+    """
     layouts = load(name)
     if "data" in layouts:
         return _message(layouts["data"], name)
@@ -34,7 +40,7 @@ def _message(layout: Layout, name: str) -> type[Message]:
         made = _class(struct, name if is_top else f"{name}.{struct.name}", classes, dict(classes) if is_top else {})
         classes[struct.name] = made
     top = classes[layout.section.top.name]
-    set_programs(top, Programs(layout, classes))
+    set_programs(top, Programs(layout, partial(ObjectProgram, classes=classes)))
     return top
 
 

@@ -16,13 +16,14 @@ from klog.errors import CorruptFrame, UnsupportedVersion
 from klog.protocol._decode import decode, decode_from
 from klog.protocol._encode import encode
 from klog.protocol.classes import message as class_of
-from klog.protocol.layout import DATA
+from klog.protocol.layout import load
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from klog.protocol._message import Message
 
+_MESSAGES = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 _VERSION = struct.Struct(">h")
 
 
@@ -55,6 +56,6 @@ def encode_data(message: Message, version: int) -> bytes:
 
 def _highest(message: type[Message]) -> int:
     name = getattr(message, "__name__", "")
-    if not name.startswith("ConsumerProtocol") or name not in DATA or class_of(name) is not message:
+    if name not in _MESSAGES or class_of(name) is not message:
         raise wrong_type("message", message, "ConsumerProtocolSubscription or ConsumerProtocolAssignment")
-    return DATA[name][0].high
+    return load(name)["data"].versions.high

@@ -59,7 +59,8 @@ def decode_request(frame: Buffer) -> Request:
             correlation_id=correlation_id,
         )
     header, position = decode_from(class_of("RequestHeader"), api.request_header(version), frame, 0)
-    message = decode(class_of(api.message).Request, version, frame, position)
+    # Bytes after the message are ignored, as in Kafka: librdkafka 2.16 ends Metadata 13 with a field of version 10.
+    message, _ = decode_from(class_of(api.message).Request, version, frame, position)
     return Request(api, version, correlation_id, header.client_id, message)
 
 

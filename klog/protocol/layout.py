@@ -1,25 +1,29 @@
 """Layouts: a message's schema with its versions, and the program of each version for the walker in csrc/wire.c.
 
-A program is compiled when a version is first used: a broker pays only for the versions that its clients speak.
+A schema is read, and a program compiled, when it is first used: a broker pays only for the messages and versions that
+its clients speak.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from dataclasses import dataclass
+import os
 from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.schema import SCALARS, STRUCT, Field, Section, Struct, Versions, parse
 
-# (versions, first flexible one) of the messages that are no request or response.
-DATA = {
-    "RequestHeader": (Versions(1, 2), 2),
-    "ResponseHeader": (Versions(0, 1), 1),
-    "ConsumerProtocolSubscription": (Versions(0, 3), None),
-    "ConsumerProtocolAssignment": (Versions(0, 3), None),
-}
+# The files with messages that are no request or response; each has a section for every message.
+_DATA_FILES = (
+    "headers",
+    "consumer_protocol",
+    "consumer_offsets",
+    "transaction_state",
+    "share_group_state",
+    "cluster_metadata",
+    "remote_log_metadata",
+    "control_records",
+)
 _APIS = {api.message: api for api in ApiKey}
 _ARRAY, _NULLABLE, _COMPACT, _IGNORABLE = 1, 2, 4, 8
 _FIXED = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16}
@@ -27,43 +31,43 @@ _KINDS = {kind: number for number, kind in enumerate((*SCALARS, STRUCT))}
 DEPTH_MAX = 8
 
 
-class FieldCode(NamedTuple):
-    """kl_wire_field_t, with the field's name."""
+class FieldCode:
+    """kl_wire_field_t, with the field's name and default."""
 
-    kind: int
-    flags: int
-    child: int
-    tag: int
-    element_min: int
-    name: str
+    __slots__ = ("child", "default", "element_min", "flags", "kind", "name", "tag")
+
+    def __init__(self, kind: int, flags: int, child: int, tag: int, element_min: int, name: str, default: Any) -> None:
+        self.kind, self.flags, self.child, self.tag, self.element_min = kind, flags, child, tag, element_min
+        self.name, self.default = name, default
 
 
-class StructCode(NamedTuple):
+class StructCode:
     """kl_wire_struct_t, with the struct's name."""
 
-    first: int
-    plain: int
-    tagged: int
-    absent: int
-    flexible: int
-    name: str
+    __slots__ = ("absent", "first", "flexible", "name", "plain", "tagged")
+
+    def __init__(self, first: int, plain: int, tagged: int, absent: int, flexible: int, name: str) -> None:
+        self.first, self.plain, self.tagged, self.absent = first, plain, tagged, absent
+        self.flexible, self.name = flexible, name
 
 
-class Code(NamedTuple):
+class Code:
     """The program of one version."""
 
-    structs: list[StructCode]
-    fields: list[FieldCode]
+    __slots__ = ("fields", "structs")
+
+    def __init__(self) -> None:
+        self.structs: list[StructCode] = []
+        self.fields: list[FieldCode] = []
 
 
-@dataclass(frozen=True)
 class Layout:
     """name: Produce.Request. flexible_from: the first flexible version, or None."""
 
-    name: str
-    section: Section
-    versions: Versions
-    flexible_from: int | None
+    __slots__ = ("flexible_from", "name", "section", "versions")
+
+    def __init__(self, name: str, section: Section, versions: Versions, flexible_from: int | None) -> None:
+        self.name, self.section, self.versions, self.flexible_from = name, section, versions, flexible_from
 
     def compile(self, version: int) -> Code:
         """The program of one version, which must be one of `versions`."""
@@ -72,26 +76,45 @@ class Layout:
 
 @cache
 def load(message: str) -> dict[str, Layout]:
-    """{section: its layout} of an API ("request" and "response") or of one of DATA ("data").
+    """{section: its layout} of an API ("request" and "response") or of another message ("data").
 
     Raises KeyError for a name that klog does not know.
     """
-    if message in DATA:
-        versions, flexible = DATA[message]
-        return {"data": Layout(message, _sections(message)["data"], versions, flexible)}
-    api = _APIS[message]
-    sections, versions = _sections(message), Versions(api.low, api.high)
+    api = _APIS.get(message)
+    if api is None:
+        section = _data_section(message)
+        assert section.versions is not None, f"{message}: its section has no versions"
+        return {"data": Layout(message, section, section.versions, section.flexible)}
+    file = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in message)[1:]
+    sections, versions = parse(_read(file)), Versions(api.low, api.high)
     return {
         name: Layout(f"{message}.{name.title()}", sections[name], versions, api.flexible)
         for name in ("request", "response")
     }
 
 
-def _sections(message: str) -> dict[str, Section]:
-    file = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in message)[1:]
-    data = pkgutil.get_data(__package__, f"schemas/{file}.txt")
-    assert data is not None, "the loader of klog.protocol has no get_data"
-    return parse(data.decode())
+def data_messages() -> list[str]:
+    """The names of the messages that are no request or response."""
+    return [name for file in _DATA_FILES for name in parse(_read(file))]
+
+
+def _data_section(message: str) -> Section:
+    for file in _DATA_FILES:
+        text = _data_text(file)
+        start = text.find(f"\n{message} ")
+        if start >= 0:
+            end = text.find("\n\n", start)
+            return parse(text[start : end if end >= 0 else len(text)])[message]
+    raise KeyError(message)
+
+
+def _read(file: str) -> str:
+    path = os.path.join(os.path.dirname(__file__), "schemas", f"{file}.txt")
+    data: bytes = __spec__.loader.get_data(path)  # type: ignore[union-attr]  # also inside a zip file
+    return data.decode()
+
+
+_data_text = cache(_read)
 
 
 class _Compiler:
@@ -104,7 +127,7 @@ class _Compiler:
         structs = list(section)
         numbers = {struct.name: number for number, struct in enumerate(structs)}
         self._check_depth(section.top, 1)
-        code = Code([], [])
+        code = Code()
         for struct in structs:
             here = [field for field in struct.fields if self.version in field.versions]
             plain = [field for field in here if field.tag is None]
@@ -122,7 +145,9 @@ class _Compiler:
         child = numbers[field.struct.name] if field.struct is not None else 0
         element_min = self._smallest(field, is_element=True) if field.is_array else 1
         assert field.tag is None or field.kind != "records", "records in a tagged field: csrc/wire.c moves its bytes"
-        return FieldCode(_KINDS[field.kind], flags, child, field.tag or 0, max(1, element_min), field.name)
+        return FieldCode(
+            _KINDS[field.kind], flags, child, field.tag or 0, max(1, element_min), field.name, field.default
+        )
 
     def _smallest(self, field: Field, is_element: bool = False) -> int:
         """Bytes that a value takes at least."""

@@ -1,4 +1,4 @@
-"""The messages of Kafka's wire protocol: Metadata.Request, Metadata.Response, Metadata.Response.Topic and others.
+"""The messages of Kafka's wire protocol and its internal topics: Metadata.Request, OffsetCommitValue and others.
 
 The classes are made from the schemas in klog/protocol/schemas when they are first used. messages.pyi has their fields.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.protocol.classes import NAMES, message
-
-__all__ = NAMES
+from klog.protocol.classes import message, names
 
 
 def __getattr__(name: str) -> Any:
-    if name not in NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = globals()[name] = message(name)
+    if name == "__all__":
+        return names()
+    try:
+        made = globals()[name] = message(name)
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     return made
 
 
 def __dir__() -> list[str]:
-    return NAMES
+    return names()

@@ -1,12 +1,15 @@
 """The schema language: what the files in schemas/ say about a message.
 
-    section := "request" | "response" | "data"
+    section := name [versions ["flexible" N]]             its fields are indented below it, up to an empty line
     field   := name ":" type versions? option*            one a line; the fields of a struct are indented below it
     type    := scalar | Struct | "[" (scalar | Struct) "]", then "?" if it can be null, then the versions where it can
     option  := "= value" | "tag N" | "ignorable" | "classic"
 
 Versions are "3+", "0-7" or "5"; without them a field is in every version. A struct without indented fields is one that
 the same section declares above. "#" begins a comment.
+
+    request, response    the sections of an API, whose versions are in api_keys.py
+    another name         that of a message; N is its first flexible version
 
     = value    the default: an integer, true, false or null; without it 0, "", the zero UUID, an empty array, or a
                struct of defaults, also where null is possible
@@ -19,64 +22,87 @@ Kafka: the JSON files of clients/src/main/resources/common/message, and MessageG
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 SCALARS = ("bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes", "records")
 STRUCT = "struct"
-_VERSIONS = re.compile(r"(\d+)(?:(\+)|-(\d+))?\Z")
-_TYPE = re.compile(r"(\[)?(\w+)(\])?(\?)?([\d+-]*)\Z")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _LAST = 1 << 15
 ZERO_UUID = uuid.UUID(int=0)
+_DEFAULTS = {"bool": False, "float64": 0.0, "uuid": ZERO_UUID, "string": "", "bytes": b"", "records": b""}
 
 
-class Versions(NamedTuple):
+class Versions:
     """Versions from low to high, both included."""
 
-    low: int
-    high: int
+    __slots__ = ("high", "low")
 
-    def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self.low <= version <= self.high
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Versions) and (self.low, self.high) == (other.low, other.high)
+
+    def __hash__(self) -> int:
+        return hash((self.low, self.high))
+
+    def __repr__(self) -> str:
+        return f"Versions({self.low}, {self.high})"
 
 
 ALWAYS, NEVER = Versions(0, _LAST), Versions(0, -1)
 
 
-@dataclass
 class Field:
     """kind: of SCALARS, or STRUCT with `struct`; of an element if is_array. tag: None for a plain field."""
 
-    name: str
-    kind: str
-    struct: Struct | None
-    is_array: bool
-    versions: Versions
-    nullable: Versions
-    default: Any = None
-    tag: int | None = None
-    is_ignorable: bool = False
-    is_classic: bool = False
+    __slots__ = (
+        "default",
+        "is_array",
+        "is_classic",
+        "is_ignorable",
+        "kind",
+        "name",
+        "nullable",
+        "struct",
+        "tag",
+        "versions",
+    )
+
+    def __init__(self, name: str, kind: str, struct: Struct | None, is_array: bool, nullable: Versions) -> None:
+        self.name, self.kind, self.struct, self.is_array, self.nullable = name, kind, struct, is_array, nullable
+        self.versions = ALWAYS
+        self.default: Any = None
+        self.tag: int | None = None
+        self.is_ignorable = self.is_classic = False
 
 
-@dataclass
 class Struct:
     """Fields in the order of the file."""
 
-    name: str
-    fields: list[Field] = field(default_factory=list)
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fields: list[Field] = []
 
 
-@dataclass
 class Section:
-    """One message: `top` has the name of the section; `structs` are those inside it, by name, in the file's order."""
+    """One message: `top` has the name of the section; `structs` are those inside it, by name, in the file's order.
 
-    top: Struct
-    structs: dict[str, Struct] = field(default_factory=dict)
+    versions, flexible: those of its line, or None.
+    """
+
+    __slots__ = ("flexible", "structs", "top", "versions")
+
+    def __init__(self, name: str, versions: Versions | None = None, flexible: int | None = None) -> None:
+        self.top, self.versions, self.flexible = Struct(name), versions, flexible
+        self.structs: dict[str, Struct] = {}
 
     def __iter__(self) -> Iterator[Struct]:
         yield self.top
@@ -89,16 +115,16 @@ def parse(text: str) -> dict[str, Section]:
     Raises ValueError with the line of the first mistake.
     """
     sections: dict[str, Section] = {}
-    section = Section(Struct(""))
+    section = Section("")
     open_structs: list[tuple[int, Struct | None]] = []  # (indent of its line, the struct)
-    for number, whole in enumerate(text.splitlines(), 1):
-        line = whole.partition("#")[0].rstrip()
-        if not line:
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
             continue
         indent = len(line) - len(line.lstrip())
         try:
             if indent == 0:
-                section = sections[line] = Section(Struct(line))
+                section = sections[words[0]] = _section(words)
                 open_structs = [(0, section.top)]
                 continue
             while open_structs[-1][0] >= indent:
@@ -106,34 +132,48 @@ def parse(text: str) -> dict[str, Section]:
             parent = open_structs[-1][1]
             if parent is None:
                 raise ValueError("indented below a field that is not a new struct")
-            made, is_new = _field(line.split(), section)
+            made, is_new = _field(words, section)
             parent.fields.append(made)
             open_structs.append((indent, made.struct if is_new else None))
-        except (ValueError, IndexError, SyntaxError) as mistake:
+        except (ValueError, IndexError) as mistake:
             raise ValueError(f"line {number}: {line.strip()}: {mistake}") from None
     return sections
+
+
+def _section(words: list[str]) -> Section:
+    name, *rest = words
+    if not rest:
+        return Section(name)
+    if rest[1:] and (len(rest) != 3 or rest[1] != "flexible"):
+        raise ValueError("expected `name versions flexible N`")
+    return Section(name, _versions(rest[0]), int(rest[2]) if rest[1:] else None)
 
 
 def _field(words: list[str], section: Section) -> tuple[Field, bool]:
     """A field, and whether its line declares a struct."""
     name, typed, *rest = words
-    match = _TYPE.match(typed)
-    if not name.endswith(":") or match is None or bool(match[1]) != bool(match[3]):
+    kind, is_nullable, within = typed.partition("?")
+    is_array = kind.startswith("[")
+    if is_array:
+        kind = kind[1:-1] if kind.endswith("]") else ""
+    if not name.endswith(":") or not kind.isidentifier():
         raise ValueError("expected `name: type`")
-    kind, struct, is_new = match[2], None, False
+    struct, is_new = None, False
     if kind not in SCALARS:
-        is_new = kind not in section.structs
-        struct = section.structs.setdefault(kind, Struct(kind))
+        struct = section.structs.get(kind)
+        if struct is None:
+            is_new, struct = True, Struct(kind)
+            section.structs[kind] = struct
         kind = STRUCT
-    nullable = NEVER if not match[4] else _versions(match[5]) if match[5] else ALWAYS
-    made = Field(name[:-1], kind, struct, bool(match[1]), ALWAYS, nullable)
+    nullable = NEVER if not is_nullable else _versions(within) if within else ALWAYS
+    made = Field(name[:-1], kind, struct, is_array, nullable)
     default = None
-    while rest:
-        word = rest.pop(0)
+    left = iter(rest)
+    for word in left:
         if word == "=":
-            default = rest.pop(0)
+            default = next(left, "")
         elif word == "tag":
-            made.tag = int(rest.pop(0))
+            made.tag = int(next(left, ""))
         elif word == "ignorable":
             made.is_ignorable = True
         elif word == "classic":
@@ -145,11 +185,12 @@ def _field(words: list[str], section: Section) -> tuple[Field, bool]:
 
 
 def _versions(text: str) -> Versions:
-    match = _VERSIONS.match(text)
-    if match is None:
+    low, _, high = text.partition("-")
+    is_open = text.endswith("+")
+    low, high = (text[:-1], "") if is_open else (low, high or low)
+    if not (low.isdecimal() and (is_open or high.isdecimal())):
         raise ValueError(f"{text!r} is not a range of versions")
-    low = int(match[1])
-    return Versions(low, _LAST if match[2] else int(match[3] or low))
+    return Versions(int(low), _LAST if is_open else int(high))
 
 
 def _default(made: Field, text: str | None) -> Any:
@@ -158,10 +199,6 @@ def _default(made: Field, text: str | None) -> Any:
         return None
     if made.is_array or made.struct is not None:
         return ...
-    if made.kind in ("string", "bytes", "records"):
-        return {"string": "", "bytes": b"", "records": b""}[made.kind]
-    if made.kind == "uuid":
-        return ZERO_UUID
-    if text is None:
-        return {"bool": False, "float64": 0.0}.get(made.kind, 0)
+    if text is None or made.kind in ("uuid", "string", "bytes", "records"):
+        return _DEFAULTS.get(made.kind, 0)
     return _WORDS[text] if text in _WORDS else int(text, 0)

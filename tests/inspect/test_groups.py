@@ -12,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.inspect import groups, transactions
-from klog.internal_topics.schema import encode_id
+from klog.log.directory.checkpoint import encode_uuid
 from tests.cli.test_verbs import ok, run
 from tests.support.batches import NOW, marker
 from tests.support.golden import HOME
@@ -120,7 +120,7 @@ def test_a_group_of_the_newer_protocol(tmp_path: Path, target: int, member_epoch
         log.append([(b"\0\x08" + where, struct.pack(">hiib", 0, member_epoch, 0, 0) + assigned + b"\1\0")])
     (found,) = look(tmp_path)["groups"]
     assert (found["type"], found["state"], found["generation"]) == ("consumer", state, 5)
-    assert found["members"][0]["assignment"] == [["t", 0], [encode_id(uuid.UUID(int=5)), 3]]
+    assert found["members"][0]["assignment"] == [["t", 0], [encode_uuid(uuid.UUID(int=5)), 3]]
 
 
 def test_several_directories_readers_and_damage(tmp_path: Path) -> None:

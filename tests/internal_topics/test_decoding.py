@@ -21,8 +21,8 @@ from tests.support.kafka_messages import FRAMED, KEYED, check, comparable, frame
 
 def test_every_type_and_version_of_kafka() -> None:
     seen = check(kafka_messages.golden())
-    latest = {kind.name: kind._value.latest for _, types in KEYED for kind in types.values()}
-    latest |= {kind.name: kind.value.latest for _, framed_types in FRAMED for kind in framed_types.values()}
+    latest = {kind.name: kind.latest for _, types in KEYED for kind in types.values()}
+    latest |= {kind.name: kind.latest for _, framed_types in FRAMED for kind in framed_types.values()}
     legacy = {("legacy_offset_commit", version) for version in range(1, 5)}  # Kafka's type 0 has only version 0
     assert seen == {(name, version) for name, end in latest.items() for version in range(end + 1)} - legacy
 
@@ -85,9 +85,24 @@ def test_members_of_a_classic_group() -> None:
         (offsets.TOPIC, b"\0\x63\0\1g", b"", "unknown record type 99"),
         (offsets.TOPIC, b"\0\2\0\1g", b"\0\5", "version 5 of group_metadata, where 0 to 4 are known"),
         (offsets.TOPIC, b"\0\2\0\1g", b"\xff\xff", "version -1 of group_metadata"),
-        (offsets.TOPIC, b"\0\2\x7f\xffg", None, "32767 bytes or entries expected at byte 4 of 5"),
-        (offsets.TOPIC, b"\0\7\0\1g\0\1m", b"\0\0\xff\xff\xff\xff\x0f", "4294967294 bytes or entries expected"),
-        (offsets.TOPIC, b"\0\7\0\1g\0\1m", b"\0\0\xff\xff\xff\xff\xff\xff", "a varint of more than 5 bytes"),
+        (
+            offsets.TOPIC,
+            b"\0\2\x7f\xffg",
+            None,
+            r"GroupMetadataKey version 0, group: the bytes end inside a value \(position 2\)",
+        ),
+        (
+            offsets.TOPIC,
+            b"\0\7\0\1g\0\1m",
+            b"\0\0\xff\xff\xff\xff\x0f",
+            "ConsumerGroupTargetAssignmentMemberValue version 0, topic_partitions: a length is invalid",
+        ),
+        (
+            offsets.TOPIC,
+            b"\0\7\0\1g\0\1m",
+            b"\0\0\xff\xff\xff\xff\xff\xff",
+            "ConsumerGroupTargetAssignmentMemberValue version 0, topic_partitions: a varint is too long",
+        ),
         (cluster.TOPIC, None, None, "a record without a value"),
         (cluster.TOPIC, None, b"\2\x14\0\0", "frame version 2, where 1 is known"),
         (cluster.TOPIC, None, b"\1\x7d\0\0", "unknown record type 125, version 0"),

@@ -65,14 +65,16 @@ async def transact(broker: Broker, topic: str, name: str, *rounds: tuple[Sequenc
             producer._closed = True
 
 
-async def consume(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> list[tuple[int, Pair]]:
-    """(offset, (key, value)) of all records that a consumer of this isolation gets."""
+async def consume(
+    broker: Broker, topic: str, isolation: str = "read_uncommitted", partition: int = 0
+) -> list[tuple[int, Pair]]:
+    """(offset, (key, value)) of all records of a partition that a consumer of this isolation gets."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.address, isolation_level=isolation)
     await consumer.start()
     try:
-        part = TopicPartition(topic, 0)
+        part = TopicPartition(topic, partition)
         consumer.assign([part])
         await consumer.seek_to_beginning(part)
         end = (await consumer.end_offsets([part]))[part]

@@ -102,9 +102,8 @@ def test_bytes_that_are_no_frame() -> None:
     for end in range(4, len(frame)):
         with pytest.raises(CorruptFrame):
             decode_request(frame[4:end])
-    with pytest.raises(CorruptFrame, match=r"Metadata.Request version 12: bytes are left over") as caught:
-        decode_request(frame[4:] + b"x")
-    assert caught.value.position == len(frame) - 4 and caught.value.code == 42
+    # librdkafka 2.16 ends requests of Metadata 13 with a field that this version does not have; Kafka ignores it.
+    assert decode_request(frame[4:] + b"x").message == messages.Metadata.Request()
 
 
 def test_arguments() -> None:

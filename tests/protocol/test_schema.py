@@ -28,7 +28,7 @@ def test_a_schema() -> None:
     top = parse(TEXT)["request"].top
     number, note, groups, others = top.fields
     assert (number.name, number.kind, number.default, note.default) == ("id", "int32", -1, None)
-    assert (note.versions, note.nullable[0], note.is_ignorable) == (Versions(1, 3), 2, True)
+    assert (note.versions, note.nullable.low, note.is_ignorable) == (Versions(1, 3), 2, True)
     assert groups.is_array and groups.struct is others.struct and groups.struct is not None
     assert [(field.name, field.tag) for field in groups.struct.fields] == [("name", None), ("leader", 1)]
     code = Layout("Example", parse(TEXT)["request"], Versions(0, 3), 2).compile(2)

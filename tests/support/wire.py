@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from klog.protocol import ApiKey, messages
-from klog.protocol.layout import DATA, Layout, load
+from klog.protocol.layout import Layout, data_messages, load
 from klog.protocol.schema import Field, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -21,7 +21,7 @@ def layouts() -> Iterator[tuple[Any, Layout]]:
     for api in ApiKey:
         for section, layout in load(api.message).items():
             yield getattr(getattr(messages, api.message), section.title()), layout
-    for name in DATA:
+    for name in data_messages():
         yield getattr(messages, name), load(name)["data"]
 
 

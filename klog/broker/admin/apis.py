@@ -1,0 +1,101 @@
+"""AdminApis: the components of this package for one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.broker.admin.alter_configs import AlterConfigs
+from klog.broker.admin.cluster import Cluster
+from klog.broker.admin.config_entries import ConfigView
+from klog.broker.admin.create_partitions import CreatePartitions
+from klog.broker.admin.create_topics import CreateTopics
+from klog.broker.admin.delete_records import DeleteRecords
+from klog.broker.admin.delete_topics import DeleteTopics
+from klog.broker.admin.describe_configs import DescribeConfigs
+from klog.broker.admin.dynamic_configs import DynamicConfigs
+from klog.broker.admin.epoch_ends import EpochEnds
+from klog.broker.admin.leaders import Leaders
+from klog.broker.admin.log_dirs import LogDirs
+from klog.broker.admin.replica_moves import ReplicaMoves
+from klog.broker.admin.topic_pages import TopicPages
+from klog.protocol import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from klog.broker.catalog import TopicCatalogView
+    from klog.broker.metadata import Node
+    from klog.disk import Files
+    from klog.manager import LogManager
+    from klog.protocol import Message
+
+SLOW: Final = frozenset(
+    (
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        # These wait for no disk, but take milliseconds of a processor.
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    )
+)
+
+
+class AdminApis:
+    """Any thread. It is made before clients' changes are applied to `logs`, which start() does.
+
+    config: the broker's properties by Kafka's names. effective: {name: value} of properties that klog's tables do not
+    have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows them. Raises
+    CorruptCheckpoint, NewerFormat, OSError.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        topics: TopicCatalogView,
+        *,
+        node_id: int,
+        cluster_id: str,
+        nodes: Callable[[str], list[Node]],
+        config: Mapping[str, Any] | None = None,
+        effective: Mapping[str, Any] | None = None,
+        features: Mapping[str, int] | None = None,
+        delete_topic_enable: bool = True,
+        files: Files | None = None,
+    ) -> None:
+        self.dynamic = DynamicConfigs(logs, files)
+        self.moves = ReplicaMoves(logs)
+        view = ConfigView(logs, self.dynamic, config or {}, {"node.id": node_id, **(effective or {})})
+        self._components = (
+            CreateTopics(logs, topics, view, node_id),
+            DeleteTopics(topics, enabled=delete_topic_enable),
+            CreatePartitions(topics, node_id),
+            DescribeConfigs(topics, view, node_id),
+            AlterConfigs(logs, topics, self.dynamic, node_id),
+            DeleteRecords(topics),
+            LogDirs(logs, topics, self.moves),
+            Leaders(topics, node_id),
+            Cluster(nodes, cluster_id, features),
+            EpochEnds(topics),
+            TopicPages(topics, node_id),
+        )
+
+    def handlers(self) -> dict[ApiKey, Callable[[Any, Any], Message | None]]:
+        """The APIs of all components."""
+        found: dict[ApiKey, Callable[[Any, Any], Message | None]] = {}
+        for component in self._components:
+            found |= component.handlers()
+        return found
+
+    def start(self) -> None:
+        """Apply the configuration that clients have set in earlier runs."""
+        self.dynamic.apply()
+
+    def close(self) -> None:
+        """Give up moves that are under way. Before the directory is closed."""
+        self.moves.close()

@@ -1,0 +1,98 @@
+"""DescribeCluster and UpdateFeatures. Kafka: KafkaApis.handleDescribeCluster, FeatureControlManager.
+
+DescribeQuorum is not served: this broker has no metadata log, so there is no leader epoch and no high watermark of it
+to be told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.broker.admin.failures import Refused, outcome, repeated
+from klog.broker.metadata import CLUSTER, authorized_operations
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from klog.broker.metadata import Node
+    from klog.protocol import Message
+
+_BROKERS, _CONTROLLERS = 1, 2  # endpoint types
+_UPGRADE, _UNSAFE_DOWNGRADE = 1, 3
+_RESULTS_UP_TO = 1  # versions of UpdateFeatures with a result for each feature
+_NOT_ASKED: Final = -(2**31)
+
+
+class Cluster:
+    """Any thread. nodes: the brokers as the clients of a listener see them. features: {name: its version}, those that
+    ApiVersions shows as finalized."""
+
+    def __init__(
+        self, nodes: Callable[[str], list[Node]], cluster_id: str, features: Mapping[str, int] | None = None
+    ) -> None:
+        self._nodes = nodes
+        self._cluster_id = cluster_id
+        self._features = dict(features or {})
+
+    def handlers(self) -> dict[ApiKey, Callable[[Any, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.DESCRIBE_CLUSTER: self.describe_cluster, ApiKey.UPDATE_FEATURES: self.update_features}
+
+    def describe_cluster(self, context: Any, request: Any) -> Message:
+        """The brokers, and which of them is the controller."""
+        Response = messages.DescribeCluster.Response
+        kind = request.endpoint_type
+        if kind != _BROKERS:
+            known = kind == _CONTROLLERS
+            return Response(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message="this is an endpoint of a broker" if known else f"there is no endpoint type {kind}",
+                endpoint_type=kind,
+                cluster_id=self._cluster_id,
+            )
+        nodes = self._nodes(context.listener)
+        operations = _NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            may_see = context.authorized("DESCRIBE", "CLUSTER", CLUSTER)
+            operations = authorized_operations(context, "CLUSTER", CLUSTER) if may_see else 0
+        return Response(
+            endpoint_type=_BROKERS,
+            cluster_id=self._cluster_id,
+            controller_id=nodes[0].node_id,
+            brokers=[Response.Broker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
+            cluster_authorized_operations=operations,
+        )
+
+    def update_features(self, context: Any, request: Any) -> Message:
+        """The versions are those that this klog has: an update to another one fails."""
+        Response = messages.UpdateFeatures.Response
+
+        def work() -> None:
+            if not context.authorized("ALTER", "CLUSTER", CLUSTER):
+                raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
+            if repeated([update.feature for update in request.feature_updates]):
+                raise Refused(ErrorCode.INVALID_REQUEST, "a feature is in the request twice")
+            for update in request.feature_updates:
+                self._check(update)
+
+        code, text = outcome(work, "UpdateFeatures")
+        results = []
+        if context.version <= _RESULTS_UP_TO and code is ErrorCode.NONE:
+            results = [
+                Response.Result(feature=update.feature, error_message=None) for update in request.feature_updates
+            ]
+        return Response(error_code=code, error_message=text, results=results)
+
+    def _check(self, update: Any) -> None:
+        """Raise Refused unless the feature has this version already."""
+        if not _UPGRADE <= update.upgrade_type <= _UNSAFE_DOWNGRADE:
+            raise Refused(ErrorCode.INVALID_UPDATE_VERSION, f"there is no upgrade type {update.upgrade_type}")
+        version = self._features.get(update.feature)
+        if version is None:
+            raise Refused(ErrorCode.INVALID_UPDATE_VERSION, f"there is no feature {update.feature!r} here")
+        if update.max_version_level != version:
+            raise Refused(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{update.feature} is {version} in this version of klog and cannot become {update.max_version_level}",
+            )

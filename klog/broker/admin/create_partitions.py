@@ -1,0 +1,78 @@
+"""CreatePartitions. Kafka: ReplicationControlManager.createPartitions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from klog.broker.admin.failures import Refused, outcome, repeated
+from klog.broker.admin.topic_rules import check_replicas
+from klog.broker.catalog import INTERNAL
+from klog.manager.topic_life import PARTITIONS_MAX
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.broker.catalog import TopicCatalogView
+    from klog.protocol import Message
+    from klog.security import Context
+
+
+class CreatePartitions:
+    """Any thread. node_id: the only replica that a partition can have."""
+
+    def __init__(self, topics: TopicCatalogView, node_id: int) -> None:
+        self._topics = topics
+        self._node_id = node_id
+
+    def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.CREATE_PARTITIONS: self.create_partitions}
+
+    def create_partitions(self, context: Context, request: Any) -> Message:
+        """Add partitions to topics, or only check that they could be. May block on disks."""
+        twice = repeated([topic.name for topic in request.topics])
+        results: dict[str, messages.CreatePartitions.Response.Topic] = {}
+        for topic in request.topics:
+            if topic.name not in results:
+                code, text = outcome(partial(self._extend, context, request, topic, twice), "CreatePartitions")
+                results[topic.name] = messages.CreatePartitions.Response.Topic(
+                    name=topic.name, error_code=code, error_message=text
+                )
+        return messages.CreatePartitions.Response(results=list(results.values()))
+
+    def _extend(self, context: Context, request: Any, topic: Any, twice: set[str]) -> None:
+        if topic.name in twice:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+        if not context.authorized("ALTER", "TOPIC", topic.name):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to alter the topic")
+        self._check(topic)
+        if not request.validate_only:
+            self._topics.add_partitions(topic.name, topic.count)
+
+    def _check(self, topic: Any) -> None:
+        present = self._topics.partitions(topic.name)
+        if present is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
+        if topic.name in INTERNAL:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{topic.name} is internal: with more partitions its state would not be found",
+            )
+        if topic.count <= present:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {topic.name!r} has {present} partitions; {topic.count} are not more than that",
+            )
+        if topic.count > PARTITIONS_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"{topic.count} partitions: at most {PARTITIONS_MAX} are allowed")
+        if topic.assignments is None:
+            return
+        if len(topic.assignments) != topic.count - present:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{topic.count - present} partitions are to be added, but {len(topic.assignments)} are assigned",
+            )
+        for each in topic.assignments:
+            check_replicas(each.broker_ids, self._node_id)

@@ -1,0 +1,57 @@
+"""DeleteRecords: the log starts of partitions move up. Kafka: ReplicaManager.deleteRecordsOnLocalLog."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.broker.admin.failures import Refused, outcome
+from klog.broker.partitions import INTERNAL_TOPICS, find_log
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.protocol import Message
+    from klog.security import Context, Topics
+
+HIGH_WATERMARK: Final = -1
+_NONE: Final = -1
+
+
+class DeleteRecords:
+    """Any thread."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.DELETE_RECORDS: self.delete_records}
+
+    def delete_records(self, context: Context, request: Any) -> Message:
+        """Delete the records below an offset of each partition; -1: below the high watermark. May block on disks."""
+        Response = messages.DeleteRecords.Response
+        topics = []
+        for topic in request.topics:
+            allowed = context.authorized("DELETE", "TOPIC", topic.name)
+            partitions = []
+            for each in topic.partitions:
+                result = Response.Partition(partition_index=each.partition_index, low_watermark=_NONE)
+                work = partial(self._delete, topic.name, each.offset, result, allowed=allowed)
+                result.error_code, _ = outcome(work, "DeleteRecords")
+                partitions.append(result)
+            topics.append(Response.Topic(name=topic.name, partitions=partitions))
+        return Response(topics=topics)
+
+    def _delete(self, topic: str, offset: int, result: Any, *, allowed: bool) -> None:
+        if not allowed:
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic in INTERNAL_TOPICS:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        log = find_log(self._topics, topic, result.partition_index)
+        if isinstance(log, ErrorCode):
+            raise Refused(log)
+        if offset < HIGH_WATERMARK:
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        result.low_watermark = log.delete_records(offset)

@@ -1,0 +1,136 @@
+"""DynamicConfigs: the broker-level configurations that clients have set, applied to the LogManager and kept in a file.
+
+    klog-broker.json  {"version": 1, "broker": {"<key>": "<value>"}, "default": {...}, "crc32c": N}
+
+broker: set for this broker; default: for all brokers. A value of `broker` is stronger. The file is in the first
+log.dir; Kafka ignores it. A change is applied, which checks it, and then written; if the write fails, it is undone.
+Kafka: DynamicBrokerConfig, whose values are in the metadata log.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.disk import Files, RealFiles, read_whole
+from klog.errors import CorruptCheckpoint, InvalidConfig
+from klog.log.directory import versioned
+from klog.logger import logger_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from klog.config import ManagerConfig
+    from klog.manager import LogManager
+
+FILE: Final = "klog-broker.json"
+VERSION: Final = 1
+_STEPS = 32  # doublings of a 32-bit number
+_log = logger_of("broker")
+
+
+class DynamicConfigs:
+    """Any thread reads `broker` and `default`, which are replaced as a whole; alter() is for one caller at a time and
+    takes a lock."""
+
+    def __init__(self, logs: LogManager, files: Files | None = None) -> None:
+        """Read the file; apply() is still to be called. Raises CorruptCheckpoint, NewerFormat, OSError."""
+        self._logs = logs
+        self._files = files or RealFiles()
+        self._path = os.path.join(logs.path, FILE)
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[ManagerConfig], object]] = []
+        self.broker: Mapping[str, str]
+        self.default: Mapping[str, str]
+        self.broker, self.default = _read(self._path)
+
+    def on_change(self, callback: Callable[[ManagerConfig], object]) -> None:
+        """Call back with the configuration of the directory after each change. Before the first request."""
+        self._listeners.append(callback)
+
+    def apply(self) -> None:
+        """Apply what the file has. A value that this directory does not take is logged and left out.
+
+        Numbers of threads change by a factor of two at most at a time; here they may have to go further.
+        """
+        for name, value in {**self.default, **self.broker}.items():
+            for _ in range(_STEPS):
+                try:
+                    self._logs.alter_config({name: value})
+                    break
+                except InvalidConfig as error:
+                    nearer = self._towards(name, value)
+                    if nearer is None:
+                        _log.warning("event=config_left_out key=%s reason=%s", name, error)
+                        break
+                    self._logs.alter_config({name: nearer})
+
+    def _towards(self, name: str, value: str) -> int | None:
+        """Half or twice the current number of threads, in the direction of a value; None if that does not help."""
+        try:
+            now, wanted = self._logs.config[name], int(value)
+        except (KeyError, ValueError):
+            return None
+        if not isinstance(now, int) or now < 1 or wanted < 1 or now // 2 <= wanted <= now * 2:
+            return None
+        return now * 2 if wanted > now else now // 2
+
+    def check(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
+        """Raise InvalidConfig if a change would be refused. None removes a value."""
+        current = self._logs.config
+        after = self._merged(per_broker, changes)[2]
+        current.altered({name: value for name, value in after.items() if value is not None}, current)
+
+    def alter(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
+        """Set values; None removes one. Raises InvalidConfig, OSError; then nothing has changed."""
+        with self._lock:
+            broker, default, difference = self._merged(per_broker, changes)
+            before = {**self.default, **self.broker}
+            self._logs.alter_config(difference)
+            try:
+                document = {"version": VERSION, "broker": broker, "default": default}
+                self._files.replace(self._path, versioned.encode(document, indent=1))
+            except BaseException:
+                try:
+                    self._logs.alter_config({name: before.get(name) for name in difference})
+                except InvalidConfig as error:  # a way back that is too far in one step, until the next start
+                    _log.error("event=config_not_undone reason=%s", error)
+                raise
+            self.broker, self.default = broker, default
+        for listener in self._listeners:
+            listener(self._logs.config)
+
+    def _merged(
+        self, per_broker: bool, changes: Mapping[str, str | None]
+    ) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
+        """Return what broker and default will be, and what that changes of both together: None for a reset."""
+        broker, default = dict(self.broker), dict(self.default)
+        target = broker if per_broker else default
+        for name, value in changes.items():
+            if value is None:
+                target.pop(name, None)
+            else:
+                target[name] = value
+        effective = {**default, **broker}
+        return broker, default, {name: effective.get(name) for name in changes}
+
+
+def _read(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return {}, {}
+    try:
+        document = versioned.parse(data, path, VERSION)
+        return _texts(document["broker"]), _texts(document["default"])
+    except versioned.MALFORMED as error:
+        raise CorruptCheckpoint(
+            f"not the configuration that clients have set ({error}); move the file away to start without it", path=path
+        ) from None
+
+
+def _texts(found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
+        raise ValueError("names and values as text expected")
+    return found

@@ -1,0 +1,50 @@
+"""What has a configuration: topics, brokers, and the loggers of a broker. Kafka: ConfigResource.
+
+Kafka has two more, groups and subscriptions of client metrics. This broker has no configuration for either, and refuses
+them as it would an unknown type.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from klog.broker.admin.failures import Refused
+from klog.broker.metadata import CLUSTER
+from klog.protocol import ErrorCode
+
+if TYPE_CHECKING:
+    from klog.security import Context
+
+
+class ResourceType(IntEnum):
+    """The types that this broker has."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+def resource_type(number: int) -> ResourceType:
+    """The type of a number in a request. Raises Refused."""
+    try:
+        return ResourceType(number)
+    except ValueError:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {number} have no configuration here") from None
+
+
+def check_allowed(context: Context, operation: str, kind: ResourceType, name: str) -> None:
+    """Raise Refused unless the client may do this with a resource's configuration."""
+    if kind is ResourceType.TOPIC:
+        if not context.authorized(operation, "TOPIC", name):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed for this topic")
+    elif not context.authorized(operation, "CLUSTER", CLUSTER):
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
+
+
+def check_broker(name: str, node_id: int, *, may_be_all: bool) -> None:
+    """Raise Refused unless a resource's name is this broker's id; or, if it may be all brokers, empty."""
+    if not name and may_be_all:
+        return
+    if name != str(node_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {node_id}")

@@ -1,0 +1,71 @@
+"""What a topic must be like to be created or altered by a client: its name, replicas and configuration.
+
+Kafka: Topic.validate, ReplicationControlManager.validateManualPartitionAssignment, ControllerConfigurationValidator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.broker.admin.failures import Refused
+from klog.config import TOPIC_KEYS, LogConfig, check_tiering
+from klog.config.table import SEGMENT_BYTES_KAFKA
+from klog.protocol import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from klog.config import ManagerConfig
+
+
+def normalized(name: str) -> str:
+    """Two topics must not have the same: the names of their metrics would be equal."""
+    return name.replace(".", "_")
+
+
+def check_collision(name: str, others: Iterable[str]) -> None:
+    """Raise Refused if another topic has the name but for `.` and `_`."""
+    if "." not in name and "_" not in name:
+        return
+    wanted = normalized(name)
+    for other in others:
+        if other != name and normalized(other) == wanted:
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name!r} differs from the topic {other!r} only by '.' and '_', which metrics do not tell apart",
+            )
+
+
+def check_replicas(replicas: list[int], node_id: int) -> None:
+    """Raise Refused unless these are the replicas that a partition has here: this node."""
+    if not replicas:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment of a partition names no broker")
+    if len(set(replicas)) != len(replicas):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment {replicas} names a broker twice")
+    unknown = [replica for replica in replicas if replica != node_id]
+    if unknown:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the assignment {replicas} names brokers that do not exist: {unknown}",
+        )
+
+
+def check_config(broker: ManagerConfig, own: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
+    """Raise Refused or InvalidConfig unless a topic may have these values of its own. before: what it has now."""
+    for name, value in own.items():
+        if name not in TOPIC_KEYS:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"unknown topic configuration {name!r}{_hint(name)}")
+        if value is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"the topic configuration {name} has no value")
+    parsed = LogConfig(own)
+    size = parsed.given.get("segment.bytes")
+    if size is not None and size < SEGMENT_BYTES_KAFKA and (before or {}).get("segment.bytes") != size:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"segment.bytes={size}: at least {SEGMENT_BYTES_KAFKA} expected")
+    check_tiering(LogConfig(before) if before else None, broker.topic_config(parsed.given), broker)
+
+
+def _hint(name: str) -> str:
+    from klog.config.nearest import nearest
+
+    near = nearest(name, TOPIC_KEYS)
+    return f"; did you mean {near}?" if near else ""

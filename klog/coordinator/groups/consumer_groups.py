@@ -1,0 +1,247 @@
+"""ConsumerGroups: the requests, records and timers of the groups of KIP-848. Plugged into the coordinator as a GroupKind.
+
+A request is answered at once: its changes are computed, appended, and applied (consumer_group.py G1). Timers of a member:
+
+    session     it sends no heartbeat for group.consumer.session.timeout.ms
+    rebalance   it does not give up partitions within its max.poll.interval.ms
+    join, sync  a member with the classic protocol does not join again, or does not ask for its assignment, in that time
+
+A member whose timer ends is removed. Kafka: GroupMetadataManager, GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
+from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
+from klog.coordinator.groups.consumer_member import JOIN_EPOCH, MemberState
+from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
+from klog.coordinator.groups.refusal import Refused
+from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
+from klog.internal_topics import decode
+from klog.logger import logger_of
+from klog.protocol import ApiKey, ErrorCode, messages
+
+if TYPE_CHECKING:
+    from klog.coordinator.groups.consumer_heartbeat import Timer
+    from klog.coordinator.groups.deadlines import Deadline
+    from klog.coordinator.groups.group import Group, Handler, Records
+    from klog.record import Record
+    from klog.security.context import Context
+
+_log = logger_of("coordinator")
+_READABLE_MS = 10**6
+# The bits of AuthorizedOperations: Kafka's AclOperation codes of what a group has.
+_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
+_NO_OPERATIONS = -(2**31)
+
+
+class ConsumerGroups:
+    """The consumer groups of a broker. A GroupKind."""
+
+    record_types = frozenset((3, 4, 5, 6, 7, 8, 16))
+
+    def __init__(self, table: GroupTable, config: ConsumerGroupConfig | None = None) -> None:
+        self._table = table
+        self._config = config or ConsumerGroupConfig()
+        self._timers: dict[str, dict[tuple[Timer, str], Deadline]] = {}
+
+    # ---- GroupKind -------------------------------------------------------------------------------------------------
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
+        }
+
+    def replay(self, record: Record) -> None:
+        found = decode(record, TOPIC)
+        if found is None or found.key is None:
+            return
+        group_id = found.key["group_id"]
+        group = self._table.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if found.value is None:
+                return  # a tombstone of a group that is gone
+            group = self._new(group_id)
+            self._table.put(group)
+        group.apply([(found.type, found.key, found.value)])
+        if found.type == EPOCH and found.value is None:
+            self._table.remove(group_id)
+
+    def loaded(self) -> None:
+        for group in self._groups():
+            for member in group.members.values():
+                outcome = Outcome()
+                session = self._config.session_timeout_ms
+                if member.classic is not None:
+                    session = member.classic.session_timeout_ms
+                elif member.state is MemberState.UNREVOKED_PARTITIONS:
+                    outcome.timers["rebalance", member.member_id] = member.rebalance_timeout_ms
+                outcome.timers["session", member.member_id] = session
+                self._set_timers(group.group_id, outcome)
+
+    def closed(self) -> None:
+        """No request waits."""
+
+    def topics_changed(self) -> None:
+        """Topics were created, deleted, or have more partitions: the next heartbeats look at them. Takes the lock."""
+        with self._table.lock:
+            for group in self._groups():
+                group.request_refresh()
+
+    def _groups(self) -> list[ConsumerGroup]:
+        return [group for group in self._table.groups() if isinstance(group, ConsumerGroup)]
+
+    def _new(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._table.topics, self._config)
+
+    # ---- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, context: Context, request: messages.ConsumerGroupHeartbeat.Request
+    ) -> messages.ConsumerGroupHeartbeat.Response:
+        """Handle a heartbeat, which also joins and leaves."""
+        try:
+            if not context.authorized("READ", "GROUP", request.group_id):
+                raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
+            if not all(context.authorized("DESCRIBE", "TOPIC", name) for name in request.subscribed_topic_names or ()):
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.name)
+            check_heartbeat(request, context.version, self._config.assignors)
+            with self._table.lock:
+                self._check_available()
+                return self._heartbeat(context, request)
+        except Refused as refused:
+            return messages.ConsumerGroupHeartbeat.Response(error_code=refused.code, error_message=str(refused))
+        except AppendFailed as failed:
+            return messages.ConsumerGroupHeartbeat.Response(error_code=failed.code)
+
+    def _heartbeat(
+        self, context: Context, request: messages.ConsumerGroupHeartbeat.Request
+    ) -> messages.ConsumerGroupHeartbeat.Response:
+        group, deleted = self._find(request.group_id, create=request.member_epoch == JOIN_EPOCH)
+        client = self._client(context)
+        handle = heartbeat if request.member_epoch >= 0 else leave
+        response, outcome = handle(group, request, client)
+        self._commit(group, outcome, before=deleted)
+        return response
+
+    def _find(self, group_id: str, *, create: bool) -> tuple[ConsumerGroup, Records]:
+        """A group, which is in the table after its first change only, and records to append before that. Raises
+        Refused."""
+        found = self._table.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found, []
+        if not create:
+            what = "is not a consumer group" if found is not None else "not found"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        if found is None:
+            return self._new(group_id), []
+        if not found.is_empty:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return self._new(group_id), found.tombstones()
+
+    def _client(self, context: Context) -> Client:
+        return Client(
+            context.client_id,
+            context.client_host,
+            self._table.clock.wall_ms(),
+            self._table.deadlines.now_ms(),
+            partial(context.authorized, "DESCRIBE", "TOPIC"),
+        )
+
+    def _check_available(self) -> None:
+        code = self._table.unavailable
+        if code is not ErrorCode.NONE:
+            raise Refused(code, code.name)
+
+    def _commit(self, group: ConsumerGroup, outcome: Outcome, *, before: Records | None = None) -> None:
+        """Append the changes and apply them, then set the timers. Raises AppendFailed; then nothing has changed."""
+        if outcome.changes or before:
+            try:
+                self._table.append(group.group_id, [*(before or ()), *encode_changes(outcome.changes)])
+            except AppendFailed:
+                group.request_refresh()
+                raise
+            group.apply(outcome.changes)
+            if self._table.get(group.group_id) is not group:
+                self._table.put(cast("Group", group))
+        self._set_timers(group.group_id, outcome)
+
+    # ---- timers ----------------------------------------------------------------------------------------------------
+
+    def _set_timers(self, group_id: str, outcome: Outcome) -> None:
+        timers = self._timers.setdefault(group_id, {})
+        for key, delay_ms in outcome.timers.items():
+            if delay_ms is None:
+                if (timer := timers.pop(key, None)) is not None:
+                    timer.cancel()
+                continue
+            if key not in timers:
+                action = partial(self._expired, group_id, *key)
+                timers[key] = self._table.deadlines.make(f"{key[0]}-{group_id}-{key[1]}", action)
+            timers[key].set(delay_ms)
+        for member_id in outcome.left:
+            self._end_timers(group_id, member_id)
+        if not timers:
+            self._timers.pop(group_id, None)
+
+    def _end_timers(self, group_id: str, member_id: str) -> None:
+        timers = self._timers.get(group_id, {})
+        for key in [key for key in timers if key[1] == member_id]:
+            timers.pop(key).cancel()
+
+    def _expired(self, group_id: str, timer: Timer, member_id: str) -> None:
+        """A timer of a member has ended. Under the lock."""
+        group = self._table.get(group_id)
+        if not isinstance(group, ConsumerGroup) or member_id not in group.members:
+            self._end_timers(group_id, member_id)
+            return
+        _log.info("event=member_fenced group=%s member=%s timer=%s", group_id, member_id, timer)
+        try:
+            self._commit(group, fence(group, [member_id], self._table.clock.wall_ms()))
+        except AppendFailed:
+            # The member stays; its time begins again.
+            self._set_timers(group_id, Outcome(timers={(timer, member_id): self._config.session_timeout_ms}))
+
+    # ---- ConsumerGroupDescribe -------------------------------------------------------------------------------------
+
+    def describe(
+        self, context: Context, request: messages.ConsumerGroupDescribe.Request
+    ) -> messages.ConsumerGroupDescribe.Response:
+        """Describe groups, in the order of the request."""
+        made = messages.ConsumerGroupDescribe.Response
+        found = []
+        for group_id in request.group_ids:
+            try:
+                found.append(self._described(context, group_id, operations=request.include_authorized_operations))
+            except Refused as refused:
+                found.append(made.Group(group_id=group_id, error_code=refused.code, error_message=str(refused)))
+        return made(groups=found)
+
+    def _described(
+        self, context: Context, group_id: str, *, operations: bool
+    ) -> messages.ConsumerGroupDescribe.Response.Group:
+        if not context.authorized("DESCRIBE", "GROUP", group_id):
+            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
+        with self._table.lock:
+            self._check_available()
+            described = self._find(group_id, create=False)[0].describe()
+        names = {
+            topic.topic_name
+            for member in described.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        if not all(context.authorized("DESCRIBE", "TOPIC", name) for name in names):
+            raise Refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group has described topic(s) that the client is not authorized to describe.",
+            )
+        if operations:
+            described.authorized_operations = sum(
+                1 << bit for name, bit in _OPERATIONS.items() if context.authorized(name, "GROUP", group_id)
+            )
+        return described

@@ -1,0 +1,20 @@
+"""Hands a directory of klog over to a stock Kafka broker, and takes one over: takes paths, returns reports as plain
+values.
+
+handover(path)       what a KRaft broker needs to start: meta.properties, bootstrap.checkpoint with all topics
+adopt(path)          topics of a stopped broker's directory, from its metadata log into klog-topics.json
+metadata(path)       what a metadata log states, as ClusterMetadata
+MetadataRecord       a record of it: handover(extra=...) takes those of ACLs, SCRAM users and quotas
+"""
+
+from klog.handover.adopt import adopt
+from klog.handover.cluster import ClusterMetadata
+from klog.handover.encoding import MetadataRecord
+from klog.handover.handover import handover
+from klog.handover.metadata import metadata
+
+__all__ = ["ClusterMetadata", "MetadataRecord", "adopt", "handover", "metadata"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,150 @@
+"""adopt(path): writes what a stopped broker's metadata log says of its topics into klog-topics.json.
+
+A1  a topic of the metadata log whose partitions are here gets its id, number of partitions and own configuration
+A2  a topic that only klog-topics.json has is kept if one of its partitions is here with that id, or without one; else
+    the broker has deleted it
+A3  the file is replaced whole, and no other file is touched: the broker can start again as before
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from klog import arguments
+from klog.config import LogConfig
+from klog.config.table import TOPIC_KEYS
+from klog.disk import DirectoryLock, Files, RealFiles
+from klog.errors import HandoverRefused, InvalidConfig
+from klog.handover.cluster import ClusterMetadata, TopicMetadata
+from klog.handover.metadata import metadata
+from klog.log.directory import checkpoint
+from klog.log.directory.checkpoint import encode_uuid
+from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.manager.directories import LogDirectory
+from klog.manager.directory_set import Paths, as_paths
+from klog.manager.topics import TopicEntry, TopicFile, plain
+
+Ids = dict[str, set[uuid.UUID | None]]
+
+
+def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> dict[str, Any]:
+    """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
+    ids and configurations. Also after klog has handed the directory over, and the broker has changed topics since.
+
+    Only configurations of topics are taken over. For defaults from the broker's server.properties, open the directory
+    with config=ManagerConfig.from_properties(path); those that were set dynamically are in "broker_config".
+
+    Returns {"path", "dry_run", "changed", "offset" (end of the metadata log), "next_producer_id", "broker_config",
+    "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"), "removed" (names),
+    "warnings"}. Raises HandoverRefused if there is no metadata, AlreadyLocked, CorruptData, OSError.
+    """
+    paths = as_paths(path)
+    dry_run = arguments.flag("dry_run", dry_run)
+    files = files or RealFiles()
+    with ExitStack() as stack:
+        for each in paths:
+            stack.callback(DirectoryLock(each).release)
+        found = metadata(paths)
+        file = TopicFile(paths, files, _raise)
+        file.load()
+        warnings: list[str] = []
+        entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
+        removed = sorted(file.entries.keys() - entries.keys())
+        changed = entries != file.entries or bool(file.stale)
+        if changed and not dry_run:
+            file.replace_all(entries)
+    return {
+        "path": paths[0],
+        "dry_run": dry_run,
+        "changed": changed,
+        "offset": found.offset,
+        "next_producer_id": found.next_producer_id,
+        "broker_config": _broker_config(found, paths),
+        "topics": [
+            {
+                "topic": name,
+                "topic_id": encode_uuid(entry.topic_id),
+                "partitions": entry.partitions,
+                "config": entry.config,
+                "change": changes[name],
+            }
+            for name, entry in sorted(entries.items())
+        ],
+        "removed": removed,
+        "warnings": warnings,
+    }
+
+
+def _raise(path: str, error: OSError) -> None:
+    raise error
+
+
+def _ids_here(paths: list[str], files: Files) -> Ids:
+    """Return the ids in the partition.metadata of each topic's partitions; None for one without the file."""
+    found: Ids = {}
+    for path in paths:
+        directory = LogDirectory(path, files, read_only=True)
+        for topic, partition in directory.entries().live:
+            if topic != METADATA_TOPIC:
+                stored = checkpoint.read_topic_id(directory.partition_path(topic, partition))
+                found.setdefault(topic, set()).add(stored)
+    return found
+
+
+def _merged(
+    found: ClusterMetadata, known: Mapping[str, TopicEntry], here: Ids, warnings: list[str]
+) -> tuple[dict[str, TopicEntry], dict[str, str]]:
+    """Return the entries of the file, and what is new in each."""
+    entries: dict[str, TopicEntry] = {}
+    changes: dict[str, str] = {}
+    for name, ids in here.items():
+        topic, before = found.topics.get(name), known.get(name)
+        if topic is not None and ids & {None, topic.topic_id}:
+            entries[name] = TopicEntry(topic.topic_id, len(topic.partitions), _config(name, topic, before, warnings))
+            changes[name] = "added" if before is None else "same" if entries[name] == before else "changed"
+        elif before is not None and ids & {None, before.topic_id}:
+            entries[name], changes[name] = before, "kept"
+            warnings.append(
+                f"topic {name} is not in the metadata log: the broker would set its partitions aside as stray"
+            )
+        else:
+            warnings.append(f"topic {name} is neither in the metadata log nor in klog-topics.json: left as it is")
+    return entries, changes
+
+
+def _config(name: str, topic: TopicMetadata, before: TopicEntry | None, warnings: list[str]) -> dict[str, Any]:
+    """Return the configuration as klog-topics.json has it; what only klog has is kept."""
+    config: dict[str, Any] = {}
+    for key, value in topic.config.items():
+        try:
+            config.update(LogConfig({key: value}).given if key in TOPIC_KEYS else {})
+        except InvalidConfig as error:
+            raise HandoverRefused(
+                f"topic {name}: {error}: the metadata log has a value that klog does not take"
+            ) from None
+        if key not in TOPIC_KEYS:
+            warnings.append(f"topic {name}: {key} is left out: klog does not know it")
+    own = {key: value for key, value in (before.config if before else {}).items() if key.startswith("klog.")}
+    return plain({**config, **own})
+
+
+def _broker_config(found: ClusterMetadata, paths: list[str]) -> dict[str, str]:
+    """Return the dynamic configuration of the broker: the default of all brokers, then its own."""
+    config = dict(found.configs.get(("broker", ""), {}))
+    for node in _nodes(found, paths):
+        config.update(found.configs.get(("broker", str(node)), {}))
+    return config
+
+
+def _nodes(found: ClusterMetadata, paths: list[str]) -> list[int]:
+    """Return the brokers that are registered with one of the log.dirs."""
+    directories = set()
+    for path in paths:
+        directory = LogDirectory(path, RealFiles(), read_only=True)
+        directory.open()
+        if directory.directory_id is not None:
+            directories.add(encode_uuid(directory.directory_id))
+    return [node for node, fields in found.brokers.items() if directories & set(fields.get("log_dirs") or ())]

@@ -1,0 +1,251 @@
+"""The properties of security, under Kafka's names. Kafka: SaslConfigs, BrokerSecurityConfigs, StandardAuthorizer,
+QuotaConfig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from klog.errors import InvalidConfig
+from klog.logger import logger_of
+from klog.security import plain, scram
+from klog.security.plain import PlainUsers
+
+_log = logger_of("security")
+MECHANISMS = (plain.NAME, *scram.MECHANISMS)
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_LISTENER = "listener.name."
+_ENABLED, _REAUTH, _RECEIVE = "sasl.enabled.mechanisms", "connections.max.reauth.ms", "sasl.server.max.receive.size"
+_JAAS, _PROTOCOLS = "sasl.jaas.config", "listener.security.protocol.map"
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+_NUMBERS = {  # name: (field, default, low, high)
+    _RECEIVE: ("sasl_server_max_receive_size", 524_288, 1, _INT_MAX),
+    _REAUTH: ("connections_max_reauth_ms", 0, 0, _LONG_MAX),
+    "quota.window.num": ("quota_window_num", 11, 2, _INT_MAX),
+    "quota.window.size.seconds": ("quota_window_size_seconds", 1, 1, _INT_MAX),
+    "controller.quota.window.num": ("controller_quota_window_num", 11, 1, _INT_MAX),
+    "controller.quota.window.size.seconds": ("controller_quota_window_size_seconds", 1, 1, _INT_MAX),
+    "klog.sasl.failures.max": ("sasl_failures_max", 10, 0, _INT_MAX),
+    "klog.sasl.failures.window.ms": ("sasl_failures_window_ms", 60_000, 1, _INT_MAX),
+}
+_OTHERS = (
+    _ENABLED,
+    _PROTOCOLS,
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "authorizer.class.name",
+    "klog.sasl.plaintext.allow",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """SASL of one listener. protocol: one of PROTOCOLS. mechanisms: those that it offers."""
+
+    protocol: str
+    mechanisms: tuple[str, ...]
+    receive_bytes_max: int
+    reauth_ms: Mapping[str, int]
+    plain_users: PlainUsers
+
+    @property
+    def authenticates(self) -> bool:
+        """Does it use SASL?"""
+        return self.protocol.startswith("SASL_")
+
+    def max_reauth_ms(self, mechanism: str) -> int:
+        """How long a session lasts without a re-authentication; 0: for ever."""
+        return self.reauth_ms[mechanism]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """Made by of(); docs of each property are Kafka's. Names that begin with `klog.` are klog's own:
+
+    klog.sasl.plaintext.allow (false): offer PLAIN on a listener without TLS, too. klog.sasl.failures.max (10, 0 for no
+    limit) and klog.sasl.failures.window.ms (60000): see FailureLimits.
+
+    The default of sasl.enabled.mechanisms is not Kafka's, which is GSSAPI: both SCRAM mechanisms.
+    """
+
+    authorizes: bool = False
+    super_users: frozenset[str] = frozenset()
+    allow_everyone_if_no_acl_found: bool = False
+    listeners: Mapping[str, ListenerConfig] = field(default_factory=dict)  # by upper-case name
+    sasl_server_max_receive_size: int = 524_288
+    connections_max_reauth_ms: int = 0
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
+    sasl_failures_max: int = 10
+    sasl_failures_window_ms: int = 60_000
+
+    @staticmethod
+    def knows(name: str) -> bool:
+        """Is this a property that of() reads?"""
+        return name in _NUMBERS or name in _OTHERS or _listener_key(name) is not None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From the properties of a broker; those of other packages are left out. Raises InvalidConfig, without secrets
+        in it."""
+        numbers = {
+            key: _number(name, values.get(name, default), low, high)
+            for name, (key, default, low, high) in _NUMBERS.items()
+        }
+        return cls(
+            authorizes=_authorizer(values.get("authorizer.class.name", "")),
+            super_users=_principals("super.users", values.get("super.users", "")),
+            allow_everyone_if_no_acl_found=_flag(values, "allow.everyone.if.no.acl.found"),
+            listeners=_listeners(values, numbers),
+            **numbers,
+        )
+
+    def listener(self, name: str) -> ListenerConfig:
+        """The listener of this name. Raises ValueError for one that listener.security.protocol.map does not have."""
+        found = self.listeners.get(name.upper())
+        if found is None:
+            raise ValueError(f"listener={name!r}: {_PROTOCOLS} does not have it")
+        return found
+
+
+def _listener_key(name: str) -> tuple[str, str | None, str] | None:
+    """(listener in upper case, mechanism in lower case or None, property) of listener.name.<l>[.<mechanism>].<p>."""
+    if not name.startswith(_LISTENER):
+        return None
+    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS):
+        if name.endswith(f".{key}"):
+            rest = name[len(_LISTENER) : -len(key) - 1]
+            for mechanism in MECHANISMS if key in (_REAUTH, _JAAS) else ():
+                if rest.endswith(f".{mechanism.lower()}"):
+                    return rest[: -len(mechanism) - 1].upper(), mechanism.lower(), key
+            return (rest.upper(), None, key) if rest and key != _JAAS else None
+    return None
+
+
+def _listeners(values: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, ListenerConfig]:
+    protocols = _protocol_map(values.get(_PROTOCOLS, ""))
+    given: dict[str, dict[tuple[str | None, str], tuple[str, Any]]] = {listener: {} for listener in protocols}
+    for name, value in values.items():
+        found = _listener_key(name)
+        if found is not None:
+            listener, mechanism, key = found
+            if listener not in given:
+                raise InvalidConfig(f"{name}: {_PROTOCOLS} does not have the listener {listener}")
+            given[listener][mechanism, key] = name, value
+    enabled = _mechanisms(_ENABLED, values[_ENABLED]) if _ENABLED in values else tuple(scram.MECHANISMS)
+    allow = _flag(values, "klog.sasl.plaintext.allow")
+    return {
+        listener: _listener(listener, protocols[listener], properties, enabled, numbers, allow)
+        for listener, properties in given.items()
+    }
+
+
+def _listener(
+    listener: str,
+    protocol: str,
+    properties: Mapping[tuple[str | None, str], tuple[str, Any]],
+    enabled: tuple[str, ...],
+    numbers: Mapping[str, int],
+    allow_plaintext: bool,
+) -> ListenerConfig:
+    if (None, _ENABLED) in properties:
+        enabled = _mechanisms(*properties[None, _ENABLED])
+    if protocol == "SASL_PLAINTEXT" and plain.NAME in enabled and not allow_plaintext:
+        enabled = tuple(each for each in enabled if each != plain.NAME)
+        hint = "PLAIN sends passwords as they are, and it has no TLS; klog.sasl.plaintext.allow=true allows it"
+        if not enabled:
+            raise InvalidConfig(f"{_ENABLED}: the listener {listener} would have no mechanism, because {hint}")
+        _log.warning("event=plain_not_offered listener=%s reason=%r", listener, hint)
+    reauth_ms = {}
+    for mechanism in enabled:
+        own = properties.get((mechanism.lower(), _REAUTH)) or properties.get((None, _REAUTH))
+        reauth_ms[mechanism] = (
+            numbers["connections_max_reauth_ms"] if own is None else _number(own[0], own[1], 0, _LONG_MAX)
+        )
+    receive = properties.get((None, _RECEIVE))
+    size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, _INT_MAX)
+    modules = properties.get((plain.NAME.lower(), _JAAS))
+    users = {} if modules is None else _plain_users(*modules)
+    return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users))
+
+
+def _plain_users(name: str, text: Any) -> dict[str, str]:
+    """`user_<name>=<password>` of the PlainLoginModule."""
+    from klog.security import jaas
+
+    found = {}
+    for module in jaas.parse(name, str(text)):
+        if module.name != _PLAIN_MODULE:
+            raise InvalidConfig(f"{name}: {_PLAIN_MODULE} expected")
+        for option, password in module.options.items():
+            if option.startswith("user_"):
+                if option == "user_" or not password:
+                    raise InvalidConfig(f"{name}: a user without a name or a password")
+                found[option.removeprefix("user_")] = password
+    return found
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    """Kafka's own: each protocol is a listener of its name."""
+    if not text:
+        return {protocol: protocol for protocol in PROTOCOLS}
+    found = {}
+    for item in _items(text):
+        listener, _, protocol = item.partition(":")
+        if not listener or protocol.upper() not in PROTOCOLS:
+            raise InvalidConfig(f"{_PROTOCOLS}={text!r}: <listener>:{'|'.join(PROTOCOLS)},... expected")
+        found[listener.strip().upper()] = protocol.upper()
+    return found
+
+
+def _mechanisms(name: str, value: Any) -> tuple[str, ...]:
+    found = tuple(_items(value))
+    unknown = [each for each in found if each not in MECHANISMS]
+    if unknown or not found:
+        raise InvalidConfig(f"{name}={value!r}: a list of {', '.join(MECHANISMS)} expected")
+    return found
+
+
+def _items(value: Any) -> list[str]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return [item.strip() for item in parts if item.strip()]
+
+
+def _authorizer(name: str) -> bool:
+    if name not in ("", AUTHORIZER):
+        raise InvalidConfig(f"authorizer.class.name={name!r}: {AUTHORIZER} or nothing expected")
+    return bool(name)
+
+
+def _principals(name: str, text: str) -> frozenset[str]:
+    """`User:alice;User:bob`"""
+    found = frozenset(item.strip() for item in text.split(";") if item.strip())
+    for each in found:
+        kind, colon, user = each.partition(":")
+        if not (kind and colon and user):
+            raise InvalidConfig(f"{name}={text!r}: User:<name>;... expected")
+    return found
+
+
+def _flag(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name, False)
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidConfig(f"{name}={value!r}: true or false expected")
+    return text == "true"
+
+
+def _number(name: str, value: Any, low: int, high: int) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise InvalidConfig(f"{name}={value!r}: a whole number expected") from None
+    if not low <= number <= high:
+        raise InvalidConfig(f"{name}={number}: from {low} to {high}")
+    return number
