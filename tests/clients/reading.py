@@ -25,21 +25,12 @@ def collect(consumer: Consumer, count: int) -> list[Message]:
     return found
 
 
-def everything(client: Client, topic: str, isolation: str = "read_uncommitted", partition: int = 0) -> list[Message]:
-    """The records of a partition that a new consumer can read now."""
+def everything(client: Client, topic: str, count: int, isolation: str = "read_uncommitted") -> list[Message]:
+    """The records of partition 0 that a new consumer can read: waits for `count`, then a moment for what is too many."""
     consumer = client.consumer(isolation=isolation)
     try:
-        consumer.assign({(topic, partition): 0})
-        found: list[Message] = []
-        quiet_since = None
-        until = time.monotonic() + PATIENCE
-        while quiet_since is None or time.monotonic() < quiet_since + QUIET_SECONDS:
-            assert time.monotonic() < until
-            more = consumer.poll(_POLL_SECONDS)
-            found += more
-            if more or quiet_since is None:
-                quiet_since = time.monotonic()
-        return found
+        consumer.assign({(topic, 0): 0})
+        return collect(consumer, count) + consumer.poll(QUIET_SECONDS)
     finally:
         consumer.close()
 

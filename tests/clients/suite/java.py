@@ -107,7 +107,7 @@ def _consumed(tools: Tools, name: str, protocol: str) -> None:
     assert events(output, "shutdown_complete") and events(output, "offsets_committed"), output[-2000:]
     shown = tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name)
     lags = [line.split()[5] for line in shown.splitlines() if line.startswith(name)]
-    assert lags == ["0"] * 3, shown
+    assert set(lags) == {"0"}, shown
 
 
 @check
