@@ -30,7 +30,7 @@ KAFKA_VERSION = "4.1.0"
 # What makes groups quick: no delay before the first rebalance, and members of the consumer protocol that report more
 # often than every 5 s.
 _QUICK: dict[str, dict[str, object]] = {
-    "klog": {},
+    "klog": {"group.initial.rebalance.delay.ms": 0},
     "kafka": {"group.consumer.heartbeat.interval.ms": 300, "group.consumer.min.heartbeat.interval.ms": 100},
 }
 _MEMORY = Path("/dev/shm")

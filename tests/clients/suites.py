@@ -23,7 +23,7 @@ from tests.clients.suite.base import HOME, Outcomes, Suite, Unavailable, prepare
 
 __all__ = ["SUITES", "Report", "load", "run"]
 
-SUITES = ("franz-go", "librdkafka", "java", "kafka-python", "kafkajs")
+SUITES = ("franz-go", "librdkafka", "java", "kafka-python", "kafkajs", "sarama")
 _ALLOW = Path(__file__).parent / "allow"
 
 
@@ -90,7 +90,7 @@ def run(name: str, kind: str, only: Sequence[str] = ()) -> Report:
     with prepared(suite) as folder:
         log.write_text("")
         began = time.monotonic()
-        with serve(kind, **suite.settings_for(kind)) as server:
+        with serve(kind, **suite.settings) as server:
             outcomes = suite.run(folder, server, only, list(left_out), log)
         return Report(name, kind, outcomes, excluded, left_out, time.monotonic() - began, log)
 

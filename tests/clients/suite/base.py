@@ -27,18 +27,13 @@ Outcomes = dict[str, Outcome]
 class Suite:
     """prepare(folder) fills a folder, and again once `version` has changed. run(folder, server, only, without, log) runs
     the tests named in `only` (all if it is empty) except those in `without`, and writes their output to `log`.
-    settings: broker properties for all kinds of brokers, kafka_settings: for Kafka only; with _ for the dots."""
+    settings: broker properties, with _ for the dots."""
 
     name: str
     version: str
     prepare: Callable[[Path], None]
     run: Callable[[Path, Server, Sequence[str], Sequence[str], Path], Outcomes]
     settings: Mapping[str, object] = field(default_factory=dict)
-    kafka_settings: Mapping[str, object] = field(default_factory=dict)
-
-    def settings_for(self, kind: str) -> dict[str, object]:
-        """The properties of a broker of this kind."""
-        return {**self.settings, **(self.kafka_settings if kind == "kafka" else {})}
 
 
 @contextmanager

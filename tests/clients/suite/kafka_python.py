@@ -75,5 +75,15 @@ def outcomes(report: str) -> Outcomes:
 
 
 SUITE = Suite(
-    "kafka-python", PACKAGE, _prepare, _run, {"auto_create_topics_enable": "true", "num_partitions": 4}
+    "kafka-python",
+    PACKAGE,
+    _prepare,
+    _run,
+    {
+        "auto_create_topics_enable": "true",
+        "num_partitions": 4,
+        "group_min_session_timeout_ms": 100,
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow_everyone_if_no_acl_found": "true",
+    },
 )

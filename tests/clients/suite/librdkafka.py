@@ -129,8 +129,9 @@ SUITE = Suite(
     PACKAGE,
     _prepare,
     _run,
-    {"auto_create_topics_enable": "true", "num_partitions": 4},
     {
+        "auto_create_topics_enable": "true",
+        "num_partitions": 4,
         "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow_everyone_if_no_acl_found": "true",
     },
