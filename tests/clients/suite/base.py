@@ -16,32 +16,34 @@ from typing import Literal
 
 from tests.clients.servers import Server, Unavailable
 
-__all__ = ["Outcome", "Outcomes", "Suite", "Unavailable", "command", "download", "need", "prepared"]
+__all__ = ["Outcome", "Outcomes", "Run", "Suite", "Unavailable", "command", "download", "need", "prepared"]
 
 HOME = Path(__file__).resolve().parent.parent.parent.parent / "build" / "clients"
 Outcome = Literal["passed", "failed", "skipped"]
 Outcomes = dict[str, Outcome]
+Run = Callable[[Path, Server, Sequence[str], Sequence[str], Path], Outcomes]
 
 
 @dataclass(frozen=True)
 class Suite:
     """prepare(folder) fills a folder, and again once `version` has changed. run(folder, server, only, without, log) runs
     the tests named in `only` (all if it is empty) except those in `without`, and writes their output to `log`.
-    settings: broker properties, with _ for the dots."""
+    settings: broker properties, with _ for the dots. folder: where it is prepared; suites with the same one share it."""
 
     name: str
     version: str
     prepare: Callable[[Path], None]
-    run: Callable[[Path, Server, Sequence[str], Sequence[str], Path], Outcomes]
+    run: Run
     settings: Mapping[str, object] = field(default_factory=dict)
+    folder: str = ""
 
 
 @contextmanager
 def prepared(suite: Suite) -> Iterator[Path]:
     """The suite's folder, filled if it is missing or of another version; one process at a time."""
-    folder = HOME / suite.name
+    folder = HOME / (suite.folder or suite.name)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(HOME / f"{suite.name}.lock", "w") as lock:
+    with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = folder / "complete"
         if not (stamp.exists() and stamp.read_text() == suite.version):

@@ -1,22 +1,25 @@
 """Java: the command-line programs of Apache Kafka, its verifiable and performance clients among them, over its own
-client. Each check runs a few of them and reads what they print."""
+client, and a program of Kafka Streams. Each check runs a few of them and reads what they print."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.clients.servers import KAFKA_VERSION, Server
-from tests.clients.suite.base import Outcomes, Suite, command
+from tests.clients.suite.base import Outcomes, Suite, command, need
 from tools import kafka_jars
 
 __all__ = ["SUITE"]
 
 RECORDS = 5000
 _JAVA = ("java", "-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_STREAMS = Path(__file__).with_name("streams")
 _TOOLS = "org.apache.kafka.tools."
 _CHECKS: dict[str, Callable[[Tools, str], None]] = {}
 
@@ -36,6 +39,15 @@ class Tools:
         where = [bootstrap, self._server.bootstrap] if bootstrap else []
         line = [*_JAVA, "-cp", f"{self._lib}/*", name, *where, *[str(each) for each in arguments]]
         return command(line, cwd=self.folder, log=self._log, timeout=300)
+
+    def streams(self, application: str, total: int, guarantee: str) -> dict[str, int]:
+        """What WordCount.java prints."""
+        line = [*_JAVA, "-cp", f"{self.folder}/classes:{self._lib}/*:{self.folder}/lib/*", "WordCount"]
+        line += [self._server.bootstrap, application, f"{application}-in", f"{application}-out", str(total), guarantee]
+        with tempfile.TemporaryDirectory() as state:
+            output = command([*line, state], cwd=self.folder, log=self._log, timeout=300)
+        words: dict[str, int] = json.loads([each for each in output.splitlines() if each.startswith("{")][-1])
+        return words
 
     @property
     def properties(self) -> str:
@@ -232,8 +244,37 @@ def the_cluster_describes_itself(tools: Tools, name: str) -> None:
     assert partition["partition"] == f"{name}-0" and partition["size"] > 0, partition
 
 
+def _streamed(tools: Tools, name: str, guarantee: str) -> None:
+    """Counted in two runs of the application: the second one restores its state from the changelog."""
+    tools.create(f"{name}-in", 3)
+    tools.create(f"{name}-out", 2)
+    for rounds in (1, 2):
+        tools.produce(f"{name}-in", 1000, "--repeating-keys", "10")
+        words = tools.streams(name, 1000 * rounds, guarantee)
+        assert words == {str(number): rounds for number in range(1000)}, words
+    assert f"{name}-counts-changelog" in tools.run("TopicCommand", "--list")
+    shown = tools.run("TopicCommand", "--describe", "--topic", f"{name}-counts-changelog")
+    assert "cleanup.policy=compact" in shown, shown
+
+
+@check
+def streams_count_at_least_once(tools: Tools, name: str) -> None:
+    _streamed(tools, name, "at_least_once")
+
+
+@check
+def streams_count_exactly_once(tools: Tools, name: str) -> None:
+    _streamed(tools, name, "exactly_once_v2")
+
+
 def _prepare(folder: Path) -> None:
-    kafka_jars.get(KAFKA_VERSION)
+    need("mvn")
+    jars = kafka_jars.get(KAFKA_VERSION)
+    for artifact in (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}", "org.rocksdb:rocksdbjni:9.7.3"):
+        copy = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder / 'lib'}"]
+        command(copy, cwd=folder)
+    compiler = ["javac", "-nowarn", "-proc:none", "-cp", f"{jars.lib}/*:{folder / 'lib'}/*", "-d", folder / "classes"]
+    command([*compiler, *sorted(_STREAMS.glob("*.java"))], cwd=folder)
 
 
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
@@ -252,4 +293,5 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
     return found
 
 
-SUITE = Suite("java", KAFKA_VERSION, _prepare, _run)
+_VERSION = f"{KAFKA_VERSION} {hashlib.sha256((_STREAMS / 'WordCount.java').read_bytes()).hexdigest()}"
+SUITE = Suite("java", _VERSION, _prepare, _run)

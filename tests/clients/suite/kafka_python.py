@@ -15,6 +15,7 @@ from tests.clients.suite.base import Outcome, Outcomes, Suite, command
 __all__ = ["SUITE"]
 
 PACKAGE = "kafka-python==3.0.12"
+VERSIONS = {"kafka": KAFKA_VERSION, "klog": "4.3.0"}  # what the client infers from the versions of the APIs
 # The distribution lacks a module whose classes start brokers; with one from outside, they only have to be there.
 _SERVICE = '''
 class ExternalService:
@@ -40,7 +41,8 @@ def _prepare(folder: Path) -> None:
     source = unpacked.rename(folder / "src")
     (source / "test" / "__init__.py").touch()
     (source / "test" / "service.py").write_text(_SERVICE)
-    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True)
+    for version in VERSIONS.values():
+        (source / "servers" / version / "kafka-bin").mkdir(parents=True)
 
 
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
@@ -53,7 +55,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
         wanted = " or ".join(only) or "test"
         unwanted = "".join(f" and not {each}" for each in without)
         arguments += ["-k", f"({wanted}){unwanted}"]
-    environment = {"KAFKA_URI": f"kafka://{server.bootstrap}", "KAFKA_VERSION": KAFKA_VERSION, "PYTHONPATH": ""}
+    environment = {"KAFKA_URI": f"kafka://{server.bootstrap}", "KAFKA_VERSION": VERSIONS[server.kind], "PYTHONPATH": ""}
     command(arguments, cwd=folder / "src", log=log, env=environment, check=False, timeout=1500)
     assert report.exists(), f"no report; see {log}"
     return outcomes(report.read_text())

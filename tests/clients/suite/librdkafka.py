@@ -1,7 +1,8 @@
 """librdkafka: its own tests in quick mode, without those that need no broker. The sources are those in node-rdkafka's
 npm package. Each test runs in a process of its own.
 
-Some call Kafka's scripts; small ones that start Kafka's own tools take their place.
+Some call Kafka's scripts; small ones that start Kafka's own tools take their place. The suite librdkafka-848 runs them
+with group.protocol=consumer in all consumers.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.clients.servers import KAFKA_VERSION, Server
-from tests.clients.suite.base import Outcome, Outcomes, Suite, command, need
+from tests.clients.suite.base import Outcome, Outcomes, Run, Suite, command, need
 from tools import kafka_jars
 
-__all__ = ["SUITE"]
+__all__ = ["SUITE", "run_with"]
 
 PACKAGE = "node-rdkafka@3.6.1"
 TOGETHER = 3  # most tests wait most of the time
@@ -74,44 +75,55 @@ def tests_of(source: str) -> list[str]:
     return [name for name, flags in _TEST.findall(source) if "TEST_F_LOCAL" not in flags and "MANUAL" not in flags]
 
 
-def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
+def run_with(protocol: str) -> Run:
+    """Runs with this group protocol in all consumers."""
+
+    def run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
+        return _run(folder, server, only, without, log, protocol)
+
+    return run
+
+
+def _run(
+    folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path, protocol: str
+) -> Outcomes:
     tests = folder / "src" / "tests"
     chosen = [
         name
         for name in tests_of((tests / "test.c").read_text())
         if name not in without and (not only or any(name.startswith(each) for each in only))
     ]
+    logs = log.with_suffix("")
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    log.write_text(f"the output of each test is in {logs}\n")
     with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(TOGETHER) as pool:
-        reports = Path(made)
-        config = reports / "test.conf"
+        config = Path(made) / "test.conf"
         config.write_text(f"metadata.broker.list={server.bootstrap}\ntest.topic.random=true\n")
-        jobs = [pool.submit(_run_one, folder, name, server, config, log) for name in chosen]
+        jobs = [pool.submit(_run_one, folder, name, server, config, logs, protocol) for name in chosen]
         return {name: job.result() for name, job in zip(chosen, jobs, strict=True)}
 
 
-def _run_one(folder: Path, name: str, server: Server, config: Path, log: Path) -> Outcome:
+def _run_one(folder: Path, name: str, server: Server, config: Path, logs: Path, protocol: str) -> Outcome:
     report = config.parent / f"{name}.json"
     environment = {
         "TESTS": name,
         "TEST_REPORT": str(report),
         "RDKAFKA_TEST_CONF": str(config),
         "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "TEST_CONSUMER_GROUP_PROTOCOL": protocol,
         "KAFKA_PATH": str(folder / "kafka"),
         "BROKERS": server.bootstrap,
         "LD_LIBRARY_PATH": os.pathsep.join(str(folder / "src" / part) for part in ("src", "src-cpp")),
     }
-    own = log.parent / f"{log.stem}-{name}.log"
-    own.unlink(missing_ok=True)
     command(
         ["./test-runner", "-Q", "-L"],
         cwd=folder / "src" / "tests",
-        log=own,
+        log=logs / f"{name}.log",
         env=environment,
         timeout=TEST_SECONDS,
         check=False,
     )
-    with log.open("a") as summary:
-        summary.write(f"{name}: output in {own}\n")
     return outcome(report.read_text(), name) if report.exists() else "failed"
 
 
@@ -128,9 +140,10 @@ SUITE = Suite(
     "librdkafka",
     PACKAGE,
     _prepare,
-    _run,
+    run_with("classic"),
     {
         "auto_create_topics_enable": "true",
+        "group_initial_rebalance_delay_ms": 500,  # some tests want two members in the first generation
         "num_partitions": 4,
         "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow_everyone_if_no_acl_found": "true",
