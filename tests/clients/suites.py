@@ -23,7 +23,16 @@ from tests.clients.suite.base import HOME, Outcomes, Suite, Unavailable, prepare
 
 __all__ = ["SUITES", "Report", "load", "run"]
 
-SUITES = ("franz-go", "librdkafka", "librdkafka-848", "java", "kafka-python", "kafkajs", "sarama")
+SUITES = (
+    "franz-go",
+    "librdkafka",
+    "librdkafka-848",
+    "java",
+    "kafka-python",
+    "kafkajs",
+    "sarama",
+    "rskafka",
+)
 _ALLOW = Path(__file__).parent / "allow"
 
 
