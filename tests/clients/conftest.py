@@ -13,7 +13,7 @@ from tests.clients.adapters import CLIENTS, Admin, Client, load
 from tests.clients.servers import Server, Unavailable, serve
 
 _NUMBERS = itertools.count()
-_KINDS = [
+KINDS_OF_SERVERS = [
     pytest.param("klog", id="on-klog"),
     pytest.param("kafka", id="on-kafka", marks=[pytest.mark.java, pytest.mark.deep]),
 ]
@@ -33,7 +33,7 @@ def servers() -> Iterator[Callable[[str], Server]]:
         yield get
 
 
-@pytest.fixture(scope="session", params=_KINDS)
+@pytest.fixture(scope="session", params=KINDS_OF_SERVERS)
 def server(servers: Callable[[str], Server], request: pytest.FixtureRequest) -> Server:
     try:
         return servers(request.param)

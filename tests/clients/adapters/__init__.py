@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tests.clients.adapters.base import Admin, Client, Consumer, Message, Partition, Producer, Refused
+from tests.clients.adapters.base import Admin, Client, Consumer, Login, Message, Partition, Producer, Refused
 
-__all__ = ["CLIENTS", "Admin", "Client", "Consumer", "Message", "Partition", "Producer", "Refused", "load"]
+__all__ = ["CLIENTS", "Admin", "Client", "Consumer", "Login", "Message", "Partition", "Producer", "Refused", "load"]
 
 _WHERE = {
     "confluent": ("confluent", "Confluent"),
@@ -16,8 +16,8 @@ _WHERE = {
 CLIENTS = tuple(_WHERE)
 
 
-def load(name: str, bootstrap: str) -> Client:
-    """The adapter of a library for a broker. ImportError if the library is not installed."""
+def load(name: str, bootstrap: str, login: Login | None = None) -> Client:
+    """The adapter of a library for a broker, for connections with this login. ImportError if the library is not installed."""
     module, kind = _WHERE[name]
-    client: Client = getattr(import_module(f"tests.clients.adapters.{module}"), kind)(bootstrap)
+    client: Client = getattr(import_module(f"tests.clients.adapters.{module}"), kind)(bootstrap, login)
     return client

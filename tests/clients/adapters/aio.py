@@ -12,7 +12,7 @@ from aiokafka import admin as aiokafka_admin
 from aiokafka import errors
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Message, Partition, Refused
+from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["AioKafka"]
 
@@ -166,11 +166,11 @@ class _Consumer:
 
 
 class _Admin:
-    def __init__(self, loop: _Loop, bootstrap: str) -> None:
+    def __init__(self, loop: _Loop, connection: Mapping[str, Any]) -> None:
         self._loop = loop
 
         async def start() -> Any:
-            admin = aiokafka_admin.AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+            admin = aiokafka_admin.AIOKafkaAdminClient(**connection)
             await admin.start()
             return admin
 
@@ -249,15 +249,22 @@ class AioKafka:
     name = "aiokafka"
     lacks: frozenset[str] = frozenset({"delete_group", "latest", "at_max_timestamp", "consumer protocol"})
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        if login is not None:
+            self._connection |= {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": login.mechanism,
+                "sasl_plain_username": login.user,
+                "sasl_plain_password": login.password,
+            }
         self._loop = _Loop()
 
     def producer(
         self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
     ) -> _Producer:
         settings: dict[str, Any] = {
-            "bootstrap_servers": self._bootstrap,
+            **self._connection,
             "compression_type": None if codec == "none" else codec,
             "acks": acks if acks == "all" else int(acks),
             "enable_idempotence": idempotent or transactional_id is not None,
@@ -272,7 +279,7 @@ class AioKafka:
     ) -> _Consumer:
         assert protocol == "classic"
         settings: dict[str, Any] = {
-            "bootstrap_servers": self._bootstrap,
+            **self._connection,
             "group_id": group,
             "isolation_level": isolation,
             "auto_offset_reset": "earliest",
@@ -285,4 +292,4 @@ class AioKafka:
         return _Consumer(self._loop, settings)
 
     def admin(self) -> _Admin:
-        return _Admin(self._loop, self._bootstrap)
+        return _Admin(self._loop, self._connection)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["WAIT_SECONDS", "Admin", "Client", "Consumer", "Header", "Message", "Partition", "Producer", "Refused"]
+__all__ = ["WAIT_SECONDS", "Admin", "Client", "Consumer", "Header", "Login", "Message", "Partition", "Producer", "Refused"]
 
 WAIT_SECONDS = 60.0  # longer than any healthy call, even on a busy machine
 Partition = tuple[str, int]
@@ -33,6 +33,15 @@ class Message:
     value: bytes | None
     headers: tuple[Header, ...]
     timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Login:
+    """SASL on a listener without TLS."""
+
+    mechanism: str
+    user: str
+    password: str
 
 
 class Producer(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka import admin as ck_admin
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Message, Partition, Refused
+from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["Confluent"]
 
@@ -159,8 +159,8 @@ def _message(message: Any) -> Message:
 
 
 class _Admin:
-    def __init__(self, bootstrap: str) -> None:
-        self._admin = ck_admin.AdminClient({"bootstrap.servers": bootstrap})
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        self._admin = ck_admin.AdminClient(dict(connection))
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         _only(self._admin.create_topics([ck_admin.NewTopic(topic, partitions, 1, config=dict(config or {}))]))
@@ -227,14 +227,21 @@ class Confluent:
     name = "confluent"
     lacks: frozenset[str] = frozenset()
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        self._connection: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        if login is not None:
+            self._connection |= {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": login.mechanism,
+                "sasl.username": login.user,
+                "sasl.password": login.password,
+            }
 
     def producer(
         self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
     ) -> _Producer:
         settings: dict[str, Any] = {
-            "bootstrap.servers": self._bootstrap,
+            **self._connection,
             "compression.type": codec,
             "acks": acks,
             "enable.idempotence": idempotent or transactional_id is not None,
@@ -249,8 +256,8 @@ class Confluent:
         self, group: str | None = None, *, isolation: str = "read_uncommitted", protocol: str = "classic"
     ) -> _Consumer:
         settings: dict[str, Any] = {
-            "bootstrap.servers": self._bootstrap,
-            "group.id": group or "none",
+            **self._connection,
+            "group.id": group or "open",  # it cannot do without one; test_security.py has a rule for this one
             "group.protocol": protocol,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
@@ -263,4 +270,4 @@ class Confluent:
         return _Consumer(settings)
 
     def admin(self) -> _Admin:
-        return _Admin(self._bootstrap)
+        return _Admin(self._connection)

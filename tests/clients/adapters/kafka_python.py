@@ -11,7 +11,7 @@ from kafka import admin as kafka_admin
 from kafka import errors
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Message, Partition, Refused
+from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["KafkaPython"]
 
@@ -152,8 +152,8 @@ class _Consumer:
 
 
 class _Admin:
-    def __init__(self, bootstrap: str) -> None:
-        self._admin = kafka_admin.KafkaAdminClient(bootstrap_servers=bootstrap)
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        self._admin = kafka_admin.KafkaAdminClient(**connection)
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         options = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config or {})}
@@ -224,15 +224,22 @@ class KafkaPython:
     name = "kafka-python"
     lacks: frozenset[str] = frozenset({"consumer protocol"})
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        if login is not None:
+            self._connection |= {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": login.mechanism,
+                "sasl_plain_username": login.user,
+                "sasl_plain_password": login.password,
+            }
 
     def producer(
         self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
     ) -> _Producer:
         return _Producer(
             {
-                "bootstrap_servers": self._bootstrap,
+                **self._connection,
                 "compression_type": None if codec == "none" else codec,
                 "acks": acks if acks == "all" else int(acks),
                 "enable_idempotence": idempotent or transactional_id is not None,
@@ -248,7 +255,7 @@ class KafkaPython:
         assert protocol == "classic"
         return _Consumer(
             {
-                "bootstrap_servers": self._bootstrap,
+                **self._connection,
                 "group_id": group,
                 "isolation_level": isolation,
                 "auto_offset_reset": "earliest",
@@ -261,4 +268,4 @@ class KafkaPython:
         )
 
     def admin(self) -> _Admin:
-        return _Admin(self._bootstrap)
+        return _Admin(self._connection)
