@@ -136,6 +136,21 @@ static int read_blob(reader_t *r, const kl_wire_field_t *field, uint8_t flags) {
     return KL_OK;
 }
 
+/* What precedes a struct that may be null: a byte, negative if it is; in a tagged field an unsigned varint, 0 if it is. */
+static int read_presence(reader_t *r, uint8_t flags, int *is_there) {
+    if (flags & KL_WIRE_TAGGED) {
+        uint32_t stored;
+        TRY(read_uvarint(r, &stored));
+        *is_there = stored != 0;
+        return KL_OK;
+    }
+    if (r->left == 0)
+        return KL_ETRUNCATED;
+    *is_there = (int8_t)r->at[0] >= 0;
+    skip(r, 1);
+    return KL_OK;
+}
+
 /* A value that is not an array: a whole field, or an element, which cannot be null. */
 static inline int read_one(reader_t *r, const kl_wire_field_t *field, int is_element, int depth) {
     uint8_t flags = is_element ? field->flags & KL_WIRE_COMPACT : field->flags;
@@ -145,11 +160,9 @@ static inline int read_one(reader_t *r, const kl_wire_field_t *field, int is_ele
     if (field->kind < KL_WIRE_STRUCT)
         return read_blob(r, field, flags);
     if (flags & KL_WIRE_NULLABLE) {
-        if (r->left == 0)
-            return KL_ETRUNCATED;
-        int8_t present = (int8_t)r->at[0];
-        skip(r, 1);
-        if (present < 0)
+        int is_there;
+        TRY(read_presence(r, flags, &is_there));
+        if (!is_there)
             return r->sink->null(r->context, field);
     }
     return read_struct(r, field, field->child, depth + 1);
@@ -360,12 +373,13 @@ static int write_byte(writer_t *w, uint8_t value) {
     return KL_OK;
 }
 
-/* A struct, behind a byte that says whether it is there if it may be null. */
-static int write_nested(writer_t *w, const kl_wire_field_t *field, int nullable, int depth) {
+/* A struct, after a byte that says whether it is there if it may be null. */
+static int write_nested(writer_t *w, const kl_wire_field_t *field, uint8_t flags, int depth) {
+    int nullable = flags & KL_WIRE_NULLABLE;
     int status = w->source->begin(w->context, field, field->child);
     TRY(status);
     if (status == KL_WIRE_NULL)
-        return nullable ? write_byte(w, 0xff) : KL_ENULL;
+        return nullable ? write_byte(w, flags & KL_WIRE_TAGGED ? 0 : 0xff) : KL_ENULL;
     if (nullable)
         TRY(write_byte(w, 1));
     return write_struct(w, field->child, depth + 1);
@@ -379,7 +393,7 @@ static int write_one(writer_t *w, const kl_wire_field_t *field, int is_element, 
         return write_real(w, field);
     if (field->kind < KL_WIRE_STRUCT)
         return write_blob(w, field, flags);
-    return write_nested(w, field, flags & KL_WIRE_NULLABLE, depth);
+    return write_nested(w, field, flags, depth);
 }
 
 static int write_field(writer_t *w, const kl_wire_field_t *field, int depth) {

@@ -45,6 +45,7 @@ enum {
     KL_WIRE_NULLABLE = 2,
     KL_WIRE_COMPACT = 4,   /* lengths and counts are unsigned varints of n + 1 */
     KL_WIRE_IGNORABLE = 8, /* a value that the version lacks is dropped */
+    KL_WIRE_TAGGED = 16,   /* before a struct that may be null is a varint, not a byte */
 };
 
 enum {

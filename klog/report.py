@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from klog.errors import CorruptData
 from klog.shown import first_few
+from klog.values import asdict, dataclass, field
 
 Kind = Literal[
     "crc",

@@ -26,6 +26,7 @@ EVERYWHERE = {
     "progress",
     "report",
     "shown",
+    "values",
     "logger",
     "_c",
 }

@@ -20,12 +20,13 @@ class RequestContext:
     """Who sent a request, and how to respond. Any thread. Satisfies klog.security.Context.
 
     message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it. before_response: a
-    function of a gate; the response that it returns is sent, and for None it has completed the request itself.
+    function of a gate; the response that it returns is sent, and for None it has completed the request itself. began,
+    handled: when its handler was called, and when that returned; 0 before.
     """
 
     __slots__ = (
-        "_authorize", "_completed", "_network", "_request", "api", "before_response", "client_id", "connection",
-        "message", "version",
+        "_authorize", "_completed", "_network", "_request", "api", "before_response", "began", "client_id",
+        "connection", "handled", "message", "version",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +41,7 @@ class RequestContext:
         self.client_id: str = request.client_id or ""
         self.connection: Connection = network.connection
         self.message: Any = request.message
+        self.began = self.handled = 0.0
         self.before_response: Callable[[Message], Message | None] | None = None
         self._network = network
         self._request = request

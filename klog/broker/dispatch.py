@@ -41,7 +41,8 @@ class Gate(Protocol):
 class Dispatcher:
     """The handler of a klog.network.Server. Any thread.
 
-    slow: the APIs that may wait for a disk; the others are handled in the network thread.
+    slow: the APIs that may wait for a disk; the others are handled in the network thread. throttle: (context, seconds
+    of a thread's time) -> how long the client waits, in ms.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class Dispatcher:
         slow: frozenset[ApiKey],
         clock: Clock,
         authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
+        throttle: Callable[[RequestContext, float], int] | None = None,
         gates: tuple[Gate, ...] = (),
     ) -> None:
         self._handlers = dict(handlers)
         self._slow = frozenset(int(api) for api in slow)
         self._clock = clock
         self._authorize = authorize
+        self._throttle = throttle
         self._gates = gates
         self.metrics = RequestMetrics()
 
@@ -98,7 +101,7 @@ class Dispatcher:
 
     def _handle(self, context: RequestContext) -> None:
         handle = self._handlers[context.api]
-        began = self._clock.monotonic()
+        began = context.began = self._clock.monotonic()
         try:
             response = handle(context, context.message)
         except Exception as error:
@@ -106,14 +109,21 @@ class Dispatcher:
             return
         metrics = self.metrics.of(context.api)
         metrics.queue.note(max(0.0, began - context.received))
-        metrics.local.note(self._clock.monotonic() - began)
+        context.handled = self._clock.monotonic()
+        metrics.local.note(context.handled - began)
         if response is not None:
             context.respond(response)
 
     def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
         """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""
-        metrics = self.metrics.of(context.api)
-        metrics.total.note(max(0.0, self._clock.monotonic() - context.received))
+        metrics, now = self.metrics.of(context.api), self._clock.monotonic()
+        metrics.total.note(max(0.0, now - context.received))
+        if context.handled:  # it has waited since
+            metrics.remote.note(now - context.handled)
+        if self._throttle is not None and context.began:
+            throttle_ms = max(throttle_ms, self._throttle(context, (context.handled or now) - context.began))
+            if throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
         metrics.bytes_in += context.request_bytes
         if throttle_ms:
             metrics.throttle.note(throttle_ms / 1000)

@@ -39,7 +39,8 @@ _NO_OFFSET: Final = -1
 
 
 class Fetch:
-    """Any thread. throttle: (context, bytes) -> ms."""
+    """Any thread. throttle: (context, bytes) -> ms that the client waits before it gets them. quota_bytes: the most
+    that a client's quota lets into one response."""
 
     def __init__(
         self,
@@ -50,10 +51,12 @@ class Fetch:
         max_bytes: int,
         session_slots: int,
         throttle: Callable[[RequestContext, int], int] | None = None,
+        quota_bytes: Callable[[RequestContext], int | None] | None = None,
     ) -> None:
         self._topics = topics
         self._purgatory = purgatory
         self._max_bytes = max_bytes
+        self._quota_bytes = quota_bytes
         self._throttle = throttle
         self._sessions = FetchSessions(session_slots, clock)
 
@@ -168,6 +171,9 @@ class Fetch:
         """(results in the order of `asked`, bytes of records, whether any has an error or a diverging epoch)."""
         isolation: Isolation = "read_committed" if request.isolation_level == 1 else "high_watermark"
         left = min(request.max_bytes, self._max_bytes)
+        allowed = None if self._quota_bytes is None else self._quota_bytes(context)
+        if allowed is not None:
+            left = min(left, allowed)
         results, total, urgent = [], 0, False
         for each in asked:
             result = self.read(context, each, isolation, min(each.partition_max_bytes, left), total == 0)
@@ -177,6 +183,10 @@ class Fetch:
             urgent = urgent or result.error_code != 0 or result.diverging_epoch.end_offset >= 0
             results.append(result)
         return results, total, urgent
+
+    def forget(self, session: FetchSession) -> None:
+        """Close a session whose client was not told of it."""
+        self._sessions.close(session.number)
 
     def throttle(self, context: RequestContext, size: int) -> int:
         """How long the client has to wait after a response of so many bytes, in ms."""
@@ -219,6 +229,10 @@ class _Attempt:
         return True
 
     def _respond(self, results: list[Any], total: int) -> None:
+        throttle_ms = self._fetch.throttle(self._context, total)
+        if throttle_ms:
+            self._respond_nothing(throttle_ms)
+            return
         pairs = list(zip(self._asked, results, strict=True))
         session = self._session
         if session is not None:
@@ -233,13 +247,19 @@ class _Attempt:
             if topic is None:
                 topic = topics[key] = Response.Topic(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
             topic.partitions.append(result)
-        throttle_ms = self._fetch.throttle(self._context, total)
-        response = Response(
-            throttle_time_ms=throttle_ms,
-            session_id=0 if session is None else session.number,
-            responses=list(topics.values()),
+        number = 0 if session is None else session.number
+        self._context.respond(Response(session_id=number, responses=list(topics.values())))
+
+    def _respond_nothing(self, throttle_ms: int) -> None:
+        """The client has to wait before it gets what is there."""
+        session = self._session
+        if session is not None and not self._incremental:
+            self._fetch.forget(session)
+            session = None
+        number = 0 if session is None else session.number
+        self._context.respond(
+            messages.Fetch.Response(throttle_time_ms=throttle_ms, session_id=number), throttle_ms=throttle_ms
         )
-        self._context.respond(response, throttle_ms=throttle_ms)
 
 
 def _note(asked: FetchedPartition, result: Any) -> bool:

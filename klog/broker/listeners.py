@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from klog.broker.metadata import Node
 from klog.errors import InvalidConfig
 from klog.network import Listener
+from klog.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

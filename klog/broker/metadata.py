@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of, leader_epoch
 from klog.errors import InvalidTopic, KlogError, TopicExists
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security import authorized_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
 
 _NOT_ASKED = -(2**31)
 _IDS_VERSION = 12
-# Bits of an authorized_operations field: Kafka's codes of AclOperation.
-_OPERATION_CODES = {
-    "READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8, "CLUSTER_ACTION": 9,
-    "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11, "IDEMPOTENT_WRITE": 12,
-}  # fmt: skip
-_OPERATIONS = {
-    "TOPIC": ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
-    "CLUSTER": (
-        "CREATE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "ALTER", "DESCRIBE"
-    ),
-    "GROUP": ("READ", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
-}  # fmt: skip
 CLUSTER = "kafka-cluster"
 
 
@@ -38,15 +27,6 @@ class Node(NamedTuple):
     node_id: int
     host: str
     port: int
-
-
-def authorized_operations(context: RequestContext, resource_type: str, name: str) -> int:
-    """What the principal may do with a resource, as a set of bits."""
-    found = 0
-    for operation in _OPERATIONS[resource_type]:
-        if context.authorized(operation, resource_type, name):
-            found |= 1 << _OPERATION_CODES[operation]
-    return found
 
 
 class Metadata:
@@ -87,7 +67,7 @@ class Metadata:
             cluster_id=self._cluster_id,
             controller_id=nodes[0].node_id,
             topics=topics,
-            cluster_authorized_operations=authorized_operations(context, "CLUSTER", CLUSTER)
+            cluster_authorized_operations=authorized_operations(context.authorized, "CLUSTER", CLUSTER)
             if request.include_cluster_authorized_operations
             else _NOT_ASKED,
         )
@@ -142,7 +122,7 @@ class Metadata:
             topic_id=self._topics.topic_id(name) or NO_ID,
             is_internal=name in INTERNAL_TOPICS,
             partitions=[self._partition(name, number, nodes) for number in range(count)],
-            topic_authorized_operations=authorized_operations(context, "TOPIC", name)
+            topic_authorized_operations=authorized_operations(context.authorized, "TOPIC", name)
             if request.include_topic_authorized_operations
             else _NOT_ASKED,
         )

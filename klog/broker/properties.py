@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
 from klog.coordinator.groups import GroupConfig
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.transactions import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
 from klog.security import SecurityConfig
+from klog.values import fields
 
 PROPERTY_NAMES = frozenset(
     (
@@ -22,7 +23,11 @@ PROPERTY_NAMES = frozenset(
         "ssl.truststore.location",
         "ssl.truststore.type",
         "ssl.client.auth",
-        *(each.metadata["name"] for each in fields(GroupConfig)),
+        *(
+            each.metadata["name"]
+            for each in (*fields(GroupConfig), *fields(ConsumerGroupConfig))
+            if each.metadata["name"]
+        ),
         *(each.name.replace("_", ".") for each in fields(TransactionConfig)),
     )
 )

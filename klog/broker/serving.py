@@ -10,6 +10,7 @@ from klog.broker.dispatch import Dispatcher
 from klog.broker.fetch import Fetch
 from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
+from klog.broker.mutation_quota import STRICT, limited
 from klog.broker.produce import Produce
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
@@ -18,8 +19,7 @@ from klog.broker.transaction_check import TransactionCheck
 from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
 from klog.coordinator.groups import GroupConfig, GroupCoordinator
-from klog.coordinator.groups.consumer_group import ConsumerGroupConfig
-from klog.coordinator.groups.consumer_groups import ConsumerGroups
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.protocol import ApiKey
 
@@ -92,8 +92,14 @@ class Serving:
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self._groups = GroupCoordinator(topics, scheduler, clock, GroupConfig.of(properties.all), transactions=check)
-        self._groups.plug(ConsumerGroups(self._groups.table, ConsumerGroupConfig()))
+        self._groups = GroupCoordinator(
+            topics,
+            scheduler,
+            clock,
+            GroupConfig.of(properties.all),
+            consumers=ConsumerGroupConfig.of(properties.all),
+            transactions=check,
+        )
         self._fetch = Fetch(
             topics,
             purgatory,
@@ -101,6 +107,7 @@ class Serving:
             max_bytes=settings.fetch_max_bytes,
             session_slots=settings.max_incremental_fetch_session_cache_slots,
             throttle=protection.throttle_fetched,
+            quota_bytes=protection.fetch_bytes_max,
         )
         self._admin = AdminApis(
             logs,
@@ -134,11 +141,18 @@ class Serving:
         handlers: dict[ApiKey, Any] = {}
         for component in components:
             handlers |= component.handlers()
+        for api in STRICT:
+            handlers[api] = limited(handlers[api], protection, topics, api)
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
         handlers |= ApiVersions(handlers, _FEATURES).handlers()
         slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
         self.dispatcher = Dispatcher(
-            handlers, slow=slow, clock=SystemClock(), authorize=protection.authorize(), gates=gates
+            handlers,
+            slow=slow,
+            clock=SystemClock(),
+            authorize=protection.authorize(),
+            throttle=protection.throttle_handled,
+            gates=gates,
         )
         topics.on_change(self._topics_changed)
 
@@ -152,6 +166,8 @@ class Serving:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
         if gone:
             self._groups.partitions_deleted(gone)
+        if change.created or change.deleted or change.extended:
+            self._groups.topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))

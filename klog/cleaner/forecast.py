@@ -4,7 +4,6 @@ cleaned and why, which keys waste most, and what the log would look like if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from klog.cleaner._waste import Waste
@@ -18,6 +17,7 @@ from klog.log.retain.cleaning_state import Overtaken
 from klog.log.retain.cleaning_stats import Held, WastedKey
 from klog.log.state.segments import closed_from
 from klog.segment import Segment
+from klog.values import dataclass
 
 ACTIVE = "the active segment"
 OPEN_TRANSACTION = "an open transaction"

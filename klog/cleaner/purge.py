@@ -25,7 +25,6 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from klog.arguments import wrong_type
 from klog.cleaner import audit
@@ -48,6 +47,7 @@ from klog.log.write.roll import roll
 from klog.logger import logger_of
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment
+from klog.values import dataclass, field
 
 _log = logger_of("cleaner")
 

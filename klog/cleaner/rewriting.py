@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
@@ -18,6 +17,7 @@ from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
 from klog.record import BATCH_HEADER
 from klog.segment import AbortedTransaction, Home, IndexPair, Segment
+from klog.values import dataclass
 
 _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
@@ -27,6 +26,7 @@ from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.retain.cleaning_state import Overtaken
 from klog.logger import logger_of
 from klog.segment import AbortedTransaction, IndexPair, Segment
+from klog.values import dataclass, field
 
 _log = logger_of("cleaner")
 Tick = Callable[[str, int], None]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
@@ -30,6 +29,7 @@ from klog.errors import KlogError
 from klog.log.core import LogCore
 from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
 from klog.segment import Home, Segment, names
+from klog.values import dataclass, field
 
 
 class SplitNeeded(KlogError):

@@ -271,7 +271,7 @@ def _document(directory: str, found: list[Outcome], dry_run: bool, purge: bool, 
 
 
 def _partition(outcome: Outcome) -> dict[str, Any]:
-    from dataclasses import asdict
+    from klog.values import asdict
 
     entry: dict[str, Any] = {
         "topic": outcome.topic,

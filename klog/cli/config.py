@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
 
+from klog import values
 from klog.cli.output import json_option, print_json, styled
 from klog.shown import size
 
@@ -51,7 +51,7 @@ def explain(key: str, as_json: bool) -> None:
 
     found = explain(key)
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(values.asdict(found))
         return
     click.echo(f"{styled(found.name, bold=True)}: {found.meaning}")
     for name, value in _lines(found):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from klog.cli.output import counted, isolation_option, json_option, position, print_json, progress_bar, progress_option
 from klog.shown import size, to_json
+from klog.values import asdict
 
 if TYPE_CHECKING:
     from klog.log.read.isolation import Isolation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from klog.cli.completing import topics
 from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option
 from klog.shown import moment
+from klog.values import asdict
 
 
 def _setting(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

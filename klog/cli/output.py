@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +19,7 @@ import click
 from klog.errors import KlogError
 from klog.progress import Event, Progress
 from klog.shown import size, to_json
+from klog.values import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 TEXT_MAX, TEXT_MIN = 32, 8  # characters of a text column that a narrow terminal keeps, before and after columns go

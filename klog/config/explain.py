@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from klog.arguments import text
@@ -11,6 +10,7 @@ from klog.config.broker_table import BROKER_KEYS
 from klog.config.nearest import nearest
 from klog.config.table import REMOVED, SYNONYMS, TOPIC_KEYS, Key
 from klog.errors import InvalidConfig
+from klog.values import dataclass
 
 _UNITS = {
     "ms": "milliseconds",

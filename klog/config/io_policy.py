@@ -7,8 +7,9 @@ the page cache, and in whom they make wait. docs/io.md describes when to use whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
+
+from klog.values import dataclass, fields
 
 Write = Literal["buffered", "dontcache", "direct"]
 Preallocate = Literal["steps", "none", "zeros"]

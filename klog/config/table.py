@@ -7,8 +7,9 @@ docs/configuration.md lists them. Kafka: LogConfig.CONFIG, ServerTopicConfigSyno
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+from klog.values import dataclass, replace
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

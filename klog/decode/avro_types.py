@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from klog.decode.ddl import DEPTH_MAX, array, decimal, mapping, struct
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

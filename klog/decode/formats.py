@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from klog.arguments import chosen, having, text, wrong_type
@@ -27,6 +26,7 @@ from klog.decode.json_text import JsonTextDecoder
 from klog.decode.json_values import JsonDecoder
 from klog.decode.registry import Schema, Schemas, from_mapping
 from klog.decode.text import TextDecoder
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from klog.decode.ddl import DEPTH_MAX
+from klog.values import dataclass, field
 
 TOPIC = "_schemas"
 Version = tuple[str, int]  # of a subject

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
 from klog.demo.place import FLIGHTS, SPARK_LOG
 from klog.demo.spark_job import QUESTION
+from klog.values import dataclass
 
 JAVA_MIN = 17  # Spark 4
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from klog.demo.narrator import Narrator, duration
 from klog.demo.place import FLIGHTS
 from klog.manager import LogManager
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

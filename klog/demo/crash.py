@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from klog.demo.child import kill_group, python_module
@@ -20,6 +19,7 @@ from klog.demo.place import FLIGHTS, TELEMETRY
 from klog.demo.writer import RECORDS_PER_APPEND, report
 from klog.manager import LogManager
 from klog.progress import Event, Progress
+from klog.values import dataclass
 
 SEGMENT_BYTES = 32 << 20
 APPENDS_BEFORE_KILL = 20  # at least; a random number of up to as many more

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from klog.errors import KlogError
 from klog.record import Lists
+from klog.values import dataclass
 
 EVENTS = ("scheduled", "departed", "arrived")
 _SUFFIXES = tuple(f',"event":"{name}"}}'.encode() for name in EVENTS)

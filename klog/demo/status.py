@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 
 from klog.demo.events import FlightEvents
 from klog.demo.failure import DemoFailed
@@ -22,6 +21,7 @@ from klog.demo.place import FLIGHT_STATUS
 from klog.log import Log
 from klog.manager import LogManager
 from klog.progress import Event, Progress
+from klog.values import dataclass
 
 SEGMENT_BYTES = 8 << 20
 SEGMENT_MS = 400 * 24 * 3600 * 1000

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 
 from klog.demo.events import airline_names
 from klog.demo.narrator import Narrator, duration, when
 from klog.demo.place import FLIGHTS
 from klog.manager import LogManager
+from klog.values import dataclass
 
 START = 1360299600000  # 2013-02-08T05:00Z
 STOP = 1360472400000  # 2013-02-10T05:00Z

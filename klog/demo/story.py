@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +17,7 @@ from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
 from klog.manager import LogManager
 from klog.progress import Event, Progress
+from klog.values import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)

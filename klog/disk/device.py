@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
 from klog.disk.proc import PROC, text_of
+from klog.values import dataclass
 
 SYS = "/sys"
 _SECTOR = 512  # in /proc/diskstats, whatever the device's own is

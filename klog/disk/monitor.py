@@ -16,12 +16,12 @@ value at all. For a file use its Residency; for klog's reads use their samples (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from klog.clock import Clock, SystemClock
 from klog.disk import proc
 from klog.disk.files import Files, RealFiles
 from klog.disk.residency import Residency, residency
+from klog.values import dataclass, field
 
 COUNTERS: Mapping[str, str] = {
     "pgpgin": "KiB read from block devices, by any process and for any reason: misses, read-ahead, swap, O_DIRECT",

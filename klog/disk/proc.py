@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
+
+from klog.values import dataclass
 
 PROC = "/proc"
 _BYTES_MAX = 1 << 20  # /proc/vmstat has 4 KiB

@@ -11,7 +11,6 @@ The kernel counts whole pages, and so do the numbers here: they are memory, not 
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
 import mmap
@@ -19,6 +18,7 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
+from klog import values
 from klog.disk._io import LogFile
 from klog.disk._residency import cached_pages, stat_range
 from klog.disk.faults import naming_the_next_step
@@ -29,7 +29,7 @@ Source = Literal["cachestat", "mincore"]
 _NO_CACHESTAT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class Residency:
     """The residency of a range of a file in the page cache, or of several ranges together.
 
@@ -58,10 +58,10 @@ class Residency:
 
     def to_dict(self) -> dict[str, int | float | None]:
         """Return its fields and share, for JSON."""
-        return {**dataclasses.asdict(self), "share": round(self.share, 6)}
+        return {**values.asdict(self), "share": round(self.share, 6)}
 
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Residency))
+_FIELDS = tuple(field.name for field in values.fields(Residency))
 
 
 def total(parts: Iterable[Residency]) -> Residency:

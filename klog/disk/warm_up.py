@@ -15,11 +15,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from klog.disk.files import Files
 from klog.logger import logger_of
 from klog.progress import Event, Progress
+from klog.values import dataclass
 
 _log = logger_of("disk")
 _STEP = 1 << 20

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 
 from klog.disk._io import LogFile
 from klog.disk.faults import FailedSync
+from klog.values import dataclass
 
 _PAGE = 4096
 _FOLIO_MAX = 2 << 20  # the kernel drops no folio in part: the last drop may have left one that ends in this one

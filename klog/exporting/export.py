@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from klog import arguments
@@ -24,6 +23,7 @@ from klog.log.read.positions import Position
 from klog.log.read.tables import pyarrow_for, write_parquet
 from klog.manager import LogManager, open_directory
 from klog.progress import Event, Progress
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from klog.decode import Decode

@@ -9,9 +9,9 @@ MetadataRecord       a record of it: handover(extra=...) takes those of ACLs, SC
 
 from klog.handover.adopt import adopt
 from klog.handover.cluster import ClusterMetadata
-from klog.handover.encoding import MetadataRecord
 from klog.handover.handover import handover
 from klog.handover.metadata import metadata
+from klog.handover.records import MetadataRecord
 
 __all__ = ["ClusterMetadata", "MetadataRecord", "adopt", "handover", "metadata"]
 

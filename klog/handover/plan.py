@@ -9,19 +9,19 @@ ClusterControlManager.registerBroker, ReplicationControlManager, KIP-966.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from klog.config import LogConfig
 from klog.config.table import SEGMENT_BYTES_KAFKA
 from klog.config.values import format_value
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from klog.handover.encoding import MetadataRecord
 from klog.handover.internal_configs import INTERNAL_CONFIGS
+from klog.handover.records import MetadataRecord
 from klog.handover.releases import Release
 from klog.handover.survey import FoundTopic, Survey
 from klog.shown import iso
+from klog.values import dataclass
 
 NO_LEADER: Final = -1
 PRODUCER_ID_BLOCK: Final = 1000  # ids that a broker takes at once: those of the last block may be in use, unseen
@@ -46,7 +46,7 @@ def make_plan(
     node_id: int,
     directory_ids: Mapping[str, uuid.UUID],
     least_producer_id: int,
-    extra: Iterable[MetadataRecord],
+    extra: Sequence[MetadataRecord],
     now_ms: int,
 ) -> Plan:
     """Return the plan. directory_ids: by log.dir. Raises InvalidConfig for a configuration that klog cannot read."""

@@ -46,7 +46,10 @@ def check_topics(file: TopicFile) -> None:
 
 def check_directory(directory: LogDirectory) -> dict[Partition, str]:
     """Return the names of the partition directories. Raises HandoverRefused, OSError."""
-    path, entries, names = directory.path, directory.entries(), sorted(os.listdir(directory.path))
+    path, names = directory.path, sorted(os.listdir(directory.path))
+    if layout.commits_in(names):
+        raise HandoverRefused(f"{path}: the commit {layout.commits_in(names)[0]} has not ended: {_AGAIN}")
+    entries = directory.entries()
     live = {key: name for key, name in entries.live.items() if key[0] != METADATA_TOPIC}
     if live and not directory.was_clean:
         raise HandoverRefused(
@@ -58,8 +61,6 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
             f"{os.path.join(path, entries.foreign[0])} is not a partition, and a broker does not start with such a "
             "directory: move it away"
         )
-    if layout.commits_in(names):
-        raise HandoverRefused(f"{path}: the commit {layout.commits_in(names)[0]} has not ended: {_AGAIN}")
     for name, parts in entries.suffixed_names.items():
         if parts.suffix == FUTURE:
             raise HandoverRefused(f"{os.path.join(path, name)}: a move between directories has not ended: {_AGAIN}")

@@ -5,8 +5,9 @@ Kafka: Feature, MetadataVersion, `kafka-storage format`; tests/interop/test_hand
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from klog.values import dataclass
 
 _METADATA: Final = "metadata.version"
 _ELIGIBLE: Final = "eligible.leader.replicas.version"

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from klog.handover.cluster import RESOURCES, ClusterMetadata, Entity, PartitionMetadata, TopicMetadata
 from klog.internal_topics import Decoded
 from klog.log.directory.checkpoint import decode_uuid
+from klog.values import replace
 
 Fields = Mapping[str, Any]
 _NO_LEADER_CHANGE: Final = -2
@@ -105,12 +105,8 @@ class Replay:
 
     def _apply(self, decoded: Decoded) -> None:
         action = self._actions.get(decoded.type)
-        if action is None or decoded.value is None:
-            return
-        try:
+        if action is not None and decoded.value is not None:
             action(decoded.value)
-        except TypeError as error:
-            raise ValueError(f"a {decoded.type} has null where that is not allowed: {error}") from None
 
     # ---- features, topics --------------------------------------------------------------------------------------------
 
@@ -121,8 +117,6 @@ class Replay:
             self._features[value["name"]] = value["feature_level"]
 
     def _topic(self, value: Fields) -> None:
-        if value["name"] is None:
-            raise TypeError("name")
         self._names[value["topic_id"]] = value["name"]
         self._partitions.setdefault(value["topic_id"], {})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from klog.handover.encoding import MetadataRecord, encode_value
+from klog.handover.records import MetadataRecord
 from klog.record import encode
 from klog.record.kraft import SnapshotFooter, SnapshotHeader
 
@@ -22,7 +22,7 @@ def snapshot_bytes(records: Iterable[MetadataRecord], now_ms: int) -> bytes:
     """Return the bytes of a snapshot with these records. now_ms: the timestamp of its batches."""
     parts = [_control(SnapshotHeader(0).record(), 0, now_ms)]
     offset = 1
-    values = map(encode_value, records)
+    values = (record.value() for record in records)
     while batch := list(islice(values, BATCH_RECORDS)):
         parts.append(_data(batch, offset, now_ms))
         offset += len(batch)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from klog.disk.device import SYS, DiskSpace, Mount, device_number, disk_space, is_rotational, mount_of, scheduler_of
 from klog.disk.proc import PROC, DirtyLimits, SystemMemory, read_dirty_limits, read_meminfo, read_memory, read_setting
 from klog.health.process import ProcessUse, process_use
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ descriptors (RLIMIT_NOFILE) and maps (vm.max_map_count).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from klog.disk.proc import PROC, text_of
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

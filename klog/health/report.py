@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from klog.values import asdict, dataclass
 
 Severity = Literal["ok", "warning", "critical"]
 ORDER: Sequence[Severity] = ("critical", "warning", "ok")

@@ -7,7 +7,8 @@ klog's choice. None: this severity does not exist for the check.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

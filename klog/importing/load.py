@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from klog.clock import Clock, SystemClock
@@ -28,6 +27,7 @@ from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress
 from klog.record import encode
 from klog.shown import iso
+from klog.values import dataclass, field
 
 EVERY_ROWS = 5000
 RECORD_OVERHEAD = 128  # of a batch with one record: 61 header bytes and varints, rounded up

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from klog.log import Log
 from klog.log.options import check_tools
 from klog.manager import LogManager, open_directory
 from klog.manager.directory_set import Paths
+from klog.values import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from klog.codec import crc32c
 from klog.errors import CorruptBatch, UnsupportedBatch
 from klog.inspect.files import WINDOW, ReadOnlyFile
 from klog.record import RecordBatch, decode, validate
+from klog.values import dataclass
 
 PREFIX = struct.Struct(">qi")
 HEADER = struct.Struct(">qiibIhiqqqhii")  # base_offset .. count, 61 bytes

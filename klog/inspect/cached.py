@@ -6,12 +6,12 @@ broker's, and leaves the page cache as it was.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
 
+from klog import values
 from klog.disk import Files, RealFiles, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
@@ -71,8 +71,8 @@ def page_cache(
 
 def machine(proc_root: str = proc.PROC) -> Entry:
     """Return the memory in bytes, and the vm.dirty_* settings with the limits that follow from them."""
-    memory = {f"{name}_bytes": value for name, value in dataclasses.asdict(proc.read_memory(proc_root)).items()}
-    limits = dataclasses.asdict(proc.read_dirty_limits(proc_root))
+    memory = {f"{name}_bytes": value for name, value in values.asdict(proc.read_memory(proc_root)).items()}
+    limits = values.asdict(proc.read_dirty_limits(proc_root))
     return {
         **memory,
         "dirty_limit_bytes": limits.pop("threshold"),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from klog import arguments
@@ -25,6 +24,7 @@ from klog.inspect.partition_files import bases, damage_of, items, segment_path
 from klog.inspect.texts import parse_epochs
 from klog.progress import Event, Progress
 from klog.record import Record, RecordBatch
+from klog.values import dataclass
 
 Entry = dict[str, Any]
 _FIELDS = (

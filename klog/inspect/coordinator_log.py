@@ -11,7 +11,6 @@ Kafka: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransaction
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
@@ -19,6 +18,7 @@ from klog.inspect.batches import Found
 from klog.inspect.partition_files import Located, damage_of, items
 from klog.internal_topics import Decoded, decode
 from klog.record import RecordBatch
+from klog.values import dataclass, field
 
 Key = tuple[Any, ...]
 """The type of a record, and the fields of its key."""

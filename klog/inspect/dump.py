@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
@@ -40,6 +39,7 @@ from klog.inspect.texts import (
     parse_properties,
 )
 from klog.record import RecordBatch
+from klog.values import dataclass
 
 Entry = dict[str, Any]
 

@@ -20,7 +20,6 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +27,7 @@ from klog.disk import LogFile, os_error
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptData
 from klog.log.directory.partition_names import parse_directory_name as partition_name
+from klog.values import dataclass
 
 __all__ = [
     "KINDS_BY_NAME",

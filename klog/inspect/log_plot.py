@@ -12,7 +12,6 @@ sample, the first records of each segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klog.cleaner.checkpoints import read_first_dirty
@@ -22,6 +21,7 @@ from klog.log.read.chunks import chunks
 from klog.log.read.page_cache import LogPageCache
 from klog.segment import Segment
 from klog.shown import size
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

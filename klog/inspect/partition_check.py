@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Examined, Found, Legacy, batch_at, check_batches, walk
@@ -32,6 +31,7 @@ from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_ind
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
 from klog.log.directory import gaps
 from klog.report import Kind, Report
+from klog.values import dataclass
 
 GAPS_OF_COMPACTION = 3
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")

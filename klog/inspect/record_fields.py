@@ -12,13 +12,13 @@ import contextlib
 import math
 import struct
 import uuid
-from dataclasses import asdict
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
 from klog.internal_topics import decode
 from klog.record import Record, TimestampType
 from klog.record.kraft import read_kraft
+from klog.values import asdict
 
 TIMESTAMP_TYPES = {
     TimestampType.NO_TIMESTAMP: "none",

@@ -14,11 +14,10 @@ must hold in spite of it is checked. Kafka: ProducerStateManager, LeaderEpochFil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from klog.inspect.entries import ProducerEntry, TxnEntry
 from klog.record import RecordBatch
 from klog.report import Report
+from klog.values import dataclass, replace
 
 NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
 

@@ -24,14 +24,13 @@ klog's own JSON files is covered, except:
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from klog import arguments
+from klog import arguments, values
 from klog.config import LogConfig
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
@@ -73,7 +72,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     return found.report
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class RootCheck:
     """The check of a log.dir's own files. partitions: the paths of the partitions that are still to be checked."""
 
@@ -182,7 +181,7 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
 
     for path in paths:
         facts = root.facts(os.path.basename(os.path.abspath(path)))
-        PartitionCheck(report, path, dataclasses.replace(facts, deleted_to=log_start), step).run()
+        PartitionCheck(report, path, values.replace(facts, deleted_to=log_start), step).run()
         report.partitions += 1
     if progress is not None:
         progress(Event("verify", done, max(done, total), "bytes"))

@@ -8,7 +8,7 @@ from typing import Final
 
 from klog import arguments
 from klog.arguments import wrong_type
-from klog.errors import CorruptData, CorruptFrame
+from klog.errors import CorruptData
 from klog.internal_topics import (
     cluster_metadata,
     consumer_offsets,
@@ -55,5 +55,5 @@ def decode(record: Record, topic: str) -> Decoded | None:
         return None
     try:
         return decoder(record.key, record.value)
-    except (ValueError, CorruptFrame) as error:
+    except ValueError as error:
         raise CorruptData(f"a record of {topic} cannot be decoded: {error}", offset=record.offset) from None

@@ -45,7 +45,7 @@ def encode_value(kind: str, version: int, /, **fields: Any) -> bytes:
 
 
 def _kind(kind: str) -> KeyedType | FramedType:
-    found = _KINDS.get(kind) if isinstance(kind, str) else None
-    if found is None:
-        raise ValueError(f"kind={kind!r}: no such kind of record; there are {', '.join(sorted(_KINDS))}")
-    return found
+    try:
+        return _KINDS[kind]
+    except (KeyError, TypeError):
+        raise ValueError(f"kind={kind!r}: no such kind of record; there are {', '.join(sorted(_KINDS))}") from None

@@ -1,13 +1,15 @@
-"""Types of records: a key and a value, each after its type or version. The fields' schemas are those of klog.protocol."""
+"""Types of records: a key and a value, each after its type or version. klog.protocol has the schemas of the fields."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from klog.arguments import whole
+from klog.errors import CorruptFrame
 from klog.protocol import decode_fields, encode_fields, versions_of
+from klog.values import dataclass
 
 Fields = dict[str, Any]
 
@@ -37,10 +39,10 @@ class KeyedType:
     message: what the names of its messages begin with, before Key and Value.
     """
 
-    __slots__ = ("_key", "_value", "name", "number")
+    __slots__ = ("_head", "_key", "_value", "name", "number")
 
     def __init__(self, number: int, name: str, message: str | None = None) -> None:
-        self.number, self.name = number, name
+        self.number, self.name, self._head = number, name, _INT16.pack(number)
         message = message or _camel(name)
         self._key, self._value = f"{message}Key", f"{message}Value"
 
@@ -50,22 +52,22 @@ class KeyedType:
         return versions_of(self._value)[1]
 
     def read_key(self, key: bytes) -> Fields:
-        """Return the fields of the key. Raises CorruptFrame."""
-        return decode_fields(self._key, 0, key, _INT16.size)[0]
+        """Return the fields of the key. Raises ValueError."""
+        return _decoded(self._key, 0, key, _INT16.size)[0]
 
     def read_value(self, value: bytes) -> tuple[int, Fields]:
-        """Return version and fields of the value. Raises ValueError, CorruptFrame."""
+        """Return version and fields of the value. Raises ValueError."""
         version = _int16(value)
         _check_version(self.name, self._value, version)
-        return version, decode_fields(self._value, version, value, _INT16.size)[0]
+        return version, _decoded(self._value, version, value, _INT16.size)[0]
 
     def key(self, fields: Fields) -> bytes:
         """Return the key. Raises what encode_fields() raises."""
-        return encode_fields(self._key, 0, fields, _INT16.pack(self.number))
+        return encode_fields(self._key, 0, fields, self._head)
 
     def value(self, version: int, fields: Fields) -> bytes:
         """Return the value. Raises what encode_fields() raises."""
-        return encode_fields(self._value, version, fields, _INT16.pack(whole("version", version, 0, 0x7FFF)))
+        return encode_fields(self._value, version, fields, _version_head(version))
 
 
 class FramedType:
@@ -83,17 +85,16 @@ class FramedType:
         return versions_of(self._value)[1]
 
     def read_value(self, version: int, value: bytes, position: int) -> Fields:
-        """Return the fields of the value, which begin at a position. Raises ValueError, CorruptFrame."""
+        """Return the fields of the value, which begin at a position. Raises ValueError."""
         _check_version(self.name, self._value, version)
-        fields, after = decode_fields(self._value, version, value, position)
+        fields, after = _decoded(self._value, version, value, position)
         if after != len(value):
             raise ValueError(f"{len(value) - after} bytes after the last field of a {self.name}")
         return fields
 
     def value(self, version: int, fields: Fields) -> bytes:
         """Return the value. Raises what encode_fields() raises."""
-        frame = bytes((_FRAME_VERSION, self.number, whole("version", version, 0, 0x7F)))  # varints of a byte each
-        return encode_fields(self._value, version, fields, frame)
+        return encode_fields(self._value, version, fields, _frame(self.number, version))
 
 
 def keyed(names: dict[int, str]) -> dict[int, KeyedType]:
@@ -107,7 +108,7 @@ def framed(names: dict[int, str]) -> dict[int, FramedType]:
 
 
 def decode_keyed(topic: str, types: dict[int, KeyedType], key: bytes | None, value: bytes | None) -> Decoded:
-    """Decode a record whose key names its type. Raises ValueError, CorruptFrame."""
+    """Decode a record whose key names its type. Raises ValueError."""
     if key is None:
         raise ValueError("a record without a key")
     number = _int16(key)
@@ -120,7 +121,7 @@ def decode_keyed(topic: str, types: dict[int, KeyedType], key: bytes | None, val
 
 
 def decode_framed(topic: str, types: dict[int, FramedType], value: bytes | None) -> Decoded:
-    """Decode a record whose value has a frame. Raises ValueError, CorruptFrame. Kafka: AbstractApiMessageSerde."""
+    """Decode a record whose value has a frame. Raises ValueError. Kafka: AbstractApiMessageSerde."""
     if value is None:
         raise ValueError("a record without a value")
     frame, position = _uvarint(value, 0)
@@ -132,6 +133,23 @@ def decode_framed(topic: str, types: dict[int, FramedType], value: bytes | None)
         raise ValueError(f"unknown record type {number}, version {version}")
     found = types[number]
     return Decoded(topic, found.name, version, None, found.read_value(version, value, position))
+
+
+@cache
+def _version_head(version: int) -> bytes:
+    return _INT16.pack(whole("version", version, 0, 0x7FFF))
+
+
+@cache
+def _frame(number: int, version: int) -> bytes:
+    return bytes((_FRAME_VERSION, number, whole("version", version, 0, 0x7F)))  # varints of a byte each
+
+
+def _decoded(message: str, version: int, data: bytes, position: int) -> tuple[Fields, int]:
+    try:
+        return decode_fields(message, version, data, position)
+    except CorruptFrame as error:
+        raise ValueError(str(error)) from None
 
 
 def _check_version(name: str, message: str, version: int) -> None:

@@ -9,7 +9,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from klog.disk import Bell, Claim, SendCounts, exists
@@ -32,6 +31,7 @@ from klog.log.state.metrics import LogMetrics
 from klog.log.write._commit import CommitQueue, SyncLock
 from klog.log.write.commit import commit_locked
 from klog.segment import names
+from klog.values import replace
 
 
 class OpenLog(LogCore):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from klog.arguments import chosen, having
@@ -14,6 +13,7 @@ from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.log.load.loader import Policy
 from klog.scheduler import Scheduler
+from klog.values import dataclass
 
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval

@@ -6,13 +6,13 @@ A Log has a method for each, but this package imports none of them.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
 from klog.log.state._log_core import LogCore
 from klog.progress import Progress
 from klog.report import Report
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

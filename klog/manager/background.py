@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from klog.clock import Clock
 from klog.errors import KlogError
@@ -41,6 +40,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.progress import Progress
 from klog.scheduler import Scheduler
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 POINTS_MS = 1000

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from klog.cleaner import CompactionStats, PurgeStats
@@ -21,6 +20,7 @@ from klog.log.directory.partition_names import parse_directory_name
 from klog.log.retain.removal import unlink_now
 from klog.manager.manager import open_directory
 from klog.progress import Event, Progress
+from klog.values import dataclass
 
 Stats = TypeVar("Stats", CompactionStats, PurgeStats)
 Config = Mapping[str, Any]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from klog.config import LogConfig, ManagerConfig, check_tiering
@@ -22,6 +21,7 @@ from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.topics import TopicEntry, TopicFile, plain
+from klog.values import replace
 
 
 class TopicCatalog:

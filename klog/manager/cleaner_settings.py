@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from klog.config import ManagerConfig
 from klog.errors import InvalidConfig
+from klog.values import dataclass
 
 ENTRY_BYTES = 24  # of the key map, for one key
 MAP_BYTES_MAX = 2**31 - 1

@@ -22,7 +22,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from klog.cleaner import (
@@ -50,6 +49,7 @@ from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, delete_o
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.scheduler import Scheduler, Task
+from klog.values import dataclass, field
 
 _log = logger_of("cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
 from klog.disk import Files
@@ -29,6 +28,7 @@ from klog.log.state.segments import closed_from
 from klog.logger import logger_of
 from klog.manager.directories import LogDirectory
 from klog.segment import Segment
+from klog.values import dataclass, field
 
 _log = logger_of("cleaner")
 _NO_LAG_MS = 2**63 - 1

@@ -17,7 +17,6 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from klog.clock import Clock
@@ -37,6 +36,7 @@ from klog.manager.directory_set import DirectorySet
 from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_topic_name, plain
 from klog.segment import names
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 _READ_BYTES = 1 << 20

@@ -6,7 +6,6 @@ Kafka: LogManager.logsToBeDeleted, asyncDelete, deleteLogs.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 
 from klog.disk import Files, remove_tree
 from klog.log.directory.checkpoint import Partition
@@ -17,6 +16,7 @@ from klog.logger import logger_of
 from klog.manager.directories import LogDirectory
 from klog.manager.registry import LogRegistry
 from klog.scheduler import Scheduler
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 

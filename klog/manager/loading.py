@@ -5,7 +5,6 @@ Errors are raised after all logs were tried. Kafka: LogManager.loadLogs."""
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from functools import partial
 
 from klog.disk import is_final
@@ -19,6 +18,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from klog.disk import Files, exists, read_whole, remove_tree
@@ -45,6 +44,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 NOTE = names.MOVE_NOTE

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from klog.arguments import optional_whole, seconds
@@ -30,6 +29,7 @@ from klog.manager.topic_source import TopicSource
 from klog.manager.topic_tail import TopicTail
 from klog.record import ArrowStream, Columns, Record
 from klog.shown import first_few
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow

@@ -7,7 +7,8 @@ for the steps since the last reading, as if the events had come evenly. Kafka: c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from klog.values import dataclass
 
 STEP_SECONDS = 5.0
 _MINUTES = (1, 5, 15)

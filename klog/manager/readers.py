@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import get_args
 
 from klog.arguments import INT_MAX, chosen, optional_whole, text
@@ -23,6 +22,7 @@ from klog.manager.topic_cursor import Missing
 from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource
 from klog.manager.topics import check_topic_name
+from klog.values import dataclass, field
 
 
 @dataclass(eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from klog.disk import is_directory
@@ -28,6 +27,7 @@ from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
 from klog.manager.traffic import Traffic
+from klog.values import dataclass, field
 
 
 @dataclass(eq=False)

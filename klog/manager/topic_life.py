@@ -17,7 +17,6 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from klog import arguments
@@ -41,6 +40,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_topic_name, plain
 from klog.segment import names
+from klog.values import dataclass, replace
 
 _log = logger_of("manager")
 PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the limit of one request

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from klog.clock import Clock
@@ -12,6 +11,7 @@ from klog.log.log import Log
 from klog.manager.catalog import TopicCatalog
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
+from klog.values import dataclass
 
 MissingTopic = Literal["error", "wait"]
 

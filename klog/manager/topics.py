@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type
@@ -28,6 +27,7 @@ from klog.log.directory import versioned
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory.partition_names import TOPIC
 from klog.logger import logger_of
+from klog.values import dataclass, field
 
 _log = logger_of("manager")
 FILE = "klog-topics.json"

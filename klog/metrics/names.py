@@ -6,8 +6,9 @@ Kafka: KafkaMetricsGroup, BrokerTopicMetrics, UnifiedLog, LogManager, LogCleaner
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from klog.values import dataclass
 
 Kind = Literal["gauge", "counter", "meter", "timer"]
 Scope = Literal["all", "log", "topic", "directory", "device", "load", "thread"]

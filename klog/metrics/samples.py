@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from klog.arguments import flag, instance
 from klog.disk.device import device_counters, device_number, disk_space
 from klog.manager import LogManager
 from klog.metrics.names import DEFINITIONS, Definition, Kind
+from klog.values import dataclass
 
 _TIMES = ("Count", "Mean", "50thPercentile", "99thPercentile", "Max")
 _QUOTED = re.compile(r'[,=:"*?\n]')

@@ -13,7 +13,6 @@ import itertools
 import os
 import select
 import socket
-from dataclasses import replace
 
 from klog.clock import Clock, ManualClock
 from klog.network._loop import Loop
@@ -22,6 +21,7 @@ from klog.network.config import NetworkConfig
 from klog.network.listener import Listener
 from klog.network.notices import Notices
 from klog.network.quotas import ConnectionQuotas
+from klog.values import replace
 
 _LACKS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _GONE = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from klog import arguments
 from klog.config import BROKER_KEYS
 from klog.errors import InvalidConfig
+from klog.values import dataclass, field, fields
 
 INT_MAX = 2**31 - 1
 _SWEEP_SECONDS = (0.01, 1.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog import arguments
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import ssl

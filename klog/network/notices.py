@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from klog.clock import Clock
 from klog.logger import logger_of
+
+if TYPE_CHECKING:
+    import logging
 
 _log = logger_of("network")
 _SECONDS = 1.0
@@ -12,8 +17,10 @@ _SECONDS = 1.0
 class Notices:
     """Any thread. Two threads may log the same kind within one second."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, log: logging.Logger | None = None) -> None:
+        """log: that of the package which notices; klog.network without it."""
         self._clock = clock
+        self._log = log or _log
         self._next: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
@@ -21,13 +28,13 @@ class Notices:
         """Log what a peer did wrong."""
         if self._may_log(event):
             text = " ".join(f"{name}={value}" for name, value in values.items())
-            _log.warning("event=%s %s left_out=%d", event, text, self._left_out.pop(event, 0))
+            self._log.warning("event=%s %s left_out=%d", event, text, self._left_out.pop(event, 0))
 
     def error(self, event: str, error: BaseException, **values: object) -> None:
         """Log an exception of klog or of a handler, with its traceback."""
         if self._may_log(event):
             text = " ".join(f"{name}={value}" for name, value in values.items())
-            _log.error("event=%s %s left_out=%d", event, text, self._left_out.pop(event, 0), exc_info=error)
+            self._log.error("event=%s %s left_out=%d", event, text, self._left_out.pop(event, 0), exc_info=error)
 
     def _may_log(self, event: str) -> bool:
         now = self._clock.monotonic()

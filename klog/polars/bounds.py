@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.arguments import LONG_MAX
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import polars as pl

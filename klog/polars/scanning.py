@@ -12,7 +12,6 @@ S4  Batches are excluded by the times in their headers, as in a search by time: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import klog
@@ -23,6 +22,7 @@ from klog.log.read.positions import Position
 from klog.manager.directory_set import Paths
 from klog.polars.bounds import Bounds, bounds_of
 from klog.record import TimestampType
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import polars as pl

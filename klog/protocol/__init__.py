@@ -10,18 +10,25 @@
     ApiKey, ErrorCode                 Kafka's tables of requests, with their versions, and of errors
 
 The messages of all versions of one API are one class: a field that a version lacks has its default after decoding. The
-schemas are in schemas/, one file for each API; schema.py has their language. Kafka: org.apache.kafka.common.protocol.
+schemas are in schemas/, one file for each API, and one for each internal topic; schema.py has their language. Kafka:
+org.apache.kafka.common.protocol.
 """
 
-from klog.protocol import messages
-from klog.protocol._decode import decode
-from klog.protocol._encode import encode
-from klog.protocol._fields import decode_fields, encode_fields, versions_of
-from klog.protocol._message import Message
-from klog.protocol.api_keys import ApiKey
-from klog.protocol.data import decode_data, encode_data
-from klog.protocol.error_codes import ErrorCode
-from klog.protocol.frames import Request, decode_request, decode_response, encode_request, encode_response
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in typing, which need not be loaded for this
+if TYPE_CHECKING:
+    from klog.protocol import messages
+    from klog.protocol._decode import decode
+    from klog.protocol._encode import encode
+    from klog.protocol._fields import decode_fields, encode_fields, versions_of
+    from klog.protocol._message import Message
+    from klog.protocol.api_keys import ApiKey
+    from klog.protocol.data import decode_data, encode_data
+    from klog.protocol.error_codes import ErrorCode
+    from klog.protocol.frames import Request, decode_request, decode_response, encode_request, encode_response
 
 __all__ = [
     "ApiKey",
@@ -41,6 +48,35 @@ __all__ = [
     "messages",
     "versions_of",
 ]
+
+
+# The module of each name, which is loaded when the name is first used: who reads records needs no table of errors.
+_PLACES = {
+    "ApiKey": "api_keys",
+    "ErrorCode": "error_codes",
+    "Message": "_message",
+    "Request": "frames",
+    "decode": "_decode",
+    "decode_data": "data",
+    "decode_fields": "_fields",
+    "decode_request": "frames",
+    "decode_response": "frames",
+    "encode": "_encode",
+    "encode_data": "data",
+    "encode_fields": "_fields",
+    "encode_request": "frames",
+    "encode_response": "frames",
+    "versions_of": "_fields",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "messages":
+        return import_module("klog.protocol.messages")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'klog.protocol' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"klog.protocol.{_PLACES[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -217,7 +217,7 @@ cdef object corrupt(ObjectProgram program, str text, str path, Py_ssize_t positi
 
 
 def decode_from(message, version, buffer, position):
-    """(message, the position after it): decode() of a message that may have bytes after it."""
+    """(message, the position after it): decode() of a message from a position, that may have bytes after it."""
     cdef Py_ssize_t after = whole("position", position, 0)
     made = walk(program_of(message, version), buffer, after, &after, False)
     return made, after

@@ -1,6 +1,11 @@
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import Buffer
+
+from klog.protocol._program import Program
+
+@final
+class FieldsProgram(Program): ...
 
 def decode_fields(message: str, version: int, buffer: Buffer, position: int = 0) -> tuple[dict[str, Any], int]: ...
 def encode_fields(message: str, version: int, fields: dict[str, Any], prefix: bytes = b"") -> bytes: ...

@@ -228,7 +228,7 @@ def decode_fields(message, version, buffer, position=0):
     that are not such a message, UnsupportedVersion for a version that klog does not know.
     """
     cdef FieldsProgram program = <FieldsProgram>programs_named(message).program(version)
-    cdef Py_ssize_t begin = whole("position", position, 0)
+    cdef Py_ssize_t begin = position if type(position) is int and position >= 0 else whole("position", position, 0)
     cdef Decoder d
     cdef kl_wire_place_t place
     cdef Py_buffer held

@@ -1,9 +1,12 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from typing_extensions import disjoint_base
+
 from klog.protocol._message import Message
 from klog.protocol.layout import Code, Layout
 
+@disjoint_base
 class Program:
     name: str
     version: int

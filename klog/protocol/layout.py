@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from klog.protocol.api_keys import ApiKey
-from klog.protocol.schema import SCALARS, STRUCT, Field, Section, Struct, Versions, parse
+from klog.protocol.schema import ALWAYS, NEVER, SCALARS, STRUCT, Field, Section, Struct, Versions, parse
 
 # The files with messages that are no request or response; each has a section for every message.
 _DATA_FILES = (
@@ -25,7 +25,7 @@ _DATA_FILES = (
     "control_records",
 )
 _APIS = {api.message: api for api in ApiKey}
-_ARRAY, _NULLABLE, _COMPACT, _IGNORABLE = 1, 2, 4, 8
+_ARRAY, _NULLABLE, _COMPACT, _IGNORABLE, _TAGGED = 1, 2, 4, 8, 16
 _FIXED = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16}
 _KINDS = {kind: number for number, kind in enumerate((*SCALARS, STRUCT))}
 DEPTH_MAX = 8
@@ -129,40 +129,53 @@ class _Compiler:
         self._check_depth(section.top, 1)
         code = Code()
         for struct in structs:
-            here = [field for field in struct.fields if self.version in field.versions]
-            plain = [field for field in here if field.tag is None]
-            tagged = sorted((field for field in here if field.tag is not None), key=lambda field: field.tag or 0)
-            absent = [field for field in struct.fields if self.version not in field.versions]
+            plain, tagged, absent = self._sorted(struct)
             counts = len(plain), len(tagged), len(absent)
             code.structs.append(StructCode(len(code.fields), *counts, self.is_flexible, struct.name))
-            code.fields.extend(self._field(field, numbers) for field in (*plain, *tagged, *absent))
+            code.fields.extend([self._field(field, numbers) for field in (*plain, *tagged, *absent)])
         return code
 
-    def _field(self, field: Field, numbers: dict[str, int]) -> FieldCode:
-        flags = _ARRAY * field.is_array | _IGNORABLE * field.is_ignorable
-        flags |= _NULLABLE * (self.version in field.nullable)
-        flags |= _COMPACT * (self.is_flexible and not field.is_classic)
-        child = numbers[field.struct.name] if field.struct is not None else 0
-        element_min = self._smallest(field, is_element=True) if field.is_array else 1
-        assert field.tag is None or field.kind != "records", "records in a tagged field: csrc/wire.c moves its bytes"
-        return FieldCode(
-            _KINDS[field.kind], flags, child, field.tag or 0, max(1, element_min), field.name, field.default
-        )
+    def _sorted(self, struct: Struct) -> tuple[list[Field], list[Field], list[Field]]:
+        """The plain fields that the version has, the tagged ones by tag, and those that it lacks."""
+        plain: list[Field] = []
+        tagged: list[Field] = []
+        absent: list[Field] = []
+        for field in struct.fields:
+            is_here = field.versions is ALWAYS or self.version in field.versions
+            (absent if not is_here else plain if field.tag is None else tagged).append(field)
+        tagged.sort(key=lambda field: field.tag or 0)
+        return plain, tagged, absent
 
-    def _smallest(self, field: Field, is_element: bool = False) -> int:
+    def _field(self, field: Field, numbers: dict[str, int]) -> FieldCode:
+        flags = _COMPACT if self.is_flexible and not field.is_classic else 0
+        if field.is_array:
+            flags |= _ARRAY
+        if field.is_ignorable:
+            flags |= _IGNORABLE
+        if field.tag is not None:
+            flags |= _TAGGED
+        if field.nullable is not NEVER and self.version in field.nullable:
+            flags |= _NULLABLE
+        child = numbers[field.struct.name] if field.struct is not None else 0
+        element_min = max(1, self._smallest_element(field)) if field.is_array else 1
+        assert field.tag is None or field.kind != "records", "records in a tagged field: csrc/wire.c moves its bytes"
+        return FieldCode(_KINDS[field.kind], flags, child, field.tag or 0, element_min, field.name, field.default)
+
+    def _smallest(self, field: Field) -> int:
         """Bytes that a value takes at least."""
-        compact = self.is_flexible and not field.is_classic
-        if field.is_array and not is_element:
-            return 1 if compact else 4
+        if field.is_array:
+            return 1 if self.is_flexible and not field.is_classic else 4
+        if field.struct is not None and self.version in field.nullable:
+            return 1
+        return self._smallest_element(field)
+
+    def _smallest_element(self, field: Field) -> int:
         if field.struct is not None:
-            return 1 if self.version in field.nullable and not is_element else self._smallest_struct(field.struct)
+            plain, _, _ = self._sorted(field.struct)
+            return sum(map(self._smallest, plain)) + self.is_flexible
         if field.kind in _FIXED:
             return _FIXED[field.kind]
-        return 1 if compact else 2 if field.kind == "string" else 4
-
-    def _smallest_struct(self, struct: Struct) -> int:
-        plain = (field for field in struct.fields if self.version in field.versions and field.tag is None)
-        return sum(map(self._smallest, plain)) + self.is_flexible
+        return 1 if self.is_flexible and not field.is_classic else 2 if field.kind == "string" else 4
 
     def _check_depth(self, struct: Struct, depth: int) -> None:
         assert depth <= DEPTH_MAX, f"{struct.name} is nested deeper than KL_WIRE_DEPTH"

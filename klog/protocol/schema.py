@@ -28,6 +28,7 @@ from typing import Any
 
 SCALARS = ("bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes", "records")
 STRUCT = "struct"
+_SCALARS = frozenset(SCALARS)
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _LAST = 1 << 15
 ZERO_UUID = uuid.UUID(int=0)
@@ -118,10 +119,10 @@ def parse(text: str) -> dict[str, Section]:
     section = Section("")
     open_structs: list[tuple[int, Struct | None]] = []  # (indent of its line, the struct)
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = (line.partition("#")[0] if "#" in line else line).split()
         if not words:
             continue
-        indent = len(line) - len(line.lstrip())
+        indent = line.index(words[0])
         try:
             if indent == 0:
                 section = sections[words[0]] = _section(words)
@@ -159,7 +160,7 @@ def _field(words: list[str], section: Section) -> tuple[Field, bool]:
     if not name.endswith(":") or not kind.isidentifier():
         raise ValueError("expected `name: type`")
     struct, is_new = None, False
-    if kind not in SCALARS:
+    if kind not in _SCALARS:
         struct = section.structs.get(kind)
         if struct is None:
             is_new, struct = True, Struct(kind)

@@ -16,11 +16,11 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from klog.errors import CorruptBatch
 from klog.record.control import control_key
+from klog.values import dataclass
 
 __all__ = [
     "Endpoint",

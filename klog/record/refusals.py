@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, overload
+
+from klog.values import dataclass
 
 MAGIC, KEY, STAMPED, TIMESTAMP, NEGATIVE = range(1, 6)  # csrc/leader.h, kl_refused_t
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from klog.errors import CorruptData
 from klog.inspect.batches import Found, walk
 from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import damage_of
+from klog.values import dataclass
 
 OFFSETS_MAX = 2**31  # of a segment: the entries of its indexes have no more
 

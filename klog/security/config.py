@@ -4,13 +4,13 @@ QuotaConfig."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
 from klog.security import plain, scram
 from klog.security.plain import PlainUsers
+from klog.values import dataclass, field
 
 _log = logger_of("security")
 MECHANISMS = (plain.NAME, *scram.MECHANISMS)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from klog.security.addresses import comparable_host, is_address
 from klog.security.refusals import invalid
+from klog.values import dataclass
 
 DEFAULT = None
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

@@ -13,17 +13,18 @@ A4  the text of a failure does not depend on whether the user exists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from klog.clock import Clock
 from klog.logger import logger_of
+from klog.network.notices import Notices
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import plain, scram
 from klog.security.exchange import Exchange, Refused
 from klog.security.failures import FailureLimits
 from klog.security.plain import PlainExchange
 from klog.security.scram import ScramExchange
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from klog.protocol import Message
@@ -68,6 +69,7 @@ class Sasl:
         self._users = users
         self._clock = clock
         self._failures = FailureLimits(config.sasl_failures_max, config.sasl_failures_window_ms, clock)
+        self._notices = Notices(clock, _log)
 
     def session(self, listener: str, address: str) -> SaslSession:
         """The state of a new connection to a listener whose protocol is SASL_PLAINTEXT or SASL_SSL. address: the
@@ -75,7 +77,7 @@ class Sasl:
         config = self._config.listener(listener)
         if not config.authenticates:
             raise ValueError(f"listener={listener!r}: its protocol is {config.protocol}, which does not use SASL")
-        return SaslSession(config, self._users, self._failures, self._clock, address)
+        return SaslSession(config, self._users, self._failures, self._notices, self._clock, address)
 
 
 class SaslSession:
@@ -90,6 +92,7 @@ class SaslSession:
         "_expires",
         "_failures",
         "_mechanism",
+        "_notices",
         "_users",
         "_wrong_mechanism",
         "phase",
@@ -97,11 +100,18 @@ class SaslSession:
     )
 
     def __init__(
-        self, config: ListenerConfig, users: Users, failures: FailureLimits, clock: Clock, address: str
+        self,
+        config: ListenerConfig,
+        users: Users,
+        failures: FailureLimits,
+        notices: Notices,
+        clock: Clock,
+        address: str,
     ) -> None:
         self._config = config
         self._users = users
         self._failures = failures
+        self._notices = notices
         self._clock = clock
         self._address = address
         self._exchange: Exchange | None = None
@@ -131,13 +141,13 @@ class SaslSession:
             answer = response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
             if self.phase == "authenticated" and not self.expired:
                 return Outcome(answer)
-            return self._refused(answer, "event=sasl_refused reason=handshake_out_of_order")
+            return self._refused(answer, "handshake_out_of_order")
         if version < 1:  # raw tokens without Kafka's headers would follow
             answer = response(error_code=ErrorCode.UNSUPPORTED_VERSION, mechanisms=offered)
-            return self._refused(answer, "event=sasl_refused reason=handshake_version_0")
+            return self._refused(answer, "handshake_version_0")
         if request.mechanism not in offered:
             answer = response(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
-            return self._refused(answer, "event=sasl_refused reason=mechanism")
+            return self._refused(answer, "mechanism")
         self._wrong_mechanism = None
         if self._mechanism not in (None, request.mechanism):
             self._wrong_mechanism = request.mechanism
@@ -172,13 +182,13 @@ class SaslSession:
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
                 error_message="SaslAuthenticate request received without a SaslHandshake before it",
             )
-            return Outcome(answer) if self.phase == "authenticated" else self._refused(answer, "event=sasl_refused")
+            return Outcome(answer) if self.phase == "authenticated" else self._refused(answer, "no_handshake")
         try:
             data = self._step(exchange, request)
         except Refused as error:
             self._failures.failed(exchange.user, self._address)
             answer = response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
-            return self._refused(answer, "event=authentication_failed", exchange.user)
+            return self._refused(answer, "credentials", "authentication_failed", exchange.user)
         if not exchange.complete:
             return Outcome(response(auth_bytes=data))
         return self._completed(exchange, data)
@@ -209,9 +219,9 @@ class SaslSession:
         answer = messages.SaslAuthenticate.Response(auth_bytes=data, session_lifetime_ms=lifetime_ms)
         return Outcome(answer, self.principal, lifetime_ms)
 
-    def _refused(self, response: Message, event: str, user: str = "") -> Outcome:
+    def _refused(self, response: Message, why: str, event: str = "sasl_refused", user: str = "") -> Outcome:
         self.phase, self._exchange = "refused", None
-        _log.info("%s address=%s mechanism=%s user=%r", event, self._address, self._mechanism, user[:64])
+        self._notices.warn(event, address=self._address, mechanism=self._mechanism, user=repr(user[:64]), why=why)
         return Outcome(response, refuse=True)
 
 

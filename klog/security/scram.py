@@ -22,10 +22,10 @@ import base64
 import binascii
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from klog.security.exchange import Refused
 from klog.security.saslprep import is_prepared
+from klog.values import dataclass, field
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 MESSAGE_BYTES_MAX = 4096

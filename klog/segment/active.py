@@ -10,12 +10,12 @@ A2  make_room() changes nothing that can be read, except that a file with zeros 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 
 from klog.config import IoPolicy, LogConfig
 from klog.disk import BehindCounts, DirectFile, Files, LogFile, WriteBehind
 from klog.segment._index import IndexPair
 from klog.segment._state import ActiveState
+from klog.values import dataclass
 
 _PREALLOCATE_MIN = 64 << 10
 _POSITION_MAX = 2**31 - 1

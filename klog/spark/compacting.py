@@ -20,7 +20,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import klog
@@ -34,6 +33,7 @@ from klog.log.write.roll import roll
 from klog.progress import Progress
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

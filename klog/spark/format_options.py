@@ -9,10 +9,10 @@ onBadValue             := fail | null
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from klog.spark import values
+from klog.values import dataclass, field
 
 FORMATS = ("valueFormat", "valueSchema", "keyFormat", "keySchema", "schemas", "onBadValue")
 Word = Literal["bytes", "string", "json", "confluentAvro"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from klog.errors import InvalidRecord
@@ -19,6 +18,7 @@ from klog.importing.errors import RowError, UnknownColumn
 from klog.importing.parquet import batch_rows, to_json, to_key
 from klog.importing.rows import json_rows
 from klog.importing.values import CellCache, Row, milliseconds, quote
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

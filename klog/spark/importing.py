@@ -13,7 +13,6 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from klog.spark.sink_options import absolute_path, parse
 from klog.spark.sink_plan import SinkPlan, plan_sink
 from klog.spark.sink_rows import RowRouter
 from klog.spark.writing import arranged
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,11 @@ gaps. Unlike there (KafkaMicroBatchStream.rateLimit), shares are not rounded up:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets
+from klog.values import dataclass
 
 DELAY_MS = 15 * 60_000
 

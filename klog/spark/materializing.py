@@ -14,7 +14,6 @@ Only the files that the commit names are ever seen, so tasks may fail, run twice
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.arguments import chosen, optional_flag
@@ -27,6 +26,7 @@ from klog.spark.table_manifest import DataFile, Extract, Manifest, in_slots
 from klog.spark.table_options import Paths, Request, check_same, read_schema, request, shaping
 from klog.spark.table_plan import Work, look, work_of
 from klog.spark.table_store import TableStore
+from klog.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

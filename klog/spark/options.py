@@ -27,7 +27,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from klog.spark import format_options, rows, stream_options, values
@@ -35,6 +34,7 @@ from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
 from klog.spark.format_options import Formats
 from klog.spark.limits import Limits
 from klog.spark.plan import BINS_MAX
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from klog.decode import Decoder

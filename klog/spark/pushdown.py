@@ -10,11 +10,11 @@ F2  Filters on `timestamp` are returned, too, and only skip batches that cannot 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from klog.record import TimestampType
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     from klog.record import RecordBatch

@@ -16,7 +16,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import klog
@@ -30,6 +29,7 @@ from klog.spark.options import Reading
 from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
 from klog.spark.rows import RowShaper, pieces
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

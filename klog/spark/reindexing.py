@@ -14,7 +14,6 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import klog
@@ -27,6 +26,7 @@ from klog.log.staged import layout, writers
 from klog.progress import Progress
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,10 +14,10 @@ the log end after a truncation, as in Spark's Kafka source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

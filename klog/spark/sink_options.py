@@ -12,13 +12,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from klog import LogConfig
 from klog.codec import parse_compression
 from klog.spark import values
 from klog.spark.places import local
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

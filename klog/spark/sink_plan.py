@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import klog
 from klog import LogConfig
@@ -12,6 +11,7 @@ from klog.errors import InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.commits import TopicPlan
 from klog.manager.topics import check_topic_name
 from klog.spark.sink_options import SinkOptions
+from klog.values import dataclass, field
 
 
 @dataclass(frozen=True)

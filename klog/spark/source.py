@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klog.logger import logger_of
@@ -32,6 +31,7 @@ from klog.spark.read import read_ranges
 from klog.spark.rows import arrow_schema, check_schema, full_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
 from klog.spark.view_source import ViewReader
+from klog.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -43,6 +42,7 @@ from klog.spark.resume import Loss, Present, resume
 from klog.spark.rows import arrow_schema
 from klog.spark.stream_memory import StreamMemory
 from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select
+from klog.values import dataclass, replace
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -21,7 +21,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import klog
@@ -37,6 +36,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
 from klog.spark.pushdown import Pushed
+from klog.values import replace
 
 if TYPE_CHECKING:
     from klog import Log

@@ -17,7 +17,6 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from klog.disk import RealFiles
@@ -25,6 +24,7 @@ from klog.manager.partitioner import targets
 from klog.spark.plan import Range
 from klog.spark.rows import BAD_VALUE
 from klog.spark.table_manifest import BITS_MAX, DataFile
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

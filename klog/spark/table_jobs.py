@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +18,7 @@ from klog.spark.rows import arrow_schema
 from klog.spark.scan import in_tasks
 from klog.spark.table_files import BUCKET, GATHER_BYTES, Bucket, Keyed, Newest, Piece, Place, merge_bucket, write_piece
 from klog.spark.table_manifest import DataFile
+from klog.values import asdict
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,11 +21,11 @@ T5  The options that shape rows, and so the schema, stay the same for the life o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from klog.errors import CorruptData
 from klog.log.directory import versioned
+from klog.values import asdict, dataclass, field
 
 VERSION = 1
 BITS_MAX = 16

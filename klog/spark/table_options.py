@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klog.arguments import path as path_argument
@@ -20,6 +19,7 @@ from klog.spark.places import local
 from klog.spark.rows import BAD_VALUE, full_schema
 from klog.spark.survey import absolute_directory, is_partition_directory
 from klog.spark.table_manifest import Manifest
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

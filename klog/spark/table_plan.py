@@ -13,7 +13,6 @@ P3  Only the last file of a partition may be small; the next rows are merged int
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.logger import logger_of
@@ -24,6 +23,7 @@ from klog.spark.resume import Loss, Present, resume
 from klog.spark.survey import plan_ranges, see, select
 from klog.spark.table_files import Bucket, Piece
 from klog.spark.table_manifest import BITS_MAX, Extract, Manifest
+from klog.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from klog import Log

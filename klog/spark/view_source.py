@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import klog
@@ -16,6 +15,7 @@ from klog.spark.committed import TOPIC
 from klog.spark.options import Options, Subscription
 from klog.spark.rows import arrow_schema
 from klog.spark.survey import chosen_logs, matches, plan_partitions
+from klog.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -30,6 +29,7 @@ from klog.manager.staging import abort_staged, commit_staged
 from klog.spark.sink_options import SinkOptions, check_columns, parse
 from klog.spark.sink_plan import SinkPlan, plan_sink
 from klog.spark.sink_rows import RowRouter
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa

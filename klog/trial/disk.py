@@ -16,7 +16,6 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from klog.clock import Clock, SystemClock
 from klog.disk.residency import residency
@@ -27,6 +26,7 @@ from klog.record import encode
 from klog.trial import advice
 from klog.trial.place import own_directory
 from klog.trial.report import Report, Result, summed_up
+from klog.values import replace
 
 BATCHES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
 WAYS: dict[str, dict[str, str]] = {

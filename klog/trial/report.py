@@ -7,9 +7,10 @@ way. Above 1 is better, whatever the unit. ratio_min is that of its worst round.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
+
+from klog.values import asdict, dataclass, field
 
 
 @dataclass(frozen=True)

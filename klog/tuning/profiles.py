@@ -9,9 +9,9 @@ balanced                 everything else
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from klog.tuning.workload import Workload
+from klog.values import dataclass
 
 _BIG_BATCH, _BIG_RATE = 64 << 10, 5 << 20
 _SMALL_BATCH, _SMALL_RATE = 4 << 10, 256 << 10

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from klog.config import LogConfig, ManagerConfig
 from klog.tuning.profiles import Profile
 from klog.tuning.workload import Workload
+from klog.values import dataclass
 
 _MAP_ENTRY_BYTES = 24
 _FLUSH_SHARE_MAX = 0.1  # of the time, for flush.ms

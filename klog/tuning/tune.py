@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from klog.arguments import flag, function, instance, path
@@ -18,6 +17,7 @@ from klog.trial import Report, try_disk
 from klog.tuning.profiles import PROFILES, matching
 from klog.tuning.recommend import DiskFigures, Recommendation, for_broker, for_topic
 from klog.tuning.workload import Workload, workload_of
+from klog.values import asdict, dataclass
 
 _TRIAL_BYTES, _TRIAL_SECONDS = 64 << 20, 5.0
 _SETTING = re.compile(r"(klog\.io\.[a-z.]+)=(\w+)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from klog.log import Log
+from klog.values import asdict, dataclass
 
 SEEN_BYTES = 16 << 20  # of each partition
 SEEN_PARTITIONS = 16  # of each topic, the largest

@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
-from klog.protocol import messages
+from klog.coordinator.groups.refusal import Refused
+from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.consumer_records import Change
@@ -96,7 +98,9 @@ class Harness:
         fields.setdefault("subscribed_topic_names", list(names) if names else None)
         return self.send(member_id=member_id, member_epoch=0, topic_partitions=[], **fields)
 
-    def beat(self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any) -> Response:
+    def beat(
+        self, member_id: str, epoch: int | None = None, owned: Partitions | None = None, **fields: Any
+    ) -> Response:
         if epoch is None:
             epoch = self.group.member(member_id).member_epoch
         return self.send(member_id=member_id, member_epoch=epoch, topic_partitions=self.reported(owned), **fields)
@@ -163,9 +167,10 @@ class Consumer:
         self.fields = fields
         self.epoch = 0
         self.owned: Partitions = set()
-        self._wanted: Partitions = set()
+        self.wanted: Partitions = set()
         self._report = False
         self._changed = False
+        self._full = False
 
     def subscribe(self, *names: str) -> None:
         self.names = list(names)
@@ -184,39 +189,61 @@ class Consumer:
             response = self.harness.beat(
                 self.member_id,
                 self.epoch,
-                self.owned if self._report or self._changed else None,
-                subscribed_topic_names=self.names if self._changed else None,
+                self.owned if self._report or self._changed or self._full else None,
+                subscribed_topic_names=self.names if self.regex is None and (self._changed or self._full) else None,
+                subscribed_topic_regex=self.regex if self._full else None,
+                rebalance_timeout_ms=10_000 if self._full else -1,
                 **{name: value for name, value in self.fields.items() if name == "instance_id"},
             )
-            self._report = self._changed = False
+            self._report = self._changed = self._full = False
         self.epoch = response.member_epoch
         wanted = self.harness.named(response.assignment)
         if wanted is not None:
-            self._wanted = wanted
+            self.wanted = wanted
             if self.owned != wanted:
                 self._report = True
                 self.owned &= wanted
 
     def take(self) -> None:
         """Take what was assigned. The next heartbeat reports it."""
-        if self.owned != self._wanted:
-            self.owned = set(self._wanted)
+        if self.owned != self.wanted:
+            self.owned = set(self.wanted)
             self._report = True
+
+    def lost(self, epoch: int, owned: Partitions) -> None:
+        """The response to the last heartbeat did not arrive: the next one says everything.
+
+        It drops partitions that were assigned before and that it has not taken: the lost response may have been without
+        them, and they may be another member's by now, as it had reported that it does not own them. Kafka's consumer
+        takes them until its next heartbeat; the protocol has no answer to that.
+        """
+        self.epoch, self.owned, self.wanted = epoch, owned, set(owned)
+        self._full = True
 
     def fenced(self) -> None:
         """It gives up everything, and joins again with the next heartbeat."""
-        self.epoch, self.owned, self._wanted = 0, set(), set()
-        self._report = self._changed = False
+        self.epoch, self.owned, self.wanted = 0, set(), set()
+        self._report = self._changed = self._full = False
 
 
-def settle(consumers: Iterable[Consumer], rounds: int = 20, before: Callable[[], object] = lambda: None) -> None:
-    """Heartbeats of all until nothing changes."""
+def settle(
+    consumers: Iterable[Consumer],
+    rounds: int = 20,
+    before: Callable[[], object] = lambda: None,
+    refused: Iterable[ErrorCode] = (),
+) -> None:
+    """Heartbeats of all until nothing changes. refused: codes after which a consumer joins again."""
     consumers = list(consumers)
     for _ in range(rounds):
         states = [(consumer.epoch, set(consumer.owned)) for consumer in consumers]
         before()
         for consumer in consumers:
-            consumer.beat()
+            try:
+                consumer.beat()
+            except Refused as error:
+                if error.code not in refused:
+                    raise
+                consumer.fenced()
             consumer.take()
         if states == [(consumer.epoch, consumer.owned) for consumer in consumers]:
             return

@@ -14,6 +14,7 @@ from typing import Any
 import klog
 from klog.clock import ManualClock
 from klog.coordinator.groups import GroupConfig, GroupCoordinator
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 from klog.scheduler import Scheduler
 from tests.support.batches import marker
@@ -34,7 +35,7 @@ class Call:
         self.client_host = "/127.0.0.1"
         self.principal = "User:ANONYMOUS"
         self.listener = "PLAINTEXT"
-        self.connection = None
+        self.connection: object | None = None
         self._allowed = allowed
         self.responses: list[Any] = []
 
@@ -70,14 +71,17 @@ class Groups:
         partitions: int = 1,
         topics: Mapping[str, int] | None = None,
         config: Mapping[str, int] | None = None,
+        consumers: Mapping[str, Any] | None = None,
         transactions: Any = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
-        self.manager = klog.open(path, create=True, clock=self.clock)
+        self.clock = clock or ManualClock()
+        self.manager = klog.open(path, create=True, clock=self.clock, recovery="kafka")
         self.topics = ManagerTopics(self.manager, internal_partitions=partitions)
         for name, count in (topics or {"t": 3}).items():
             self.manager.create_topic(name, count, exist_ok=True)
         self._config = GroupConfig(**(config or {}))
+        self._consumers = ConsumerGroupConfig(**(consumers or {}))
         self._transactions = transactions
         self.allowed: Allowed = lambda operation, kind, name: True
         self.calls: list[Call] = []
@@ -88,7 +92,12 @@ class Groups:
     def start(self) -> GroupCoordinator:
         self.scheduler = Scheduler(self.clock)
         self.coordinator = GroupCoordinator(
-            self.topics, self.scheduler, self.clock, self._config, transactions=self._transactions
+            self.topics,
+            self.scheduler,
+            self.clock,
+            self._config,
+            consumers=self._consumers,
+            transactions=self._transactions,
         )
         self.coordinator.load()
         self._handlers = self.coordinator.handlers()

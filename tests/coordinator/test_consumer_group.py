@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,18 +27,12 @@ def all_of(topic: str, count: int) -> set[tuple[str, int]]:
     return {(topic, partition) for partition in range(count)}
 
 
-class refused:
+@contextmanager
+def refused(code: ErrorCode) -> Iterator[None]:
     """The block raises Refused with this code."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        self._code = code
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
-        assert isinstance(error, Refused), f"{self._code.name} expected"
-        assert error.code is self._code
-        return True
+    with pytest.raises(Refused) as caught:
+        yield
+    assert caught.value.code is code
 
 
 # ---- requests that are not valid -----------------------------------------------------------------------------------
@@ -325,6 +321,7 @@ def test_an_instance_id_has_one_member(harness: Harness) -> None:
         harness.join("b", "foo", instance_id="i")
     with refused(ErrorCode.UNKNOWN_MEMBER_ID):
         harness.beat("a", 1, instance_id="j")
+    assert harness.named(harness.join("a", "foo", instance_id="i").assignment) == all_of("foo", 6)
 
 
 def test_a_static_member_that_comes_back_with_another_subscription_rebalances(harness: Harness) -> None:

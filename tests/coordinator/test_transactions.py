@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_producers_without_a_transactional_id_get_ids_and_epoch_0(cluster: Clust
         ({"transactional_id": "t", "transaction_timeout_ms": -1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_invalid_requests(cluster: Cluster, fields: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_requests(cluster: Cluster, fields: dict[str, Any], error: ErrorCode) -> None:
     request = messages.InitProducerId.Request(**{"transaction_timeout_ms": 1000, **fields})
     response = cluster.ask(ApiKey.INIT_PRODUCER_ID, request)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
@@ -96,6 +97,18 @@ def test_another_producer_id_is_fenced(cluster: Cluster) -> None:
     producer = started(cluster)
     producer.id = 77
     assert producer.init(resume=True) is ErrorCode.PRODUCER_FENCED
+
+
+def test_another_producer_id_aborts_no_open_transaction(cluster: Cluster) -> None:
+    producer = started(cluster)
+    assert producer.send(0, b"v") is ErrorCode.NONE
+    other = Producer(cluster)
+    other.id, other.epoch = 77, 0
+    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
+    assert cluster.state("t") == "Ongoing"
+    other.id, other.epoch = producer.id, producer.epoch
+    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED  # as in Kafka, it aborts its own transaction by this
+    assert cluster.state("t") == "CompleteAbort"
 
 
 def exhausted(cluster: Cluster, epoch: int = 32_766, version: int = 2) -> Producer:

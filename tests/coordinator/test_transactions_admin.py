@@ -17,7 +17,7 @@ import pytest
 from klog.coordinator.transactions import as_produce_error
 from klog.errors import StorageOffline
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.support.transactions import NOW, OFFSETS, TOPIC, Cluster, Producer
+from tests.support.transactions import ERRORS, NOW, OFFSETS, TOPIC, Cluster, Producer
 
 CLUSTER = "kafka-cluster"
 
@@ -99,7 +99,7 @@ def write_marker(
     )
     response = cluster.ask(ApiKey.WRITE_TXN_MARKERS, request(markers=[marker]), api_version)
     assert [each.producer_id for each in response.markers] == [marker.producer_id]
-    return [ErrorCode(each.error_code) for each in response.markers[0].topics[0].partitions]
+    return [ERRORS[each.error_code] for each in response.markers[0].topics[0].partitions]
 
 
 @pytest.mark.parametrize("api_version", [1, 2])

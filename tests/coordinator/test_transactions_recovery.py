@@ -200,11 +200,11 @@ def test_partitions_that_were_deleted_need_no_marker(cluster: Cluster) -> None:
 
 def test_a_marker_takes_the_coordinator_epoch_of_an_earlier_broker(cluster: Cluster) -> None:
     producer = started(cluster, 1)
-    cluster.log(0).append_batches(transactional(producer.id, 0, 0, 1))
+    producer.append(0, b"u")
     cluster.log(0).append_batches(marker(producer.id, 0, "abort", coordinator=9), origin="coordinator")
     (error,) = producer.add(0)
     assert error is ErrorCode.NONE
-    cluster.log(0).append_batches(transactional(producer.id, 0, 1, [b"v"]))
+    producer.append(0, b"v")
     assert producer.commit() is ErrorCode.NONE
     assert cluster.values(0) == [b"v"]
     assert cluster.log(0).producers[producer.id].coordinator_epoch == 9
@@ -383,9 +383,14 @@ def test_an_id_is_kept_if_its_tombstone_cannot_be_written(cluster: Cluster) -> N
 
 def test_nothing_runs_after_close(cluster: Cluster) -> None:
     started(cluster).send(0, b"a")
+    prepared = started(cluster, name="prepared")
+    prepared.send(1, b"b")
+    cluster.topics.faults[TOPIC, 1] = OSError(errno.EIO, "bad")
+    assert prepared.commit() is ErrorCode.NONE
     cluster.coordinator.close()
+    cluster.topics.faults.clear()
     cluster.clock.advance(WEEK_MS)
-    assert cluster.is_hanging(0)
+    assert cluster.is_hanging(0) and cluster.is_hanging(1)
 
 
 @pytest.mark.parametrize("value", [0, -1, "x"])

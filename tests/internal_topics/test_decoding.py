@@ -114,6 +114,16 @@ def test_other_bytes(topic: str, key: bytes | None, value: bytes | None, reason:
         decode(klog.Record(key, value), topic)
 
 
+def test_a_type_reads_its_values_and_raises_one_error() -> None:
+    assert offsets.TYPES[3].read_value(b"\0\0\0\0\0\5\0") == (0, {"epoch": 5})
+    assert cluster.TYPES[28].read_value(0, b"-\2t\0", 1) == {"topic_name": "t"}
+    for data in (b"", b"\0\1", b"\0\0\0"):
+        with pytest.raises(ValueError):
+            offsets.TYPES[3].read_value(data)
+        with pytest.raises(ValueError):
+            cluster.TYPES[28].read_value(0, data, 0)
+
+
 def test_tags_of_newer_versions_and_text_that_is_not_utf8() -> None:
     tagged = b"\0\0" + b"\0\0\0\5" + b"\2\0\x08" + bytes(8) + b"\x09\3abc"
     assert one(offsets.TOPIC, b"\0\3\0\2g\xff", tagged).value == {"epoch": 5, "metadata_hash": 0}

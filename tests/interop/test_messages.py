@@ -16,7 +16,21 @@ from tools import check_schemas
 pytestmark = [pytest.mark.java]
 _EACH = 12
 # Versions that only the newer of the two has.
-_NEWER = {"ListOffsets": 11, "WriteTxnMarkers": 2, "DescribeLogDirs": 5}
+_NEWER = {
+    "ListOffsets": 11,
+    "WriteTxnMarkers": 2,
+    "DescribeLogDirs": 5,
+    "RegisterBrokerRecord": 4,
+    "BrokerRegistrationChangeRecord": 3,
+}
+# Tagged fields that came to it without a new version.
+_NEWER_FIELDS = {
+    "assignment_epochs",
+    "assignment_timestamp",
+    "delivery_complete_count",
+    "last_assignment_configs",
+    "validated_topology_epoch",
+}
 
 
 def _run(kafka: Kafka, lines: list[str]) -> list[str]:
@@ -30,6 +44,9 @@ def _run(kafka: Kafka, lines: list[str]) -> list[str]:
 def test_bytes_are_those_of_kafkas_classes(kafka: Kafka) -> None:
     chance, cases, lines = random.Random(29), [], []
     for owner, layout, version in wire.versions():
+        names = {field.name for struct in layout.section for field in struct.fields}
+        if kafka.version == VERSIONS[0] and names & _NEWER_FIELDS:
+            continue
         for _ in range(_EACH):
             message = wire.make(owner, layout, version, chance)
             text = json.dumps(wire.kafka_json(message, layout, version))

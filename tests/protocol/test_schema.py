@@ -40,6 +40,18 @@ def test_a_schema() -> None:
     assert [each.element_min for each in code.fields if each.name == "groups"] == [2]
 
 
+def test_the_versions_of_a_message_that_is_no_request_or_response() -> None:
+    found = parse("One 0-4 flexible 2\n  id: int32\n\nTwo 3\n\nrequest\n")
+    assert [(name, each.versions, each.flexible) for name, each in found.items()] == [
+        ("One", Versions(0, 4), 2),
+        ("Two", Versions(3, 3), None),
+        ("request", None, None),
+    ]
+    for line in ("One 0-4 flexible", "One 0-4 flexibel 2", "One x", "One 0 1"):
+        with pytest.raises(ValueError, match=f"line 1: {line}: "):
+            parse(line)
+
+
 @pytest.mark.parametrize(
     ("line", "mistake"),
     [

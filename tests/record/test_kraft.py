@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import CorruptBatch
+from klog.protocol import decode_fields, encode_fields
 from klog.record import encode, iter_records
 from klog.record.control import marker
 from klog.record.kraft import (
@@ -80,6 +81,51 @@ def test_kafkas_records_are_encoded_to_the_same_bytes() -> None:
                     assert example.record() == (record.key, record.value)
                     kinds.add(type(example))
     assert kinds == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("example", "message", "fields"),
+    [
+        (
+            EXAMPLES[0],
+            "LeaderChangeMessage",
+            {"leader_id": 1, "voters": [{"voter_id": 1}, {"voter_id": 2}], "granting_voters": [{"voter_id": 1}]},
+        ),
+        (EXAMPLES[1], "SnapshotHeaderRecord", {"last_contained_log_timestamp": T}),
+        (EXAMPLES[2], "SnapshotFooterRecord", {}),
+        (EXAMPLES[3], "KRaftVersionRecord", {"kraft_version": 1}),
+        (
+            VOTERS,
+            "VotersRecord",
+            {
+                "voters": [
+                    {
+                        "voter_id": 1,
+                        "voter_directory_id": "AAAAAAAAAAAAAAAAAAAABw",
+                        "endpoints": [
+                            {"name": "CONTROLLER", "host": "host-1", "port": 9093},
+                            {"name": "", "host": "", "port": 65535},
+                        ],
+                        "kraft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+                    },
+                    {
+                        "voter_id": 2,
+                        "voter_directory_id": "_____________________w",
+                        "endpoints": [],
+                        "kraft_version_feature": {"min_supported_version": 1, "max_supported_version": 1},
+                    },
+                ]
+            },
+        ),
+    ],
+)
+def test_the_values_are_messages_of_klog_protocol(
+    example: KRaftRecord, message: str, fields: dict[str, object]
+) -> None:
+    """klog.record has a codec of its own for them, because it does not import klog.protocol."""
+    _, value = example.record()
+    assert decode_fields(message, 0, value) == ({"version": 0, **fields}, len(value))
+    assert encode_fields(message, 0, fields) == value
 
 
 @given(kraft_records)

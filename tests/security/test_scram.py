@@ -20,7 +20,9 @@ from tests.support.examples import examples
 SHA_256 = MECHANISMS["SCRAM-SHA-256"]
 
 
-def stored(mechanism: Mechanism, password: str, salt: bytes = b"0123456789abcdef", iterations: int = 4096) -> ScramCredential:
+def stored(
+    mechanism: Mechanism, password: str, salt: bytes = b"0123456789abcdef", iterations: int = 4096
+) -> ScramCredential:
     return scram.credential_of(
         mechanism, scram.salted_password(mechanism, password, salt, iterations), salt, iterations
     )

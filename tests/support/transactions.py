@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,18 @@ import klog
 from klog.clock import ManualClock
 from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.coordinator.transactions.registry import Registry
+from klog.errors import TopicExists
 from klog.log import Log
 from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 from klog.scheduler import Scheduler
-from tests.support.batches import transactional
+from tests.support.batches import batch
 from tests.support.topics import ManagerTopics
 
 NOW = 1_700_000_000_000
 TOPIC = "events"
 OFFSETS = "__consumer_offsets"
 STATE = "__transaction_state"
+ERRORS = {int(each): each for each in ErrorCode}
 
 
 class Killed(BaseException):
@@ -43,11 +46,16 @@ class FaultyLog:
 
 
 class FaultyTopics(ManagerTopics):
-    """faults: {(topic, partition): what an append raises}, after `spared` appends of them."""
+    """faults: {(topic, partition): what an append raises}"""
 
     def __init__(self, manager: klog.LogManager, *, internal_partitions: int = 1) -> None:
         super().__init__(manager, internal_partitions=internal_partitions)
         self.faults: dict[tuple[str, int], BaseException] = {}
+
+    def ensure_internal(self, topic: str) -> None:
+        """Also by several threads at once, as the broker's topics do it."""
+        with contextlib.suppress(TopicExists):
+            super().ensure_internal(topic)
 
     def log(self, topic: str, partition: int) -> Log | None:
         found = super().log(topic, partition)
@@ -191,7 +199,7 @@ class Producer:
         response = self.cluster.ask(ApiKey.INIT_PRODUCER_ID, request, api_version)
         if not response.error_code:
             self._become(response.producer_id, response.producer_epoch)
-        return ErrorCode(response.error_code)
+        return ERRORS[response.error_code]
 
     def _become(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.id, self.epoch):
@@ -210,13 +218,13 @@ class Producer:
         )
         response = self.cluster.ask(ApiKey.ADD_PARTITIONS_TO_TXN, asked, api_version)
         (result,) = response.results_by_topic_v3_and_below
-        return [ErrorCode(each.partition_error_code) for each in result.results_by_partition]
+        return [ERRORS[each.partition_error_code] for each in result.results_by_partition]
 
     def add_offsets(self, group: str = "g", api_version: int = 4) -> ErrorCode:
         request = messages.AddOffsetsToTxn.Request(
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
         )
-        return ErrorCode(self.cluster.ask(ApiKey.ADD_OFFSETS_TO_TXN, request, api_version).error_code)
+        return ERRORS[self.cluster.ask(ApiKey.ADD_OFFSETS_TO_TXN, request, api_version).error_code]
 
     def send(self, partition: int, *values: bytes, topic: str = TOPIC) -> ErrorCode:
         """Produce, as the broker handles it."""
@@ -237,7 +245,14 @@ class Producer:
         """Append without asking the coordinator."""
         key = topic, partition
         sequence = self._sequences.get(key, 0)
-        self.cluster.log(partition, topic).append_batches(transactional(self.id, self.epoch, sequence, list(values)))  # type: ignore[arg-type]
+        data = batch(
+            values,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        self.cluster.log(partition, topic).append_batches(data)
         self._sequences[key] = sequence + len(values)
 
     def end(self, committed: bool, *, api_version: int | None = None) -> ErrorCode:
@@ -248,7 +263,7 @@ class Producer:
         response = self.cluster.ask(ApiKey.END_TXN, request, version)
         if version >= 5 and not response.error_code:
             self._become(response.producer_id, response.producer_epoch)
-        return ErrorCode(response.error_code)
+        return ERRORS[response.error_code]
 
     def commit(self) -> ErrorCode:
         return self.end(True)

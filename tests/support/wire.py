@@ -11,6 +11,7 @@ from typing import Any
 from klog.protocol import ApiKey, messages
 from klog.protocol.layout import Layout, data_messages, load
 from klog.protocol.schema import Field, Struct
+from tools.check_schemas import camel
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _TEXTS = ["", "a", "topic-1", "grüße", "日本", "\U0001f600", "x" * 200]
@@ -77,9 +78,9 @@ class _Maker:
 
 
 def kafka_class(layout: Layout) -> str:
-    """ProduceRequestData for Produce.Request."""
+    """ProduceRequestData for Produce.Request; OffsetCommitKey for itself."""
     name = layout.name.replace(".", "")
-    return name if name.startswith("ConsumerProtocol") else f"{name}Data"
+    return f"{name}Data" if name.endswith(("Request", "Response", "Header")) else name
 
 
 def kafka_json(message: Any, layout: Layout, version: int) -> dict[str, Any]:
@@ -91,8 +92,8 @@ def _json_struct(message: Any, struct: Struct, version: int) -> dict[str, Any]:
     found = {}
     for field in struct.fields:
         if version in field.versions:
-            first, *rest = field.name.split("_")
-            name = first + "".join(word[:1].upper() + word[1:] for word in rest)
+            name = camel(field.name)
+            name = name[:1].lower() + name[1:]
             found[name] = _json(getattr(message, field.name), field, version)
     return found
 

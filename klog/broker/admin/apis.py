@@ -18,6 +18,8 @@ from klog.broker.admin.leaders import Leaders
 from klog.broker.admin.log_dirs import LogDirs
 from klog.broker.admin.replica_moves import ReplicaMoves
 from klog.broker.admin.topic_pages import TopicPages
+from klog.broker.settings import BrokerSettings
+from klog.config import BROKER_KEYS
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -49,9 +51,9 @@ SLOW: Final = frozenset(
 class AdminApis:
     """Any thread. It is made before clients' changes are applied to `logs`, which start() does.
 
-    config: the broker's properties by Kafka's names. effective: {name: value} of properties that klog's tables do not
-    have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows them. Raises
-    CorruptCheckpoint, NewerFormat, OSError.
+    config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
+    nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
+    them. Raises CorruptCheckpoint, NewerFormat, OSError.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class AdminApis:
     ) -> None:
         self.dynamic = DynamicConfigs(logs, files)
         self.moves = ReplicaMoves(logs)
-        view = ConfigView(logs, self.dynamic, config or {}, {"node.id": node_id, **(effective or {})})
+        settings = BrokerSettings(config)
+        own = {name: getattr(settings, name.replace(".", "_")) for name in settings.names() if name not in BROKER_KEYS}
+        view = ConfigView(logs, self.dynamic, config or {}, {**own, "node.id": node_id, **(effective or {})})
         self._components = (
             CreateTopics(logs, topics, view, node_id),
             DeleteTopics(topics, enabled=delete_topic_enable),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.metadata import CLUSTER, authorized_operations
+from klog.broker.metadata import CLUSTER
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security import authorized_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,14 +49,13 @@ class Cluster:
             return Response(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="this is an endpoint of a broker" if known else f"there is no endpoint type {kind}",
-                endpoint_type=kind,
                 cluster_id=self._cluster_id,
             )
         nodes = self._nodes(context.listener)
         operations = _NOT_ASKED
         if request.include_cluster_authorized_operations:
             may_see = context.authorized("DESCRIBE", "CLUSTER", CLUSTER)
-            operations = authorized_operations(context, "CLUSTER", CLUSTER) if may_see else 0
+            operations = authorized_operations(context.authorized, "CLUSTER", CLUSTER) if may_see else 0
         return Response(
             endpoint_type=_BROKERS,
             cluster_id=self._cluster_id,

@@ -15,6 +15,7 @@ Kafka: ConfigHelper, DynamicBrokerConfig.
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.config import BROKER_KEYS, TOPIC_KEYS, Key
@@ -63,6 +64,8 @@ class Entry(NamedTuple):
 
 _TYPES: Final = {"bool": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 _PASSWORD: Final = 9
+# Properties that the tables do not have, and that no password is among.
+_PUBLIC: Final = ("listeners", "advertised.listeners", "group.", "offsets.", "transaction.")
 _HIDDEN: Final = "internal.segment.bytes"  # shown only where it is set, as by Kafka
 # Those that the engine takes over while it runs; the tables have more that Kafka would, for other parts of a broker.
 _ENGINE: Final = ("log.", "num.recovery.", "producer.id.")
@@ -86,8 +89,8 @@ def broker_key(name: str) -> Key | None:
 class ConfigView:
     """Any thread.
 
-    given: the broker's properties by Kafka's names. effective: the values of properties that klog's tables do not have,
-    given or default. It is made before clients' changes are applied to `logs`.
+    given: the broker's properties by Kafka's names. effective: the values of further properties, given or default,
+    which cannot change. It is made before clients' changes are applied to `logs`.
     """
 
     def __init__(
@@ -99,8 +102,9 @@ class ConfigView:
     ) -> None:
         self._logs = logs
         self._dynamic = dynamic
-        self._effective = dict(effective)
-        self._given = set(given)
+        self._given = {*given, "log.dirs"}
+        shown = {name: value for name, value in given.items() if name.startswith(_PUBLIC) and broker_key(name) is None}
+        self._effective = {**shown, **effective, "log.dirs": ",".join(logs.paths)}
         self._static = _static(logs, given)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -122,7 +126,11 @@ class ConfigView:
         names = [name for name, _ in key.synonyms]
         if key.name in self._static and key.name not in names:
             yield Synonym(key.name, _typed_text(key, self._static[key.name]), Source.STATIC_BROKER)
-        yield from self._of_names(names)
+        found = list(self._of_names(names))
+        if found and found[0].source is Source.DEFAULT:
+            # The default of log.retention.hours is not shown for retention.ms, whose first synonym is log.retention.ms.
+            found = [synonym for synonym in found if synonym.name == names[0]]
+        yield from found
 
     # ---- broker ------------------------------------------------------------------------------------------------------
 
@@ -149,8 +157,8 @@ class ConfigView:
         if key is None or key.secret:
             synonyms = [synonym._replace(value=None) for synonym in self._of_names([name])]
             return Entry(name, None, _source(synonyms), tuple(synonyms), _PASSWORD if key else 0, True, True)
-        synonyms = list(self._of_names(_group(name)))
-        value = next((synonym.value for synonym in synonyms if synonym.name == name), None)
+        synonyms = list(dropwhile(lambda synonym: synonym.name != name, self._of_names(_group(name))))
+        value = synonyms[0].value if synonyms else None
         return Entry(
             name,
             value,

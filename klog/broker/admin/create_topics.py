@@ -54,10 +54,10 @@ class CreateTopics:
             refusal = None
             if topic.name in twice:
                 refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
-            elif topic.name == METADATA_TOPIC or not (
-                may_create_all or context.authorized("CREATE", "TOPIC", topic.name)
-            ):
+            elif not (may_create_all or context.authorized("CREATE", "TOPIC", topic.name)):
                 refusal = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to create the topic")
+            elif topic.name == METADATA_TOPIC:
+                refusal = Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is not a topic of clients")
             elif total > PARTITIONS_MAX:
                 refusal = Refused(
                     ErrorCode.POLICY_VIOLATION,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.broker.metadata import authorized_operations
 from klog.broker.partitions import INTERNAL_TOPICS, find_log, leader_epoch
 from klog.errors import InvalidTopic
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security import authorized_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class TopicPages:
             topic_id=info.topic_id,
             is_internal=info.name in INTERNAL_TOPICS,
             partitions=[self._partition(info.name, number) for number in partitions],
-            topic_authorized_operations=authorized_operations(context, "TOPIC", info.name),  # type: ignore[arg-type]
+            topic_authorized_operations=authorized_operations(context.authorized, "TOPIC", info.name),
         )
 
     def _partition(self, topic: str, number: int) -> messages.DescribeTopicPartitions.Response.Partition:

@@ -16,8 +16,9 @@ Kafka: UniformAssignor, RangeAssignor.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import uuid

@@ -19,6 +19,7 @@ from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.classic_member import Protocols
+    from klog.coordinator.groups.consumer_kind import ConsumerKind
     from klog.coordinator.groups.group import Handler
     from klog.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
     from klog.record import Record
@@ -29,7 +30,6 @@ _MEMBER_ID_REQUIRED_VERSION = 4
 _MEMBERS_LEAVE_VERSION = 3
 _PROTOCOL_IN_SYNC_VERSION = 5
 _SKIP_ASSIGNMENT_VERSION = 9
-_GROUP_ID_BYTES_MAX = 32767
 _NAME_CHARACTERS_MAX = 8000  # of a client or an instance in a member id: with its suffix it fits into a string
 
 
@@ -38,8 +38,9 @@ class ClassicGroups:
 
     record_types = frozenset((2,))
 
-    def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
+    def __init__(self, table: GroupTable, rebalances: Rebalances, consumers: ConsumerKind) -> None:
         self._table = table
+        self._consumers = consumers
         self._rebalances = rebalances
         self._config = table.config
 
@@ -93,6 +94,11 @@ class ClassicGroups:
             code = self._table.unavailable
             if code is not _NONE:
                 return join_refused(context, code, request.member_id)
+            found = self._table.get(request.group_id)
+            if found is not None and found.kind == "consumer" and not found.is_empty:
+                response = self._consumers.classic.join(context, found, request, protocols)
+                if response is not None:
+                    return response
             group = self._group_to_join(request, protocols)
             if isinstance(group, ErrorCode):
                 return join_refused(context, group, request.member_id)
@@ -105,18 +111,15 @@ class ClassicGroups:
             return self._join_first(context, request, group, protocols)
 
     def _check_join(self, context: Context, request: JoinGroup.Request) -> ErrorCode:
-        group_id, instance_id = request.group_id, request.group_instance_id
-        if not context.authorized("READ", "GROUP", group_id):
+        if not context.authorized("READ", "GROUP", request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if not group_id or len(group_id.encode()) > _GROUP_ID_BYTES_MAX:
+        if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         low, high = self._config.min_session_timeout_ms, self._config.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if not request.protocol_type or not request.protocols:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if instance_id is not None and (not instance_id or len(instance_id) > _NAME_CHARACTERS_MAX):
-            return ErrorCode.INVALID_REQUEST
         return _NONE
 
     def _group_to_join(self, request: JoinGroup.Request, protocols: Protocols) -> ClassicGroup | ErrorCode:
@@ -242,6 +245,8 @@ class ClassicGroups:
             return sync_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         with self._table.lock:
             group = self._table.get(request.group_id)
+            if group is not None and group.kind == "consumer" and self._table.unavailable is _NONE:
+                return self._consumers.classic.sync(group, request)
             code = self._check_sync(group, request)
             if code is not _NONE:
                 return sync_refused(code)
@@ -284,6 +289,8 @@ class ClassicGroups:
         with table.lock:
             group = table.get(group_id)
             if not isinstance(group, ClassicGroup) or table.unavailable is not _NONE:
+                if group is not None and group.kind == "consumer" and table.unavailable is _NONE:
+                    return messages.Heartbeat.Response(error_code=self._consumers.classic.heartbeat(group, request))
                 return messages.Heartbeat.Response(error_code=self._no_group(group_id))
             member = group.members.get(request.member_id)
             if member is None or request.group_instance_id is not None:
@@ -331,6 +338,8 @@ class ClassicGroups:
                         self._rebalances.prepare(group, "members have left")
                     else:
                         self._rebalances.maybe_complete_join(group)
+            elif group is not None and group.kind == "consumer":
+                codes = self._consumers.classic.leave(group, leaving)
             else:
                 codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         if context.version < _MEMBERS_LEAVE_VERSION:

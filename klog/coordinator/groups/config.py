@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from klog import arguments
 from klog.errors import InvalidConfig
+from klog.values import dataclass, field, fields
 
 INT_MAX = 2**31 - 1
 

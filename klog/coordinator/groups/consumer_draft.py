@@ -1,7 +1,8 @@
 """ConsumerDraft: a consumer group as it will be when the changes of a request are in the log.
 
 It sees the group's members, targets and expressions with its own changes over them, and collects the changes. The group
-itself does not change (G1): if the append fails, the draft is dropped. Kafka: GroupMetadataManager, TargetAssignmentBuilder.
+itself does not change (G1): if the append fails, the draft is dropped.
+Kafka: GroupMetadataManager, TargetAssignmentBuilder.
 """
 
 from __future__ import annotations

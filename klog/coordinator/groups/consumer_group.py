@@ -9,59 +9,32 @@
       changes (consumer_draft.py) and change nothing.
   G2  A partition has at most one owner: the member with it in `assigned` or `revoking`.
 
-State: Empty without members; Assigning while epoch > target_epoch; Reconciling until each member has its target; Stable.
+State: Empty without members; Assigning while epoch > target_epoch; Reconciling until all members have their targets;
+then Stable.
 Kafka: ConsumerGroup, ModernGroup; the replay methods of GroupMetadataManager.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordinator.groups import consumer_records as records
 from klog.coordinator.groups.consumer_member import ConsumerMember, partitions_of
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode, messages
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterable, Mapping
 
+    from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
     from klog.coordinator.groups.consumer_member import Target
-    from klog.coordinator.groups.group import Records
+    from klog.coordinator.groups.group import Kind, Records
     from klog.security.context import Topics
 
 _COMMIT_VERSION_MIN = 9
 _CONSUMER_MEMBER, _CLASSIC_MEMBER = 1, 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupConfig:
-    """Kafka's configuration of consumer groups. refresh_interval_ms: how often a heartbeat looks for changes of topics;
-    Kafka's broker is notified of them."""
-
-    session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
-    heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
-    max_size: int = 2**31 - 1  # group.consumer.max.size
-    assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors; the first one is the default
-    assignment_interval_ms: int = 0  # group.consumer.assignment.interval.ms; 1000 in Kafka 4.3, 4.1 has none
-    regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
-    migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = "bidirectional"
-    refresh_interval_ms: int = 1_000
-
-    def __post_init__(self) -> None:
-        if not self.assignors or not set(self.assignors) <= {"uniform", "range"}:
-            raise ValueError(f"group.consumer.assignors={','.join(self.assignors)}: expected uniform and range, or one")
-        for name in ("session_timeout_ms", "heartbeat_interval_ms", "max_size", "regex_refresh_interval_ms"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"group.consumer.{name.replace('_', '.')}={getattr(self, name)} must be at least 1")
-        if self.assignment_interval_ms < 0 or self.refresh_interval_ms < 0:
-            raise ValueError("group.consumer.assignment.interval.ms and refresh_interval_ms must not be negative")
-        if self.migration_policy not in ("bidirectional", "upgrade", "downgrade", "disabled"):
-            raise ValueError(
-                f"group.consumer.migration.policy={self.migration_policy}: "
-                "expected bidirectional, upgrade, downgrade or disabled"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +48,8 @@ class Resolved:
 class ConsumerGroup:
     """One group. Under the lock of its coordinator."""
 
-    kind: Final = "consumer"
-    protocol_type: Final = "consumer"
+    kind: Kind = "consumer"
+    protocol_type = "consumer"
 
     def __init__(self, group_id: str, topics: Topics, config: ConsumerGroupConfig) -> None:
         self.group_id = group_id

@@ -1,6 +1,6 @@
-"""ConsumerGroups: the requests, records and timers of the groups of KIP-848. Plugged into the coordinator as a GroupKind.
+"""ConsumerGroups: the requests, records and timers of the groups of KIP-848.
 
-A request is answered at once: its changes are computed, appended, and applied (consumer_group.py G1). Timers of a member:
+A request is answered at once: its changes are computed, appended and applied (consumer_group.py G1). A member's timers:
 
     session     it sends no heartbeat for group.consumer.session.timeout.ms
     rebalance   it does not give up partitions within its max.poll.interval.ms
@@ -12,51 +12,50 @@ A member whose timer ends is removed. Kafka: GroupMetadataManager, GroupCoordina
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from klog.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGroupConfig
+from klog.coordinator.groups.classic_group import ClassicGroup
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
 from klog.coordinator.groups.consumer_member import JOIN_EPOCH, MemberState
 from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
+from klog.coordinator.groups.group_conversion import can_become_classic, classic_members, to_classic, to_consumer
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
-from klog.internal_topics import decode
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from klog.coordinator.groups.consumer_heartbeat import Timer
     from klog.coordinator.groups.deadlines import Deadline
-    from klog.coordinator.groups.group import Group, Handler, Records
+    from klog.coordinator.groups.group import Records
+    from klog.coordinator.groups.rebalances import Rebalances
     from klog.record import Record
     from klog.security.context import Context
 
 _log = logger_of("coordinator")
-_READABLE_MS = 10**6
 # The bits of AuthorizedOperations: Kafka's AclOperation codes of what a group has.
 _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
-_NO_OPERATIONS = -(2**31)
 
 
 class ConsumerGroups:
-    """The consumer groups of a broker. A GroupKind."""
+    """The consumer groups of a broker: what consumer_kind.py loads."""
 
-    record_types = frozenset((3, 4, 5, 6, 7, 8, 16))
-
-    def __init__(self, table: GroupTable, config: ConsumerGroupConfig | None = None) -> None:
+    def __init__(self, table: GroupTable, rebalances: Rebalances, config: ConsumerGroupConfig | None = None) -> None:
         self._table = table
+        self._rebalances = rebalances
         self._config = config or ConsumerGroupConfig()
         self._timers: dict[str, dict[tuple[Timer, str], Deadline]] = {}
 
-    # ---- GroupKind -------------------------------------------------------------------------------------------------
-
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
-            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
-        }
+    # ---- life: under the lock --------------------------------------------------------------------------------------
 
     def replay(self, record: Record) -> None:
+        """Apply a record while the coordinator loads."""
+        from klog.internal_topics import decode  # reads schemas
+
         found = decode(record, TOPIC)
         if found is None or found.key is None:
             return
@@ -72,6 +71,7 @@ class ConsumerGroups:
             self._table.remove(group_id)
 
     def loaded(self) -> None:
+        """All records have been replayed: start the timers."""
         for group in self._groups():
             for member in group.members.values():
                 outcome = Outcome()
@@ -82,9 +82,6 @@ class ConsumerGroups:
                     outcome.timers["rebalance", member.member_id] = member.rebalance_timeout_ms
                 outcome.timers["session", member.member_id] = session
                 self._set_timers(group.group_id, outcome)
-
-    def closed(self) -> None:
-        """No request waits."""
 
     def topics_changed(self) -> None:
         """Topics were created, deleted, or have more partitions: the next heartbeats look at them. Takes the lock."""
@@ -121,15 +118,22 @@ class ConsumerGroups:
     def _heartbeat(
         self, context: Context, request: messages.ConsumerGroupHeartbeat.Request
     ) -> messages.ConsumerGroupHeartbeat.Response:
-        group, deleted = self._find(request.group_id, create=request.member_epoch == JOIN_EPOCH)
-        client = self._client(context)
-        handle = heartbeat if request.member_epoch >= 0 else leave
-        response, outcome = handle(group, request, client)
-        self._commit(group, outcome, before=deleted)
+        group, before = self._find(request.group_id, create=request.member_epoch == JOIN_EPOCH)
+        client = self.client(context)
+        if request.member_epoch >= 0:
+            response, outcome = heartbeat(group, request, client)
+        else:
+            response, outcome = leave(group, request, client)
+            if outcome.left and self._downgrade(group, outcome.left):
+                return response
+        replaced = self._table.get(request.group_id)
+        self.commit(group, outcome, before=before)
+        if isinstance(replaced, ClassicGroup):
+            self._upgraded(replaced, group)
         return response
 
     def _find(self, group_id: str, *, create: bool) -> tuple[ConsumerGroup, Records]:
-        """A group, which is in the table after its first change only, and records to append before that. Raises
+        """A group, and records to append before those of a request. A new group is in the table after that only. Raises
         Refused."""
         found = self._table.get(group_id)
         if isinstance(found, ConsumerGroup):
@@ -139,15 +143,63 @@ class ConsumerGroups:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         if found is None:
             return self._new(group_id), []
-        if not found.is_empty:
+        made = self._new(group_id)
+        if found.is_empty:
+            return made, found.tombstones()
+        changes = None
+        if isinstance(found, ClassicGroup) and self._config.may_upgrade:
+            changes = to_consumer(found, made)
+        if changes is None:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return self._new(group_id), found.tombstones()
+        made.apply(changes)
+        return made, [*found.tombstones(), *encode_changes(changes)]
 
-    def _client(self, context: Context) -> Client:
+    def _upgraded(self, old: ClassicGroup, group: ConsumerGroup) -> None:
+        """A classic group was replaced: its members that wait join again, and have timers here now."""
+        old.close(ErrorCode.REBALANCE_IN_PROGRESS, self._table.clock.wall_ms())
+        for member in group.classic_members:
+            assert member.classic is not None
+            key: tuple[Timer, str] = ("session", member.member_id)
+            self._set_timers(group.group_id, Outcome(timers={key: member.classic.session_timeout_ms}))
+        _log.info("event=group_upgraded group=%s members=%d", group.group_id, len(group.members))
+
+    def downgrade_for(self, group: ConsumerGroup, instance_id: str | None) -> bool:
+        """A static member comes back with the classic protocol. Was it the last one with the new one? Then it is
+        removed, and the others are a classic group; without others, the group is empty. Raises AppendFailed."""
+        member = None if instance_id is None else group.static_member(instance_id)
+        if member is None or member.classic is not None or not self._config.may_downgrade:
+            return False
+        if len(group.members) == 1:
+            self.remove_members(group, [member.member_id])
+            return True
+        return self._downgrade(group, [member.member_id])
+
+    def _downgrade(self, group: ConsumerGroup, without: Collection[str]) -> bool:
+        """Make it a classic group without these members, if only classic ones are left. Raises AppendFailed."""
+        if not can_become_classic(group, without, size_max=self._table.config.max_size):
+            return False
+        group_id, members = group.group_id, classic_members(group, without)
+        made = self._rebalances.new_group(group_id)
+        self._table.append(group_id, to_classic(group, made, self._rebalances.new_group(group_id), members))
+        self._table.put(made)
+        for member in group.members:
+            self._end_timers(group_id, member)
+        for classic in members:
+            self._rebalances.watch(made, classic)
+            classic.alive()
+        self._rebalances.prepare(made, "the group is a classic one again")
+        return True
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._table.clock.wall_ms()
+
+    def client(self, context: Context) -> Client:
+        """Who sends a request, and when."""
         return Client(
             context.client_id,
             context.client_host,
-            self._table.clock.wall_ms(),
+            self.now_ms(),
             self._table.deadlines.now_ms(),
             partial(context.authorized, "DESCRIBE", "TOPIC"),
         )
@@ -157,7 +209,7 @@ class ConsumerGroups:
         if code is not ErrorCode.NONE:
             raise Refused(code, code.name)
 
-    def _commit(self, group: ConsumerGroup, outcome: Outcome, *, before: Records | None = None) -> None:
+    def commit(self, group: ConsumerGroup, outcome: Outcome, *, before: Records | None = None) -> None:
         """Append the changes and apply them, then set the timers. Raises AppendFailed; then nothing has changed."""
         if outcome.changes or before:
             try:
@@ -167,7 +219,7 @@ class ConsumerGroups:
                 raise
             group.apply(outcome.changes)
             if self._table.get(group.group_id) is not group:
-                self._table.put(cast("Group", group))
+                self._table.put(group)
         self._set_timers(group.group_id, outcome)
 
     # ---- timers ----------------------------------------------------------------------------------------------------
@@ -188,6 +240,16 @@ class ConsumerGroups:
         if not timers:
             self._timers.pop(group_id, None)
 
+    def remove_members(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
+        """Members have left. Raises AppendFailed."""
+        if not self._downgrade(group, member_ids):
+            self.commit(group, fence(group, member_ids, self.now_ms()))
+
+    def set_timer_if_absent(self, group: ConsumerGroup, timer: Timer, member_id: str, delay_ms: int) -> None:
+        """Set a timer of a member that does not run."""
+        if (timer, member_id) not in self._timers.get(group.group_id, {}):
+            self._set_timers(group.group_id, Outcome(timers={(timer, member_id): delay_ms}))
+
     def _end_timers(self, group_id: str, member_id: str) -> None:
         timers = self._timers.get(group_id, {})
         for key in [key for key in timers if key[1] == member_id]:
@@ -201,7 +263,7 @@ class ConsumerGroups:
             return
         _log.info("event=member_fenced group=%s member=%s timer=%s", group_id, member_id, timer)
         try:
-            self._commit(group, fence(group, [member_id], self._table.clock.wall_ms()))
+            self.remove_members(group, [member_id])
         except AppendFailed:
             # The member stays; its time begins again.
             self._set_timers(group_id, Outcome(timers={(timer, member_id): self._config.session_timeout_ms}))

@@ -11,7 +11,6 @@ Functions of a group and a request. They return an Outcome, and change nothing (
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from klog.coordinator.groups.consumer_draft import ConsumerDraft
@@ -27,6 +26,7 @@ from klog.coordinator.groups.consumer_records import id_text
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.topic_pattern import InvalidPattern, TopicPattern
 from klog.protocol import ErrorCode, messages
+from klog.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,8 @@ Timer = Literal["session", "rebalance", "join", "sync"]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sends a request. may_read: may it know of this topic? now_ms: since 1970; monotonic_ms: of the other clock."""
+    """Who sends a request, and when. now_ms: since 1970; monotonic_ms: of the other clock. may_describe: may the client
+    know of this topic?"""
 
     client_id: str
     host: str
@@ -190,6 +191,10 @@ def _static_member(
     if existing is None:
         return group.members.get(member_id) or ConsumerMember.new(member_id)
     if existing.classic is None and existing.member_epoch != LEAVE_STATIC_EPOCH:
+        if existing.member_id == member_id:
+            # It is the same process: its first request, whose response it did not get, or it was fenced. Kafka refuses
+            # it, which ends the consumer.
+            return existing
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "

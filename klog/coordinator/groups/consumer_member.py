@@ -8,9 +8,10 @@ A member never changes: evolve() returns another. Kafka: ConsumerGroupMember, Me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
+
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import uuid

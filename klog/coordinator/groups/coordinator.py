@@ -5,6 +5,7 @@
     OffsetFetch                                        OffsetFetches        ├─ GroupTable ─ __consumer_offsets
     ListGroups, DescribeGroups, DeleteGroups           GroupAdmin           │
     (time)                                             Expiry               │
+    ConsumerGroupHeartbeat, ConsumerGroupDescribe      ConsumerKind         │
     other kinds of groups, by plug()                   GroupKind            ┘
 
 load() replays the topic before the first request; until then and after close() requests get an error.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from klog.coordinator.groups.admin import GroupAdmin
 from klog.coordinator.groups.classic_requests import ClassicGroups
 from klog.coordinator.groups.config import GroupConfig
+from klog.coordinator.groups.consumer_kind import ConsumerKind
 from klog.coordinator.groups.expiry import Expiry
 from klog.coordinator.groups.offset_commits import OffsetCommits
 from klog.coordinator.groups.offset_fetch import OffsetFetches
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from klog.clock import Clock
+    from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
     from klog.coordinator.groups.group import GroupKind, Handler
     from klog.coordinator.groups.offset_commits import TransactionCheck
     from klog.protocol import ApiKey
@@ -44,7 +47,8 @@ _OFFSET_TYPES = (0, 1)
 class GroupCoordinator:
     """Any thread, except for plug() and load(), which come before the first request.
 
-    scheduler: runs the deadlines of members. transactions: checks the producers of TxnOffsetCommit; None accepts them.
+    scheduler: runs the deadlines of members. consumers: the limits of consumer groups (KIP-848). transactions: checks
+    the producers of TxnOffsetCommit; None accepts them.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class GroupCoordinator:
         clock: Clock,
         config: GroupConfig | None = None,
         *,
+        consumers: ConsumerGroupConfig | None = None,
         transactions: TransactionCheck | None = None,
     ) -> None:
         self.table = GroupTable(topics, scheduler, clock, config or GroupConfig())
@@ -61,7 +66,8 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._rebalances = rebalances
         self._expiry = Expiry(self.table)
-        self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances)]
+        self._consumers = ConsumerKind(self.table, rebalances, consumers)
+        self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances, self._consumers), self._consumers]
         self._commits = OffsetCommits(self.table, rebalances, transactions)
         self._fetches = OffsetFetches(self.table)
         self._admin = GroupAdmin(self.table)
@@ -104,9 +110,6 @@ class GroupCoordinator:
 
         with table.lock:
             count = table.log.replay(apply, ended)
-            for group_id in table.offsets.groups():
-                if table.get(group_id) is None:  # a consumer without membership; it has no record of a group
-                    table.put(self._rebalances.new_group(group_id))
             for kind in self._kinds:
                 kind.loaded()
             table.serve()
@@ -124,6 +127,8 @@ class GroupCoordinator:
             offsets.remove(*place)
             return
         committed = read_value(record.value, -1 if record.offset is None else record.offset)
+        if self.table.get(place[0]) is None:  # of a consumer without membership, which has no record of a group
+            self.table.put(self._rebalances.new_group(place[0]))
         if producer_id < 0:
             offsets.put(*place, committed)
         else:
@@ -145,6 +150,11 @@ class GroupCoordinator:
         """The marker of a transaction is in a partition of __consumer_offsets. Called after its append."""
         with self.table.lock:
             self.table.offsets.complete((partition, producer_id), committed=committed)
+
+    def topics_changed(self) -> None:
+        """Topics were created or deleted, or have more partitions: consumer groups look at them with their next
+        heartbeat, not only when they do so anyway."""
+        self._consumers.topics_changed()
 
     def partitions_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Partitions, (topic, number), exist no more: their offsets are deleted."""

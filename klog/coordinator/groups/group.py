@@ -79,7 +79,8 @@ class GroupKind(Protocol):
         """The requests that it handles. They take the coordinator's lock themselves."""
 
     def replay(self, record: Record) -> None:
-        """Apply a record while the coordinator loads, under its lock."""
+        """Apply a record while the coordinator loads, under its lock. An empty classic group may be there already, from
+        committed offsets alone: replace it."""
 
     def loaded(self) -> None:
         """All records have been replayed: start timers. Under the lock, also if there were none."""

@@ -26,7 +26,6 @@ _NONE = ErrorCode.NONE
 _TOPIC_ID_VERSION = 10
 _NO_GROUP_VERSION = 9  # from this version of OffsetCommit on GROUP_ID_NOT_FOUND is an error that clients know
 _TXN_V2_VERSION = 5
-_GROUP_ID_BYTES_MAX = 32767
 
 
 class TransactionCheck(Protocol):
@@ -260,8 +259,6 @@ class OffsetCommits:
         """The topics of the response, and the partitions that may be stored. code: an error for all of them."""
         by_id = context.version >= _TOPIC_ID_VERSION and context.api is ApiKey.OFFSET_COMMIT
         longest = self._table.config.offset_metadata_max_bytes
-        if code is _NONE and len(request.group_id.encode()) > _GROUP_ID_BYTES_MAX:
-            code = ErrorCode.INVALID_GROUP_ID
         Topic, Partition = response.Topic, response.Partition
         topics: list[Any] = []
         accepted: list[_Accepted] = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from klog.arguments import whole
+from klog.values import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ class TransactionCoordinator:
     """Any thread. Handlers append to logs, so they belong into io threads, not into network threads.
 
     directory: the log.dir for klog-producer-ids.json. on_marker(partition, producer_id, committed): called after each
-    marker in a partition of __consumer_offsets, appended(topic, partition) after every marker, both with the transaction
-    locked.
+    marker in a partition of __consumer_offsets, appended(topic, partition) after every marker, both with the
+    transaction locked.
     """
 
     def __init__(

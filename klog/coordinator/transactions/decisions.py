@@ -99,9 +99,19 @@ def add(
         return error
     if now.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if now.state == ONGOING and partitions <= now.partitions:
+    if has(now, producer, partitions):
         return ErrorCode.NONE
     return now.with_partitions(partitions, now_ms, client_version)
+
+
+def has(now: TransactionMetadata, producer: Producer, partitions: frozenset[Partition]) -> bool:
+    """Are these partitions part of the open transaction of this producer?"""
+    return (
+        now.state == ONGOING
+        and now.producer_epoch == producer.epoch
+        and now.producer_id == producer.id
+        and partitions <= now.partitions
+    )
 
 
 def _is_rotating(now: TransactionMetadata, producer: Producer) -> bool:

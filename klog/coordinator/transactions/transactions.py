@@ -169,13 +169,7 @@ class Transactions:
         if entry is None:
             return error
         now = entry.metadata
-        if (  # the usual case, without a lock
-            now is not None
-            and now.state == ONGOING
-            and now.producer_epoch == producer.epoch
-            and now.producer_id == producer.id
-            and partitions <= now.partitions
-        ):
+        if now is not None and decisions.has(now, producer, partitions):  # the usual case, without a lock
             return ErrorCode.NONE
         with self._registry.locked(transactional_id) as entry:
             if entry is None or entry.metadata is None:

@@ -21,12 +21,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from klog.errors import CorruptBatch
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.segments import number_of
 from klog.segment import Header, Segment, scan_headers
+from klog.values import dataclass
 
 
 @dataclass(slots=True)

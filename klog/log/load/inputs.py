@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
 
 from klog.clock import Clock
@@ -12,6 +11,7 @@ from klog.disk import Files, HandleCache
 from klog.log.state._log_core import LogCore
 from klog.logger import logger_of
 from klog.segment import Home, Segment
+from klog.values import dataclass, field
 
 _log = logger_of("log")
 Policy = Literal["strict", "kafka"]

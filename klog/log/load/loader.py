@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 
 from klog.disk import Files
 from klog.errors import CorruptLog
@@ -41,6 +40,7 @@ from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.logger import logger_of
 from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
+from klog.values import dataclass
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "load_read_only", "load_writable", "settled_listing"]
 _log = logger_of("log")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
 
 from klog.disk import LogFile, naming_the_next_step
 from klog.errors import CorruptLog
@@ -27,6 +26,7 @@ from klog.log.directory import gaps
 from klog.log.load.inputs import Inputs, new_segment
 from klog.record import decode
 from klog.segment import Header, HeaderWalk, Scan, Segment, names
+from klog.values import dataclass
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 COPY_BYTES = 1 << 20

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from klog.disk import Files, HandleCache, exists, read_whole
 from klog.errors import CorruptBatch, CorruptData
@@ -24,6 +23,7 @@ from klog.log.load.rebuild import rebuild_txn_index
 from klog.log.state._log_core import LogCore
 from klog.segment import Home, Segment, names
 from klog.segment.txn_index import TxnIndex
+from klog.values import dataclass
 
 
 @dataclass(slots=True)

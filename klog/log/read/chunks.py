@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from klog import record as record_package
@@ -18,6 +17,7 @@ from klog.log.state.segments import locate, number_of
 from klog.logger import logger_of
 from klog.record import Record
 from klog.segment import AbortedTransaction
+from klog.values import dataclass
 
 _log = logger_of("log")
 CHUNK_BYTES = 1 << 20

@@ -10,7 +10,6 @@ R3  a slice never has other bytes than when the range was made: if the log was t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.arguments import whole
@@ -24,6 +23,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import AbortedTransaction, Segment
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from klog.disk import HasFileno

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from klog.disk import Files, LogFile
 from klog.disk.residency import PAGE, Residency, heat, residency, total
 from klog.segment import names
 from klog.shown import first_few
+from klog.values import dataclass
 
 _STEP = 64  # segments between two calls of the progress function
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from klog.shown import short
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from klog.config import LogConfig
@@ -33,6 +32,7 @@ from klog.log.directory import versioned
 from klog.log.directory.checkpoint import Partition, decode_uuid, encode_uuid
 from klog.log.directory.partition_names import is_partition
 from klog.log.staged import layout
+from klog.values import dataclass, field, replace
 
 VERSION = 1
 State = Literal["committed", "applied"]

@@ -21,7 +21,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.clock import process_start_time
@@ -39,6 +38,7 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import layout
+from klog.values import dataclass
 
 VERSION = 1
 STALE_MS = 24 * 3600 * 1000

@@ -9,7 +9,7 @@ A log without replicas is a *single copy*: its high watermark is its log end. Se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from klog.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

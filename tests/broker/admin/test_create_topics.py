@@ -10,7 +10,7 @@ import pytest
 
 from klog.broker.partitions import NO_ID
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.broker.admin.world import NODE, World
+from tests.broker.admin.world import CODES, NODE, World
 
 Request = messages.CreateTopics.Request
 ALL_VERSIONS = range(ApiKey.CREATE_TOPICS.low, ApiKey.CREATE_TOPICS.high + 1)
@@ -35,7 +35,7 @@ def create(world: World, *topics: Any, version: int | None = None, **fields: Any
 
 
 def codes(found: dict[str, Any]) -> dict[str, ErrorCode]:
-    return {name: ErrorCode(each.error_code) for name, each in found.items()}
+    return {name: CODES[each.error_code] for name, each in found.items()}
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
@@ -122,9 +122,12 @@ def test_minus_one_means_the_defaults_of_the_broker(tmp_path: Path) -> None:
         (assigned("a", {0: [7]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_refused_and_leaves_nothing(world: World, asked: Any, code: ErrorCode) -> None:
-    (result,) = create(world, asked).values()
-    assert ErrorCode(result.error_code) is code
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_what_cannot_be_created_is_refused_and_leaves_nothing(
+    world: World, asked: Any, code: ErrorCode, validate_only: bool
+) -> None:
+    (result,) = create(world, asked, validate_only=validate_only).values()
+    assert CODES[result.error_code] is code
     assert result.error_message, "a client cannot tell what was wrong"
     assert world.topics.names() == []
     assert [entry.name for entry in Path(world.logs.path).iterdir() if entry.is_dir()] == []
@@ -180,6 +183,8 @@ def test_create_on_the_cluster_or_on_the_topic_is_needed(world: World) -> None:
 
 
 def test_the_metadata_topic_is_not_for_clients(world: World) -> None:
+    assert codes(create(world, topic("__cluster_metadata"))) == {"__cluster_metadata": ErrorCode.INVALID_REQUEST}
+    world.allow()
     assert codes(create(world, topic("__cluster_metadata"))) == {
         "__cluster_metadata": ErrorCode.TOPIC_AUTHORIZATION_FAILED
     }

@@ -11,10 +11,11 @@ from klog.broker.admin import AdminApis
 from klog.broker.catalog import TopicCatalogView
 from klog.broker.metadata import Node
 from klog.clock import ManualClock
-from klog.protocol import ApiKey, Message, decode, encode, messages
+from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 
 NOW = 1_700_000_000_000
 NODE = 1
+CODES = {int(code): code for code in ErrorCode}
 Rule = Callable[[str, str, str], bool]
 
 

@@ -18,6 +18,8 @@ import java.nio.charset.StandardCharsets;
  *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
  *   {"ask": "clean", "path": DIRECTORY, "rounds": [...], ...}           -> Cleaning.clean
  *   {"ask": "validate", "path": "", "cases": [...]}                     -> Leader.validate
+ *   {"ask": "authorize", "path": "", "cases": [...]}                    -> Security.authorize
+ *   {"ask": "throttle", "path": "", "cases": [...]}                     -> Security.throttle
  *   {"ask": "configs", "path": ""}                                      -> Configs.list
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
  */
@@ -50,6 +52,8 @@ public final class Judge {
             case "append": return Loader.append(path, request);
             case "clean": return Cleaning.clean(path, request);
             case "validate": return Leader.validate(request);
+            case "authorize": return Security.authorize(request);
+            case "throttle": return Security.throttle(request);
             case "configs": return Configs.list();
             case "lock": return Locks.lock(path);
             case "unlock": return Locks.unlock(path);

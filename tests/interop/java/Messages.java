@@ -17,6 +17,10 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * error codes: code, name and whether it is retriable. */
 public class Messages {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final String[] PACKAGES = {
+        "common.message", "common.metadata", "coordinator.group.generated", "coordinator.transaction.generated",
+        "coordinator.share.generated", "server.log.remote.metadata.storage.generated",
+    };
 
     public static void main(String[] arguments) throws Exception {
         for (Errors error : Errors.values())
@@ -38,7 +42,7 @@ public class Messages {
     }
 
     private static String compare(String name, short version, byte[] bytes, String text) throws Exception {
-        Class<?> type = Class.forName("org.apache.kafka.common.message." + name);
+        Class<?> type = find(name);
         if (version > type.getField("HIGHEST_SUPPORTED_VERSION").getShort(null))
             return "none";
         Method read = Class.forName(type.getName() + "JsonConverter").getMethod("read", JsonNode.class, short.class);
@@ -52,6 +56,16 @@ public class Messages {
         if (buffer.hasRemaining())
             return "leaves " + buffer.remaining() + " bytes";
         return parsed.equals(built) ? "ok" : "reads " + parsed;
+    }
+
+    private static Class<?> find(String name) throws ClassNotFoundException {
+        for (String place : PACKAGES)
+            try {
+                return Class.forName("org.apache.kafka." + place + "." + name);
+            } catch (ClassNotFoundException elsewhere) {
+                continue;
+            }
+        throw new ClassNotFoundException(name);
     }
 
     private static byte[] write(Message message, short version) {

@@ -1,0 +1,6 @@
+from dataclasses import Field as Field
+from dataclasses import asdict as asdict
+from dataclasses import dataclass as dataclass
+from dataclasses import field as field
+from dataclasses import fields as fields
+from dataclasses import replace as replace

@@ -1,0 +1,385 @@
+"""SyncGroup, Heartbeat, LeaveGroup, session timeouts, static members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from klog.errors import StorageOffline
+from klog.protocol import ErrorCode
+from tests.coordinator.harness import Groups
+
+
+def fail_appends(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the groups takes no more records."""
+
+    def append(*_: object, **__: object) -> None:
+        raise StorageOffline("no disk")
+
+    monkeypatch.setattr(g.coordinator.table.log, "append", append)
+
+
+# ---- SyncGroup ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_the_leader_assigns(g: Groups, version: int) -> None:
+    waiting = g.enter("g", version=3), g.enter("g", version=3)
+    one = waiting[0].response
+    waiting = (g.join("g", one.member_id, version=3), waiting[1])
+    one, two = waiting[0].response, waiting[1].response
+    follower = g.sync("g", two, version=version)
+    assert not follower.done
+    parts = {one.member_id: b"1", two.member_id: b"2", "nobody": b"3"}
+    leader = g.sync("g", one, parts, version=version)
+    assert (leader.response.assignment, follower.response.assignment) == (b"1", b"2")
+    assert leader.response.protocol_name == ("range" if version >= 5 else None)
+    assert g.state("g") == "Stable"
+    assert g.sync("g", two, version=version).response.assignment == b"2"
+
+
+def test_a_member_without_an_assignment_gets_an_empty_one(g: Groups) -> None:
+    joined = g.enter("g").response
+    assert g.sync("g", joined).response.assignment == b""
+    assert g.state("g") == "Stable"
+
+
+def test_refusals_of_sync(g: Groups) -> None:
+    joined = g.enter("g").response
+    generation, member = joined.generation_id, joined.member_id
+    assert g.sync("nothing", joined).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.sync("", joined).code is ErrorCode.INVALID_GROUP_ID
+    joined.generation_id = generation + 1
+    assert g.sync("g", joined).code is ErrorCode.ILLEGAL_GENERATION
+    joined.generation_id, joined.member_id = generation, "nobody"
+    assert g.sync("g", joined).code is ErrorCode.UNKNOWN_MEMBER_ID
+    joined.member_id = member
+    assert g.sync("g", joined, protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert g.sync("g", joined, protocol_type=None).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert g.sync("g", joined, version=4, protocol_type=None).code is ErrorCode.NONE
+    joined.protocol_name = "other"
+    assert g.sync("g", joined).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    joined.protocol_name = "range"
+    g.enter("g")
+    assert g.sync("g", joined).code is ErrorCode.REBALANCE_IN_PROGRESS
+    g.allowed = lambda operation, kind, name: operation != "READ"
+    assert g.sync("g", joined).code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_rebalance_tells_members_that_wait_for_assignments(g: Groups) -> None:
+    one, two = g.stable("g", 2)
+    g.join("g", one.member_id)
+    call = g.join("g", two.member_id)
+    waiting = g.sync("g", call.response)
+    assert not waiting.done
+    g.enter("g")
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_members_that_never_sync_are_removed(g: Groups) -> None:
+    first = g.stable("g", 2, session=1_000_000, rebalance=25_000)
+    calls = [g.join("g", each.member_id, session=1_000_000, rebalance=25_000) for each in first]
+    follower = next(call.response for call in calls if not call.response.members)
+    waiting = g.sync("g", follower)
+    g.clock.advance(24_999)
+    assert not waiting.done
+    g.clock.advance(1)  # the leader has not sent its request
+    assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
+    again = g.join("g", follower.member_id)
+    assert again.response.leader == follower.member_id
+    assert len(again.response.members) == 1
+
+
+def test_a_leader_whose_assignment_cannot_be_stored(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = g.stable("g", 2)
+    calls = [g.join("g", each.member_id) for each in first]
+    leader, follower = sorted((call.response for call in calls), key=lambda response: not response.members)
+    waiting = g.sync("g", follower)
+    with monkeypatch.context() as patch:
+        fail_appends(g, patch)
+        assert g.sync("g", leader, {follower.member_id: b"x"}).code is ErrorCode.NOT_COORDINATOR
+    assert waiting.code is ErrorCode.NOT_COORDINATOR
+    assert g.state("g") == "PreparingRebalance"
+    calls = [g.join("g", each.member_id) for each in first]
+    assert {call.response.generation_id for call in calls} == {leader.generation_id + 1}
+
+
+def test_a_group_that_cannot_be_stored_is_not_made(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fail_appends(g, patch)
+        assert g.join("g").code is ErrorCode.NOT_COORDINATOR
+    assert g.state("g") == "Dead"
+
+
+# ---- Heartbeat ---------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_keep_a_member(g: Groups) -> None:
+    (one,) = g.stable("g", session=10_000)
+    for _ in range(20):
+        g.clock.advance(9_999)
+        assert g.heartbeat("g", one.member_id, 1) is ErrorCode.NONE
+    g.clock.advance(9_999)
+    assert g.state("g") == "Stable"
+    g.clock.advance(1)
+    assert g.state("g") == "Empty"
+    assert g.heartbeat("g", one.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_refusals_of_heartbeats(g: Groups) -> None:
+    (one,) = g.stable("g")
+    assert g.heartbeat("g", one.member_id, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert g.heartbeat("g", "nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.heartbeat("g", one.member_id, 1, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.heartbeat("nothing", one.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.heartbeat("", one.member_id, 1) is ErrorCode.INVALID_GROUP_ID
+    g.allowed = lambda operation, kind, name: False
+    assert g.heartbeat("g", one.member_id, 1) is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_heartbeat_of_the_wrong_generation_is_no_sign_of_life(g: Groups) -> None:
+    (one,) = g.stable("g", session=10_000)
+    g.clock.advance(9_999)
+    g.heartbeat("g", one.member_id, 7)
+    g.clock.advance(1)
+    assert g.state("g") == "Empty"
+
+
+def test_a_failed_member_starts_a_rebalance_of_the_others(g: Groups) -> None:
+    one, two = g.stable("g", 2, session=10_000)
+    for _ in range(2):
+        g.clock.advance(5_000)
+        code = g.heartbeat("g", two.member_id, two.generation_id)
+    assert code is ErrorCode.REBALANCE_IN_PROGRESS
+    again = g.join("g", two.member_id)
+    assert again.response.leader == two.member_id
+    assert g.heartbeat("g", one.member_id, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_waits_is_not_ended_by_its_session_timeout(g: Groups) -> None:
+    first = g.stable("g", 2, session=6_000, rebalance=60_000)
+    call = g.join("g", first[0].member_id, session=6_000, rebalance=60_000)
+    g.clock.advance(5_999)
+    g.heartbeat("g", first[1].member_id, first[1].generation_id)
+    assert not call.done
+    g.clock.advance(5_999)  # twice the session timeout of the one that waits
+    other = g.join("g", first[1].member_id, session=6_000, rebalance=60_000)
+    assert call.code is ErrorCode.NONE
+    assert other.response.generation_id == call.response.generation_id
+    g.clock.advance(5_999)  # its session began again with the response
+    assert g.heartbeat("g", first[0].member_id, call.response.generation_id) is ErrorCode.NONE
+
+
+def test_many_heartbeats_are_one_task(g: Groups) -> None:
+    (one,) = g.stable("g", session=10_000)
+    before = len(g.scheduler._heap)
+    for _ in range(1_000):
+        g.clock.advance(1)
+        g.heartbeat("g", one.member_id, 1)
+    assert len(g.scheduler._heap) == before
+
+
+# ---- LeaveGroup --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_the_last_member_leaves_an_empty_group(g: Groups, version: int) -> None:
+    (one,) = g.stable("g")
+    response = g.leave("g", one.member_id, version=version)
+    assert response.error_code == 0
+    if version >= 3:
+        assert [(each.member_id, each.error_code) for each in response.members] == [(one.member_id, 0)]
+    assert g.state("g") == "Empty"
+    *_, last = g.records()
+    assert (last.value["generation"], last.value["members"], last.value["protocol"]) == (2, [], None)
+    assert (last.value["protocol_type"], last.value["leader"]) == ("consumer", None)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_stranger_leaves(g: Groups, version: int) -> None:
+    g.stable("g")
+    for group in ("g", "nothing"):
+        response = g.leave(group, "nobody", version=version)
+        errors = [each.error_code for each in response.members] if version >= 3 else [response.error_code]
+        assert errors == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert g.leave("", "nobody", version=version).error_code == ErrorCode.INVALID_GROUP_ID
+    assert g.state("g") == "Stable"
+
+
+def test_some_of_several_members_leave(g: Groups) -> None:
+    one, two, three = g.stable("g", 3)
+    response = g.leave("g", two.member_id, "nobody", three.member_id)
+    assert [each.error_code for each in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
+    again = g.join("g", one.member_id)
+    assert len(again.response.members) == 1
+
+
+def test_an_id_that_was_given_out_leaves(g: Groups) -> None:
+    (one,) = g.stable("g")
+    pending = g.join("g").response.member_id
+    again = g.join("g", one.member_id)
+    assert not again.done
+    assert g.leave("g", pending).members[0].error_code == 0
+    assert again.response.generation_id == 2
+
+
+def test_leaving_answers_the_join_that_waits(g: Groups) -> None:
+    (one,) = g.stable("g")
+    new = g.enter("g")
+    member = g.coordinator.table.groups()[0].describe().members[-1].member_id  # type: ignore[attr-defined]
+    g.leave("g", member)
+    assert new.code is ErrorCode.UNKNOWN_MEMBER_ID
+    again = g.join("g", one.member_id)
+    assert again.response.generation_id == 2
+
+
+def test_leaving_is_refused_without_authorization(g: Groups) -> None:
+    (one,) = g.stable("g")
+    g.allowed = lambda operation, kind, name: False
+    assert g.leave("g", one.member_id).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    g.allowed = lambda operation, kind, name: True
+    assert g.state("g") == "Stable"
+
+
+# ---- static members ----------------------------------------------------------------------------------------------
+
+
+def static(g: Groups, version: int = 9) -> list[Any]:
+    """A stable group of two static members: i (the leader) and j."""
+    g.enter("g", instance="i", version=version)
+    two = g.enter("g", instance="j", version=version)
+    members = g.coordinator.table.groups()[0].describe().members  # type: ignore[attr-defined]
+    one = g.join("g", members[0].member_id, instance="i", version=version)
+    first, second = one.response, two.response
+    g.sync("g", second, instance="j")
+    g.sync("g", first, {first.member_id: b"1", second.member_id: b"2"}, instance="i")
+    assert g.state("g") == "Stable"
+    return [first, second]
+
+
+def test_a_static_member_needs_no_second_request(g: Groups) -> None:
+    joined = g.join("g", instance="i").response
+    assert joined.error_code == 0
+    assert joined.member_id.startswith("i-")
+    assert joined.members[0].group_instance_id == "i"
+
+
+def test_a_restarted_follower_keeps_the_generation(g: Groups) -> None:
+    first, second = static(g)
+    again = g.join("g", instance="j").response
+    assert again.generation_id == second.generation_id
+    assert again.member_id != second.member_id
+    assert (again.leader, again.skip_assignment, again.members) == (first.member_id, False, [])
+    assert g.state("g") == "Stable"
+    synced = g.sync("g", again, instance="j").response
+    assert synced.assignment == b"2"
+    assert g.heartbeat("g", second.member_id, 2, instance="j") is ErrorCode.FENCED_INSTANCE_ID
+    assert g.heartbeat("g", second.member_id, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.heartbeat("g", again.member_id, 2, instance="j") is ErrorCode.NONE
+
+
+def test_a_restarted_leader_need_not_assign(g: Groups) -> None:
+    _, second = static(g)
+    again = g.join("g", instance="i").response
+    assert again.skip_assignment
+    assert again.leader == again.member_id
+    assert {each.member_id for each in again.members} == {again.member_id, second.member_id}
+    assert g.sync("g", again, instance="i").response.assignment == b"1"
+
+
+def test_a_restarted_leader_of_an_older_version_is_told_the_old_leader(g: Groups) -> None:
+    first, _ = static(g)
+    again = g.join("g", instance="i", version=8).response
+    assert again.leader == first.member_id != again.member_id
+    assert again.members == []
+    assert g.sync("g", again, instance="i").response.assignment == b"1"
+
+
+def test_the_new_id_of_a_static_member_survives_a_restart_of_the_broker(g: Groups) -> None:
+    static(g)
+    leader = g.join("g", instance="i").response
+    follower = g.join("g", instance="j").response
+    g.restart()
+    for each, instance in ((leader, "i"), (follower, "j")):
+        assert g.heartbeat("g", each.member_id, 2, instance=instance) is ErrorCode.NONE
+    described = g.coordinator.table.groups()[0].describe()
+    assert {m.member_id: m.member_assignment for m in described.members} == {  # type: ignore[attr-defined]
+        leader.member_id: b"1",
+        follower.member_id: b"2",
+    }
+
+
+def test_a_restarted_member_whose_id_cannot_be_stored_stays_the_old_one(
+    g: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second = static(g)
+    with monkeypatch.context() as patch:
+        fail_appends(g, patch)
+        assert g.join("g", instance="j").code is ErrorCode.NOT_COORDINATOR
+    assert g.heartbeat("g", second.member_id, 2, instance="j") is ErrorCode.NONE
+
+
+def test_a_restarted_member_with_another_protocol_starts_a_rebalance(g: Groups) -> None:
+    both = {"a": b"", "b": b""}
+    joined = g.join("g", instance="i", protocols=both).response
+    g.sync("g", joined, {joined.member_id: b"1"}, instance="i")
+    assert joined.protocol_name == "a"
+    again = g.join("g", instance="i", protocols={"b": b"", "a": b""}).response
+    assert again.protocol_name == "b"
+    assert again.generation_id == 2
+
+
+def test_a_restarted_member_fences_the_old_one_that_waits(g: Groups) -> None:
+    first, _ = static(g)
+    waiting = g.join("g", first.member_id, instance="i")
+    assert not waiting.done
+    again = g.join("g", instance="i")
+    assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
+    assert not again.done
+    g.clock.advance(20_000)
+    assert again.response.generation_id == 3
+
+
+def test_a_member_with_the_instance_of_another_is_fenced(g: Groups) -> None:
+    first, _ = static(g)
+    assert g.join("g", first.member_id, instance="j").code is ErrorCode.FENCED_INSTANCE_ID
+    assert g.sync("g", first, instance="j").code is ErrorCode.FENCED_INSTANCE_ID
+    assert g.leave("g", first.member_id, instance="j").members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+    codes = g.commit("g", {("t", 0): 1}, member=first.member_id, generation=2, group_instance_id="j")
+    assert codes == {("t", 0): ErrorCode.FENCED_INSTANCE_ID}
+    assert g.join("g", first.member_id, instance="k").code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_is_late_stays_until_its_session_ends(g: Groups) -> None:
+    _, second = static(g)
+    new = g.enter("g")
+    g.join("g", second.member_id, instance="j")
+    g.clock.advance(9_999)
+    assert not new.done
+    g.clock.advance(1)  # the session of i ends before the rebalance timeout
+    assert new.response.generation_id == 3
+    g.restart()
+
+
+def test_an_administrator_removes_a_static_member_by_its_instance(g: Groups) -> None:
+    static(g)
+    response = g.leave("g", "", instance="j")
+    assert response.members[0].error_code == 0
+    assert response.members[0].group_instance_id == "j"
+    assert g.leave("g", "", instance="j").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.leave("g", "").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.state("g") == "PreparingRebalance"
+
+
+def test_a_restarted_member_while_assignments_are_awaited_starts_a_rebalance(g: Groups) -> None:
+    first, second = static(g)
+    one = g.join("g", first.member_id, instance="i")
+    two = g.join("g", second.member_id, instance="j")
+    assert two.done
+    waiting = g.sync("g", two.response, instance="j")
+    again = g.join("g", instance="j")
+    assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
+    assert g.state("g") == "PreparingRebalance"
+    g.join("g", first.member_id, instance="i")
+    assert again.response.generation_id == one.response.generation_id + 1
