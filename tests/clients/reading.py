@@ -10,7 +10,7 @@ from tests.support.patience import PATIENCE
 
 __all__ = ["collect", "eventually", "everything", "settle"]
 
-QUIET_SECONDS = 0.3  # an empty partition stays empty for this long
+QUIET_SECONDS = 0.1  # what is too many is in the same fetch, or in the next
 _POLL_SECONDS = 0.1
 
 

@@ -30,7 +30,7 @@ KAFKA_VERSION = "4.1.0"
 # What makes groups quick: no delay before the first rebalance, and members of the consumer protocol that report more
 # often than every 5 s.
 _QUICK: dict[str, dict[str, object]] = {
-    "klog": {"group.initial.rebalance.delay.ms": 0},
+    "klog": {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 300},
     "kafka": {"group.consumer.heartbeat.interval.ms": 300, "group.consumer.min.heartbeat.interval.ms": 100},
 }
 _MEMORY = Path("/dev/shm")
@@ -49,23 +49,20 @@ class Server:
 
 
 @contextmanager
-def serve(kind: str, home: Path | None = None, **settings: object) -> Iterator[Server]:
-    """A broker of this kind until the end of the block. `settings` are Kafka's broker properties, with _ for the dots
-    (auto_create_topics_enable="true"). Raises Unavailable if the machine cannot run it."""
-    properties = _QUICK[kind] | {name.replace("_", "."): value for name, value in settings.items()}
-    if home is not None:
-        with _STARTERS[kind](home, properties) as server:
-            yield server
-        return
+def serve(kind: str, properties: Mapping[str, object] | None = None) -> Iterator[Server]:
+    """A broker of this kind, with these broker properties of Kafka, until the end of the block. Raises Unavailable if the
+    machine cannot run it."""
     roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
-    with tempfile.TemporaryDirectory(prefix="klog-clients-", dir=_MEMORY if roomy else None) as made:
-        with _STARTERS[kind](Path(made), properties) as server:
-            yield server
+    with (
+        tempfile.TemporaryDirectory(prefix="klog-clients-", dir=_MEMORY if roomy else None) as home,
+        _STARTERS[kind](Path(home), {**_QUICK[kind], **(properties or {})}) as server,
+    ):
+        yield server
 
 
 @contextmanager
 def _kafka(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
-    broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **properties)
+    broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **dict(properties))
     broker.start()
     try:
         yield Server("kafka", broker.address, broker.pid, home)
@@ -75,7 +72,6 @@ def _kafka(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
 
 @contextmanager
 def _klog(home: Path, properties: Mapping[str, object]) -> Iterator[Server]:
-    home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "klog", "broker", str(home / "data"), "--port", "0", "--json"]
     for name, value in properties.items():
         command += ["--config", f"{name}={value}"]

@@ -49,7 +49,9 @@ class Report:
     log: Path
 
     def _of(self, outcome: str, *, excluded: bool) -> list[str]:
-        return sorted(name for name, found in self.outcomes.items() if found == outcome and (name in self.excluded) == excluded)
+        return sorted(
+            name for name, found in self.outcomes.items() if found == outcome and (name in self.excluded) == excluded
+        )
 
     @property
     def failed(self) -> list[str]:
@@ -68,7 +70,10 @@ class Report:
             ("failed", len(self.failed)),
             ("excluded", len(self._of("failed", excluded=True)) + len(self.left_out)),
             ("unexpected passes", len(self.unexpected_passes)),
-            ("skipped by the suite", len(self._of("skipped", excluded=False)) + len(self._of("skipped", excluded=True))),
+            (
+                "skipped by the suite",
+                len(self._of("skipped", excluded=False)) + len(self._of("skipped", excluded=True)),
+            ),
         ]
         lines = [f"{self.suite} on {self.kind}, {self.seconds:.0f} s, output in {self.log}"]
         lines += [f"  {name:<22}{count:>5}" for name, count in rows]
@@ -99,7 +104,7 @@ def run(name: str, kind: str, only: Sequence[str] = ()) -> Report:
     with prepared(suite) as folder:
         log.write_text("")
         began = time.monotonic()
-        with serve(kind, **suite.settings) as server:
+        with serve(kind, suite.settings) as server:
             outcomes = suite.run(folder, server, only, list(left_out), log)
         return Report(name, kind, outcomes, excluded, left_out, time.monotonic() - began, log)
 

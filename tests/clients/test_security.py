@@ -22,18 +22,18 @@ LOGINS = {
     "SCRAM-SHA-512": Login("SCRAM-SHA-512", "carol", "carol, too"),
 }
 SETTINGS = {
-    "listener_security_protocol_map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener_name_plaintext_plain_sasl_jaas_config": f"{_MODULE}.plain.PlainLoginModule required username=admin "
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.plaintext.plain.sasl.jaas.config": f"{_MODULE}.plain.PlainLoginModule required username=admin "
     'password="admin-secret" user_admin="admin-secret" user_alice="alice-secret";',
-    "listener_name_plaintext_scram-sha-256_sasl_jaas_config": f"{_MODULE}.scram.ScramLoginModule required;",
-    "listener_name_plaintext_scram-sha-512_sasl_jaas_config": f"{_MODULE}.scram.ScramLoginModule required;",
-    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super_users": "User:admin;User:ANONYMOUS",  # Kafka's controller connects as ANONYMOUS
+    "listener.name.plaintext.scram-sha-256.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
+    "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",  # Kafka's controller connects as ANONYMOUS
 }
-OWN = {
-    "klog": {"klog_sasl_plaintext_allow": "true"},  # it does not offer PLAIN without TLS unless told
-    "kafka": {"sasl_mechanism_inter_broker_protocol": "PLAIN"},
+OWN: dict[str, dict[str, str]] = {
+    "klog": {"klog.sasl.plaintext.allow": "true"},  # it does not offer PLAIN without TLS unless told
+    "kafka": {"sasl.mechanism.inter.broker.protocol": "PLAIN", "inter.broker.listener.name": "PLAINTEXT"},
 }
 
 
@@ -45,7 +45,7 @@ def secured() -> Iterator[Callable[[str], Server]]:
 
         def get(kind: str) -> Server:
             if kind not in running:
-                running[kind] = stack.enter_context(serve(kind, **SETTINGS, **OWN[kind]))
+                running[kind] = stack.enter_context(serve(kind, SETTINGS | OWN[kind]))
                 _prepare(running[kind])
             return running[kind]
 
@@ -91,10 +91,19 @@ def _prepare(server: Server) -> None:
     ]
     for future in admin.create_acls(rules).values():
         future.result(60)
-    assert len(admin.describe_acls(ck_admin.AclBindingFilter(
-        kinds.ANY, None, ck_admin.ResourcePatternType.ANY, None, None, ck_admin.AclOperation.ANY,
-        ck_admin.AclPermissionType.ANY,
-    )).result(60)) == len(rules)
+    assert len(
+        admin.describe_acls(
+            ck_admin.AclBindingFilter(
+                kinds.ANY,
+                None,
+                ck_admin.ResourcePatternType.ANY,
+                None,
+                None,
+                ck_admin.AclOperation.ANY,
+                ck_admin.AclPermissionType.ANY,
+            )
+        ).result(60)
+    ) == len(rules)
 
 
 @pytest.fixture(params=KINDS_OF_SERVERS)
@@ -121,6 +130,12 @@ def _created(client: Client, name: str) -> str:
     admin.create_topic(name)
     admin.close()
     return name
+
+
+def _produced(client: Client, topic: str) -> None:
+    producer = client.producer()
+    producer.send(topic, b"x")
+    producer.flush()
 
 
 @pytest.mark.parametrize("mechanism", LOGINS)
@@ -156,16 +171,13 @@ def test_what_no_rule_allows_is_refused(server: Server, library: str, admin_clie
     assert refused.value.code == 29
     admin.close()
     with pytest.raises(Exception, match=r"(?i)topic.?authorization|\b29\b"):
-        producer = client.producer()
-        producer.send(topic, b"x")
-        producer.flush()
+        _produced(client, topic)
     with pytest.raises(Exception, match=r"(?i)transactional.?id.?authorization|\b53\b"):
         client.producer(transactional_id=f"closed-{name}")
     consumer = client.consumer(f"closed-{name}")
     consumer.subscribe([_created(admin_client, f"open-{name}")])
     with pytest.raises(Exception, match=r"(?i)group.?authorization|\b30\b"):
-        for _ in range(600):
-            consumer.poll(0.1)
+        collect(consumer, 1)
     consumer.close()
     everywhere = admin_client.admin()
     assert topic in everywhere.topics()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.clients import suites
 from tests.clients.suite import franz_go, kafka_python, librdkafka
-from tests.clients.suite.base import Unavailable
+from tests.clients.suite.base import Outcomes, Unavailable
 
 
 @pytest.mark.deep
@@ -30,9 +32,7 @@ def test_every_entry_of_the_lists_has_a_reason() -> None:
 
 
 def test_a_report_sorts_outcomes_by_what_was_expected() -> None:
-    from pathlib import Path
-
-    outcomes: suites.Outcomes = {"a": "passed", "b": "failed", "c": "failed", "d": "passed", "e": "skipped"}
+    outcomes: Outcomes = {"a": "passed", "b": "failed", "c": "failed", "d": "passed", "e": "skipped"}
     report = suites.Report("x", "klog", outcomes, {"c": "known", "d": "known"}, {}, 1.0, Path("log"))
     assert report.failed == ["b"]
     assert report.unexpected_passes == ["d"]

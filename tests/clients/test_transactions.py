@@ -124,5 +124,3 @@ def test_the_idle_producer_aborts_nothing(client: Client, topic: str) -> None:
     producer.commit()
     producer.close()
     check(client, topic, "read_committed", [b"x"])
-
-

@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["WAIT_SECONDS", "Admin", "Client", "Consumer", "Header", "Login", "Message", "Partition", "Producer", "Refused"]
+__all__ = [
+    "WAIT_SECONDS",
+    "Admin",
+    "Client",
+    "Consumer",
+    "Header",
+    "Login",
+    "Message",
+    "Partition",
+    "Producer",
+    "Refused",
+]
 
 WAIT_SECONDS = 60.0  # longer than any healthy call, even on a busy machine
 Partition = tuple[str, int]

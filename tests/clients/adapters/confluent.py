@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka import admin as ck_admin
+import confluent_kafka.admin
 
 from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["Confluent"]
+
+ck_admin: Any = confluent_kafka.admin  # its stubs do not export what it exports
 
 
 def _refused(error: ck.KafkaError) -> Refused:
@@ -51,8 +53,8 @@ class _Producer:
         self._sent.append((None, -1, -1))
 
         def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
-            known = message.offset() is not None
-            self._sent[number] = (error, message.partition(), message.offset()) if known else (error, -1, -1)
+            partition, offset = message.partition(), message.offset()
+            self._sent[number] = (error, -1 if partition is None else partition, -1 if offset is None else offset)
 
         named: dict[str, Any] = {"headers": list(headers), "on_delivery": delivered}
         if partition is not None:
@@ -73,9 +75,7 @@ class _Producer:
         _call(self._producer.begin_transaction)
 
     def send_offsets(self, offsets: Mapping[Partition, int], consumer: Any) -> None:
-        _call(
-            self._producer.send_offsets_to_transaction, _positions(offsets), consumer.group_metadata(), WAIT_SECONDS
-        )
+        _call(self._producer.send_offsets_to_transaction, _positions(offsets), consumer.group_metadata(), WAIT_SECONDS)
 
     def commit(self) -> None:
         _call(self._producer.commit_transaction, WAIT_SECONDS)

@@ -34,7 +34,7 @@ def _check_text(result: object) -> None:
     """An error as some calls of the library report it: as text, or as the name of its class."""
     if found := re.match(r"\[Error (-?\d+)\]", str(result)):
         raise Refused(int(found[1]), str(result))
-    if isinstance(kind := getattr(errors, str(result), None), type):
+    if (kind := getattr(errors, str(result), None)) is not None:
         raise Refused(kind.errno, str(result))
 
 
@@ -176,8 +176,7 @@ class _Admin:
     def config(self, topic: str) -> dict[str, str | None]:
         resource = kafka_admin.ConfigResource("TOPIC", topic)
         ((found,),) = (
-            each.values()
-            for each in _call(self._admin.describe_configs, [resource], config_filter="all").values()
+            each.values() for each in _call(self._admin.describe_configs, [resource], config_filter="all").values()
         )
         return {name: entry["value"] for name, entry in found.items()}
 

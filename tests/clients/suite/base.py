@@ -28,7 +28,7 @@ Run = Callable[[Path, Server, Sequence[str], Sequence[str], Path], Outcomes]
 class Suite:
     """prepare(folder) fills a folder, and again once `version` has changed. run(folder, server, only, without, log) runs
     the tests named in `only` (all if it is empty) except those in `without`, and writes their output to `log`.
-    settings: broker properties, with _ for the dots. folder: where it is prepared; suites with the same one share it."""
+    settings: broker properties. folder: where it is prepared; suites with the same one share it."""
 
     name: str
     version: str

@@ -36,9 +36,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
     if without:
         arguments += ["-test.skip", "^(" + "|".join(without) + ")$"]
     environment = {"KGO_SEEDS": server.bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "2000"}
-    output = command(
-        arguments, cwd=folder / "src" / "pkg" / "kgo", log=log, env=environment, check=False, timeout=1000
-    )
+    output = command(arguments, cwd=folder / "src" / "pkg" / "kgo", log=log, env=environment, check=False, timeout=1000)
     return outcomes(output)
 
 

@@ -139,8 +139,21 @@ def groups_are_listed_reset_and_deleted(tools: Tools, name: str) -> None:
     tools.run("VerifiableConsumer", "--topic", name, "--group-id", name, "--max-messages", 100)
     assert name in tools.run("consumer.group.ConsumerGroupCommand", "--list").split()
     assert "Empty" in tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name, "--state")
-    tools.run("consumer.group.ConsumerGroupCommand", "--reset-offsets", "--group", name, "--topic", name, "--to-offset", 40, "--execute")
-    assert re.search(rf"{name}\s+{name}\s+0\s+40\s+100\s+60", tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name))
+    tools.run(
+        "consumer.group.ConsumerGroupCommand",
+        "--reset-offsets",
+        "--group",
+        name,
+        "--topic",
+        name,
+        "--to-offset",
+        40,
+        "--execute",
+    )
+    assert re.search(
+        rf"{name}\s+{name}\s+0\s+40\s+100\s+60",
+        tools.run("consumer.group.ConsumerGroupCommand", "--describe", "--group", name),
+    )
     tools.run("consumer.group.ConsumerGroupCommand", "--delete-offsets", "--group", name, "--topic", name)
     tools.run("consumer.group.ConsumerGroupCommand", "--delete", "--group", name)
     assert name not in tools.run("consumer.group.ConsumerGroupCommand", "--list").split()
@@ -212,9 +225,7 @@ def records_are_deleted(tools: Tools, name: str) -> None:
     tools.create(name)
     tools.produce(name, 100)
     asked = tools.folder / f"{name}.json"
-    asked.write_text(
-        json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 60}]})
-    )
+    asked.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 60}]}))
     shown = tools.run("DeleteRecordsCommand", "--offset-json-file", asked)
     assert f"partition: {name}-0\tlow_watermark: 60" in shown, shown
     assert tools.ends(name, "--time", "earliest") == [60]
@@ -232,7 +243,9 @@ def offsets_are_found_by_time(tools: Tools, name: str) -> None:
 
 @check
 def the_cluster_describes_itself(tools: Tools, name: str) -> None:
-    assert "Cluster ID: " in tools.run("ClusterTool", "cluster-id", "--bootstrap-server", tools.properties.split("=")[1], bootstrap="")
+    assert "Cluster ID: " in tools.run(
+        "ClusterTool", "cluster-id", "--bootstrap-server", tools.properties.split("=")[1], bootstrap=""
+    )
     shown = tools.run("BrokerApiVersionsCommand")
     assert "Produce(0): 0 to 1" in shown and "Fetch(1): 4 to 1" in shown and "ERROR" not in shown, shown
     tools.create(name)
@@ -274,7 +287,7 @@ def _prepare(folder: Path) -> None:
         copy = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder / 'lib'}"]
         command(copy, cwd=folder)
     compiler = ["javac", "-nowarn", "-proc:none", "-cp", f"{jars.lib}/*:{folder / 'lib'}/*", "-d", folder / "classes"]
-    command([*compiler, *sorted(_STREAMS.glob("*.java"))], cwd=folder)
+    command([*map(str, compiler), *sorted(_STREAMS.glob("*.java"))], cwd=folder)
 
 
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:

@@ -17,7 +17,7 @@ __all__ = ["SUITE"]
 PACKAGE = "kafka-python==3.0.12"
 VERSIONS = {"kafka": KAFKA_VERSION, "klog": "4.3.0"}  # what the client infers from the versions of the APIs
 # The distribution lacks a module whose classes start brokers; with one from outside, they only have to be there.
-_SERVICE = '''
+_SERVICE = """
 class ExternalService:
     def __init__(self, host, port):
         self.host, self.port = host, port
@@ -28,7 +28,7 @@ class ExternalService:
 
 class SpawnedService:
     pass
-'''
+"""
 
 
 def _prepare(folder: Path) -> None:
@@ -48,7 +48,16 @@ def _prepare(folder: Path) -> None:
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
-    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "--timeout=120"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        "--timeout=120",
+    ]
     arguments += ["test/integration", "--deselect=test/integration/test_sasl_integration.py"]
     arguments += ["--deselect=test/integration/test_ssl_integration.py"]  # these start brokers themselves
     if only or without:
@@ -82,10 +91,10 @@ SUITE = Suite(
     _prepare,
     _run,
     {
-        "auto_create_topics_enable": "true",
-        "num_partitions": 4,
-        "group_min_session_timeout_ms": 100,
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow_everyone_if_no_acl_found": "true",
+        "auto.create.topics.enable": "true",
+        "num.partitions": 4,
+        "group.min.session.timeout.ms": 100,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
     },
 )

@@ -25,7 +25,9 @@ def _prepare(folder: Path) -> None:
 
 
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
-    checks = [name for name in _CHECK.findall(_CHECKS.read_text()) if name not in without and (not only or name in only)]
+    checks = [
+        name for name in _CHECK.findall(_CHECKS.read_text()) if name not in without and (not only or name in only)
+    ]
     script = shutil.copy(_CHECKS, folder / _CHECKS.name)  # beside node_modules
     output = command(["node", script, server.bootstrap, *checks], cwd=folder, log=log, check=False, timeout=1500)
     found: Outcomes = dict.fromkeys(checks, "failed")  # what did not come to its end

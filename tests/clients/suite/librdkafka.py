@@ -29,7 +29,10 @@ TEST_SECONDS = 240
 _TEST = re.compile(r"^\s+_TEST\((\d{4}_\w+),([^)]*)", re.MULTILINE)
 _REPLICAS = re.compile(r"(create_topic\w*\([^;]*,) 3((?:, 5000)?\);)")
 _STATES: dict[str, Outcome] = {"PASSED": "passed", "SKIPPED": "skipped"}
-_SCRIPTS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
+_SCRIPTS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+}
 
 
 def _prepare(folder: Path) -> None:
@@ -142,10 +145,10 @@ SUITE = Suite(
     _prepare,
     run_with("classic"),
     {
-        "auto_create_topics_enable": "true",
-        "group_initial_rebalance_delay_ms": 500,  # some tests want two members in the first generation
-        "num_partitions": 4,
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow_everyone_if_no_acl_found": "true",
+        "auto.create.topics.enable": "true",
+        "group.initial.rebalance.delay.ms": 500,  # some tests want two members in the first generation
+        "num.partitions": 4,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
     },
 )

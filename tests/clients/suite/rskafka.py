@@ -42,7 +42,18 @@ def _prepare(folder: Path) -> None:
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
     environment = {"TEST_INTEGRATION": "1", "KAFKA_CONNECT": server.bootstrap, "TEST_BROKER_IMPL": "kafka"}
     skips = [part for name in without for part in ("--skip", name)]
-    arguments = ["cargo", "test", "--no-fail-fast", "--test", "*", "--color=never", "--", "--test-threads=2", *only, *skips]
+    arguments = [
+        "cargo",
+        "test",
+        "--no-fail-fast",
+        "--test",
+        "*",
+        "--color=never",
+        "--",
+        "--test-threads=2",
+        *only,
+        *skips,
+    ]
     output = command(arguments, cwd=folder / "src", log=log, env=environment, check=False, timeout=1500)
     return outcomes(output)
 
@@ -57,4 +68,4 @@ def outcomes(output: str) -> Outcomes:
     }
 
 
-SUITE = Suite("rskafka", VERSION, _prepare, _run, {"num_partitions": 1})
+SUITE = Suite("rskafka", VERSION, _prepare, _run, {"num.partitions": 1})

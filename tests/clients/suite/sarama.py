@@ -26,7 +26,9 @@ def _prepare(folder: Path) -> None:
 
 
 def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
-    checks = [name for name in _CHECK.findall(_CHECKS.read_text()) if name not in without and (not only or name in only)]
+    checks = [
+        name for name in _CHECK.findall(_CHECKS.read_text()) if name not in without and (not only or name in only)
+    ]
     shutil.copy(_CHECKS, folder / "main.go")
     command(["go", "build", "-o", "checks", "."], cwd=folder)
     output = command(["./checks", server.bootstrap, *checks], cwd=folder, log=log, check=False, timeout=900)
