@@ -346,6 +346,6 @@ class _StandardFields:
                 kw_only=each.kw_only,
             )
             standard.name, standard.type = each.name, each.type
-            standard._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+            _set(standard, "_field_type", dataclasses._FIELD)  # type: ignore[attr-defined]
             made[each.name] = standard
         return made

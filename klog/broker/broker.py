@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import uuid
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from klog import arguments
 from klog.broker.catalog import TopicCatalogView
@@ -21,16 +22,17 @@ from klog.broker.serving import Serving
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.locks import OwnLock
+from klog.log.options import Durability
 from klog.manager import LogManager, open_directory
+from klog.manager.directory_set import Paths, as_paths
 from klog.network import Listener, Server
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from klog.broker.dispatch import Gate
     from klog.broker.metadata import Node
     from klog.clock import Clock
+    from klog.metrics import Sample
 
 _NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
@@ -49,19 +51,24 @@ class Broker:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | list[str | os.PathLike[str]],
+        path: Paths,
         *,
         listeners: Iterable[str | Listener] = ("127.0.0.1:9092",),
         config: Mapping[str, Any] | None = None,
-        durability: str = "os",
+        durability: Durability = "os",
         clock: Clock | None = None,
         gates: tuple[Gate, ...] = (),
     ) -> None:
-        if isinstance(listeners, str | Listener):
+        if isinstance(listeners, str | bytes | Listener | Mapping) or not isinstance(listeners, Iterable):
             raise arguments.wrong_type("listeners", listeners, "a list of addresses")
-        self._path = path
+        arguments.chosen("durability", durability, get_args(Durability))
+        if clock is not None:
+            arguments.having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a Clock, or None,")
+        self._path = as_paths(path)
         self._properties = Properties(config, PROPERTY_NAMES)
         self._asked = [secured(listener_of(each), self._properties) for each in listeners]
+        if not self._asked:
+            raise ValueError("listeners=[]: at least one expected")
         check_names(self._asked)
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
@@ -73,11 +80,12 @@ class Broker:
         self._server: Server | None = None
         self._serving: Serving | None = None
         self._topics: TopicCatalogView | None = None
+        self._began = 0.0
         self._nodes: dict[str, Node] = {}
 
     def __repr__(self) -> str:
         where = self.bootstrap_servers if self._server is not None else "stopped"
-        return f"<Broker {self._path} {where}>"
+        return f"<Broker {', '.join(self._path)} {where}>"
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
@@ -128,11 +136,20 @@ class Broker:
         assert serving is not None
         return server.metrics() | serving.metrics()
 
+    def samples(self) -> list[Sample]:
+        """The same as samples, for klog.metrics.prometheus(broker), which adds those of the logs."""
+        from klog.broker.samples import samples
+
+        values, serving = self.metrics(), self._serving
+        assert serving is not None
+        return list(samples(values, serving.dispatcher.metrics, SystemClock().monotonic() - self._began))
+
     def check(self, topic: str, partition: int = 0) -> None:
         """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
         self._running()
         assert self._serving is not None
-        self._serving.purgatory.check((topic, partition))
+        key = arguments.text("topic", topic), arguments.whole("partition", partition)
+        self._serving.purgatory.check(key)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -146,11 +163,11 @@ class Broker:
     def _start(self) -> None:
         properties = self._properties
         logs = open_directory(
-            self._path,  # type: ignore[arg-type]
+            self._path,
             create=True,
             config=properties.engine,
             recovery="kafka",
-            durability=self._durability,  # type: ignore[arg-type]
+            durability=self._durability,
             clock=self._clock,
         )
         scheduler = Scheduler(self._clock)
@@ -192,6 +209,7 @@ class Broker:
             logs.close()
             raise
         self._logs, self._topics, self._serving, self._server = logs, topics, serving, server
+        self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
 
     def _nodes_of(self, listener: str) -> list[Node]:
@@ -200,6 +218,7 @@ class Broker:
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing."""
+        timeout = arguments.some_seconds("timeout", timeout)
         with self._life:
             logs = self._end(timeout)
             if logs is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
+from klog.config.table import SYNONYMS
 from klog.coordinator.groups import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.transactions import TransactionConfig
@@ -51,7 +52,7 @@ class Properties:
                 raise TypeError(f"config: a property's name is a str, not {name!r}")
             if name in network_names:
                 network[name] = value
-            elif name in BROKER_KEYS:
+            elif name in BROKER_KEYS or name in SYNONYMS:
                 engine[name] = value
             elif name not in known and not SecurityConfig.knows(name):
                 raise InvalidConfig(_unknown(name, known))
@@ -63,7 +64,7 @@ class Properties:
 
 def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:
     """The names of all properties that a broker takes."""
-    return frozenset((*_network_names(), *BROKER_KEYS, *BrokerSettings.names(), *others))
+    return frozenset((*_network_names(), *BROKER_KEYS, *SYNONYMS, *BrokerSettings.names(), *others))
 
 
 def _network_names() -> set[str]:

@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from klog.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from klog.log.options import Durability
 
 _TMPFS = "/dev/shm"
 
@@ -39,7 +42,7 @@ def command(
     listeners: tuple[str, ...],
     properties: str | None,
     config: tuple[str, ...],
-    durability: str,
+    durability: Durability,
     as_json: bool,
 ) -> None:
     """Serve a log directory to Kafka clients, until Ctrl-C or SIGTERM.

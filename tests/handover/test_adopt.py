@@ -21,7 +21,7 @@ from tests.support.failing_files import FailingFiles
 from tests.support.golden import HOME
 from tests.support.logs import tree
 
-IDS = [uuid.UUID(int=(number + 1) << 100) for number in range(4)]
+IDS = [uuid.UUID(int=(number + 1) << 100) for number in range(5)]
 FEATURE = MetadataRecord("feature_level_record", 0, {"name": "metadata.version", "feature_level": 27})
 KEEP = {"retention.ms": "-1"}
 
@@ -92,7 +92,7 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
         "recreated": state(IDS[0]),
         "new": state(IDS[1], {"cleanup.policy": "compact"}, 2),
         "elsewhere": state(IDS[3]),
-        "other": state(IDS[0]),
+        "other": state(IDS[4]),
     }
     ran(data, topics)
     report = adopt(data)

@@ -176,11 +176,9 @@ class ClassicInConsumer:
         timers = Outcome()
         timers.timers["session", member.member_id] = member.classic.session_timeout_ms
         self._consumers.commit(group, timers)
-        if (
-            member.member_epoch < group.epoch
-            or member.state is MemberState.UNREVOKED_PARTITIONS
-            or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits(group, member))
-        ):
+        # A member that has to revoke partitions is at an older epoch, too.
+        released = member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits(group, member)
+        if member.member_epoch < group.epoch or released:
             self._consumers.set_timer_if_absent(group, "join", member.member_id, member.rebalance_timeout_ms)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
