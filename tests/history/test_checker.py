@@ -14,8 +14,8 @@ OTHER = ("t", 1)
 
 
 def sent(value: str, offset: int | None = None, at: float = 1.0, **more: Any) -> Send:
-    more = {"outcome": "ok", "partition": P, "client": "producer", "number": offset or 0} | more
-    return Send(value=value, offset=offset, began=at, ended=at + 0.5, **more)
+    fields: dict[str, Any] = {"outcome": "ok", "partition": P, "client": "producer", "number": offset or 0}
+    return Send(value=value, offset=offset, began=at, ended=at + 0.5, **fields | more)
 
 
 def ended(transaction: str, outcome: Any = "ok", at: float = 2.0) -> End:
@@ -23,8 +23,8 @@ def ended(transaction: str, outcome: Any = "ok", at: float = 2.0) -> End:
 
 
 def polled(*records: tuple[int, str], at: float = 9.0, **more: Any) -> Poll:
-    more = {"partition": P, "client": "reader", "session": 1, "number": int(at), "committed_only": False} | more
-    return Poll(records=records, began=at, ended=at + 0.5, **more)
+    fields: dict[str, Any] = {"partition": P, "client": "reader", "session": 1, "number": 1, "committed_only": False}
+    return Poll(records=records, began=at, ended=at + 0.5, **fields | more)
 
 
 def committed(offset: int, at: float, **more: Any) -> Commit:
@@ -41,7 +41,7 @@ def owned(client: str, generation: int, *partitions: Any) -> Owned:
 
 
 A0, B1 = sent("a", 0), sent("b", 1)
-IN_T = {"transaction": "T", "idempotent": True}
+IN_T: dict[str, Any] = {"transaction": "T", "idempotent": True}
 
 BROKEN: dict[str, tuple[str, list[Any]]] = {
     "two values read at one offset": ("inconsistent offset", [A0, sent("b"), polled((0, "a")), polled((0, "b"), client="other")]),
