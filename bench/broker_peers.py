@@ -104,7 +104,7 @@ class Client(WireClient):
     def __init__(self, address: str) -> None:
         super().__init__(address, "bench")
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(1 << 20)
+        self._buffer = memoryview(bytearray(2 << 20))
 
     def create_topic(self, name: str, partitions: int = 1) -> Any:
         """The id of a new topic, when it has been created and its partitions are there."""
@@ -127,17 +127,22 @@ class Client(WireClient):
 
     def exchange(self, frame: bytes, count: int, size: int, in_flight: int = 1) -> None:
         """Send a request `count` times, up to so many in flight. Each response is a frame of `size` bytes."""
-        received, sent, end = 0, min(count, in_flight), count * size
-        for _ in range(sent):
-            self.socket.sendall(frame)
-        while received < end:
-            got = self.socket.recv_into(self._buffer)
-            assert got, "the broker has closed the connection"
-            received += got
-            while sent < min(count, received // size + in_flight):
+        for number in range(count + in_flight):
+            if number >= in_flight:
+                self._receive(4)
+                found = 4 + int.from_bytes(self._buffer[:4], "big")
+                assert found == size, f"a response of {found} bytes, {size} expected"
+                self._receive(found - 4)
+            if number < count:
                 self.socket.sendall(frame)
-                sent += 1
-        assert received == end, f"{received} bytes received, {end} expected"
+
+    def _receive(self, size: int) -> None:
+        """Receive so many bytes."""
+        got = 0
+        while got < size:
+            part = self.socket.recv_into(self._buffer[: size - got])
+            assert part, "the broker has closed the connection"
+            got += part
 
     def response_size(self, frame: bytes, api: ApiKey, version: int) -> tuple[int, Any]:
         """(bytes of the frame, the response) of a request that is sent once."""
