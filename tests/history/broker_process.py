@@ -38,7 +38,17 @@ class BrokerProcess:
     def start(self) -> Self:
         """Returns when it serves."""
         settings = [part for key, value in self.config.items() for part in ("--config", f"{key}={value}")]
-        command = [sys.executable, "-P", "-m", "klog", "broker", str(self.directory), "--port", str(self.port), "--json"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "klog",
+            "broker",
+            str(self.directory),
+            "--port",
+            str(self.port),
+            "--json",
+        ]
         with self.log.open("ab") as stderr:
             self._process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, stderr=stderr)
         assert self._process.stdout is not None
