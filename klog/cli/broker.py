@@ -7,11 +7,14 @@ import signal
 import sys
 import threading
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from klog.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from klog.log.options import Durability
 
 _TMPFS = "/dev/shm"
 
@@ -47,7 +50,7 @@ def command(
     listeners: tuple[str, ...],
     properties: str | None,
     config: tuple[str, ...],
-    durability: str,
+    durability: Durability,
     control_port: int | None,
     manual_clock: bool,
     as_json: bool,
