@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from klog.clock import Clock
     from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+    from klog.coordinator.groups.description import GroupDescription
     from klog.coordinator.groups.group import GroupKind, Handler
     from klog.coordinator.groups.offset_commits import TransactionCheck
     from klog.protocol import ApiKey
@@ -145,6 +146,19 @@ class GroupCoordinator:
                     kind.closed()
 
     # ---- calls of other components -----------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """What a group is now; None for an unknown one."""
+        from klog.coordinator.groups.description import describe
+
+        with self.table.lock:
+            group = self.table.get(group_id)
+            return None if group is None else describe(group, self.table.offsets)
+
+    def group_ids(self) -> list[str]:
+        """The ids of all groups, sorted."""
+        with self.table.lock:
+            return sorted(group.group_id for group in self.table.groups())
 
     def transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
         """The marker of a transaction is in a partition of __consumer_offsets. Called after its append."""
