@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from klog import arguments
+from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
 from klog.broker.listeners import check_names, listener_of, secured
 from klog.broker.nodes import Nodes
@@ -197,6 +198,7 @@ class Broker:
         waits = scheduler if isinstance(self._clock, SystemClock) else Scheduler(real)
         serving: Serving | None = None
         try:
+            check_adopted(logs.paths)
             logs.start()
             topics = TopicCatalogView(logs, properties.all, scheduler=scheduler)
             serving = Serving(
