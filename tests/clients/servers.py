@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.interop import kafka as kafka_jars
 from tests.interop.broker import Broker
@@ -67,7 +67,8 @@ class _Kafka:
 
     def __init__(self, home: Path, properties: Mapping[str, object]) -> None:
         self.home = home
-        self._broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **dict(properties))
+        settings: dict[str, Any] = dict(properties)
+        self._broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **settings)
 
     @property
     def bootstrap(self) -> str:

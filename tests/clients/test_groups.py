@@ -175,6 +175,34 @@ class TestConsumerProtocol:
         }
         member.close()
 
+    @pytest.mark.parametrize("other", CLIENTS)
+    def test_a_group_changes_its_protocol_member_by_member(
+        self, client: Client, server: Server, other: str, wide: str
+    ) -> None:
+        classic = load(other, server.bootstrap).consumer(wide)
+        classic.subscribe([wide])
+        settle([classic], lambda: len(classic.assignment()) == PARTITIONS)
+        modern = client.consumer(wide, protocol="consumer")
+        modern.subscribe([wide])
+        settle([classic, modern], lambda: len(classic.assignment()) == len(modern.assignment()) == 2)
+        assert not classic.assignment() & modern.assignment()
+        classic.close()
+        settle([modern], lambda: len(modern.assignment()) == PARTITIONS)
+        modern.close()
+
+    def test_topics_that_match_a_pattern_are_assigned_when_they_are_created(
+        self, client: Client, admin: Admin, name: str
+    ) -> None:
+        member = client.consumer(name, protocol="consumer")
+        member.subscribe([f"^{name}-.*"])
+        for number in range(2):
+            topic = f"{name}-{number}"
+            admin.create_topic(topic)
+            settle([member], lambda: (topic, 0) in member.assignment())  # noqa: B023
+        admin.delete_topic(f"{name}-0")
+        settle([member], lambda: member.assignment() == {(f"{name}-1", 0)})
+        member.close()
+
 
 @pytest.mark.parametrize("client", [CLIENTS[0]], indirect=True)
 @pytest.mark.parametrize("other", CLIENTS[1:])

@@ -206,3 +206,9 @@ def test_a_wrong_password_is_refused(server: Server, mechanism: str) -> None:
         if any(error.code() == ck.KafkaError._AUTHENTICATION for error in errors):
             return
     raise AssertionError(errors)
+
+
+def test_a_client_that_does_not_log_in_gets_nothing(server: Server) -> None:
+    admin = ck_admin.AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+    with pytest.raises(Exception, match="_TRANSPORT"):
+        admin.list_topics(timeout=2)
