@@ -234,6 +234,7 @@ class Copier(GroupConsumer):
         super().__init__(name, address, history, group, [topic], seed, protocol=protocol, leaves=leaves)
         self.out = out
         self.producer: Any = None
+        self._retired: list[Any] = []
         self.must_rewind = False
 
     def step(self) -> None:
@@ -350,10 +351,12 @@ class Copier(GroupConsumer):
         return "unknown"
 
     def _end_producer(self) -> None:
+        """Without destroying it: librdkafka 2.16.0 may wait for ever for its threads while the broker is down."""
         producer, self.producer = self.producer, None
         if producer is not None:
             producer.purge()
             producer.flush(5)
+            self._retired.append(producer)
 
     def commit(self) -> None:
         """Its offsets are committed by its transactions."""
@@ -361,3 +364,4 @@ class Copier(GroupConsumer):
     def close(self) -> None:
         self._end_producer()
         self.reopen()
+        self._retired.clear()

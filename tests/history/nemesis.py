@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from tests.history.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.history.recording import now
 
 _ERRORS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klog.testing import TestBroker
-from tests.history.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.history.nemesis import disturb_process, disturb_requests
 from tests.history.workload import Result, run
 
