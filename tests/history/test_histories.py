@@ -36,7 +36,7 @@ def judge(result: Result) -> None:
     print(*result.errors, *result.anomalies[:50], sep="\n")
     assert result.errors == []
     assert result.anomalies == []
-    assert result.faults.total() > 1
+    assert result.faults.total() > 0
     assert min(result.counts[kind] for kind in ("Send", "Poll", "End", "Commit", "Committed", "Ended", "Owned")) > 0
 
 
