@@ -1,6 +1,7 @@
 """From frames to handlers: decodes a request, calls the handler of its API, and responds. Kafka: KafkaApis.handle.
 
-bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka
+bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka; logged at most
+                                                             once a second, whatever peers send
 ApiVersions of an unknown version                            error 35, in version 0 of the response
 an exception of a handler                                    logged; the response has error -1 where it can have
                                                              one, else the connection is closed
@@ -16,6 +17,7 @@ from klog.broker.error_responses import error_response
 from klog.broker.request_metrics import RequestMetrics
 from klog.errors import CorruptFrame, UnsupportedVersion
 from klog.logger import logger_of
+from klog.network.notices import Notices
 from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Dispatcher:
         self._authorize = authorize
         self._throttle = throttle
         self._gates = gates
+        self._notices = Notices(clock, _log)
         self.metrics = RequestMetrics()
 
     def is_cheap(self, request: NetworkRequest) -> bool:
@@ -76,12 +79,12 @@ class Dispatcher:
             self._unsupported(request, error)
             return
         except CorruptFrame as error:
-            _log.warning("event=corrupt_request connection=%s error=%s", request.connection.id, error)
+            self._notices.warn("corrupt_request", connection=request.connection.id, error=error)
             request.close()
             return
         context = RequestContext(request, decoded, self._authorize, self._completed)
         if decoded.api not in self._handlers:
-            _log.warning("event=unknown_request connection=%s api=%s", request.connection.id, decoded.api.message)
+            self._notices.warn("unknown_request", connection=request.connection.id, api=decoded.api.message)
             context.close()
             return
         if not self._gates or self._admitted(context, 0):
@@ -135,7 +138,7 @@ class Dispatcher:
         if error.api_key == ApiKey.API_VERSIONS and error.correlation_id is not None:
             request.respond(encode_response(ApiKey.API_VERSIONS, 0, error.correlation_id, unknown_version()))
         else:
-            _log.warning("event=unsupported_request connection=%s error=%s", request.connection.id, error)
+            self._notices.warn("unsupported_request", connection=request.connection.id, error=error)
             request.close()
 
     def _failed(self, context: RequestContext, error: Exception) -> None:

@@ -41,7 +41,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 @pytest.fixture
 def attacked(target: Victim) -> Iterator[Victim]:
-    """The broker of the module, checked after the test."""
+    """The broker of the module, with the topics that attacks name; checked after the test."""
+    target.offer_topics()
     yield target
     target.check()
 
@@ -73,10 +74,19 @@ def test_mutated_requests(target: Victim, case: Any, seed: int, number: int) -> 
     attack(target, [mutated(request(api, version, chance, target.topic_ids), chance) for _ in range(number)])
     if seed % 16 == 0:
         target.check()
+        target.offer_topics()
 
 
 def test_after_the_mutated_requests(attacked: Victim) -> None:
     attacked.check()
+
+
+def test_log_lines_about_peers_are_limited(attacked: Victim) -> None:
+    before, began = attacked.broker.log.read_text().count("corrupt_request"), time.monotonic()
+    for _ in range(300):
+        attack(attacked, [struct.pack(">ihhi", 10, ApiKey.METADATA, 9, 1) + b"\x7f\xff"])
+    after = attacked.broker.log.read_text().count("corrupt_request")
+    assert after - before <= time.monotonic() - began + 2
 
 
 def test_counts_that_lie_allocate_nothing(attacked: Victim) -> None:

@@ -30,6 +30,7 @@ COUNTS = (struct.pack(">i", 2**31 - 1), struct.pack(">i", -(2**31)), b"\xff\xff\
           b"\x7f\xff", b"\x80\x00", b"\xff" * 10)  # fmt: skip
 NAMES = ("../x", "/etc/x", "a\0b", "x" * 250, ".", "..", "", "a b", "grüße", "topic-0-delete", "x" * 30_000,
          "__consumer_offsets", "__transaction_state", "__cluster_metadata", "topic-1", "a")  # fmt: skip
+_HEADER_BYTES = 19
 NUMBERS = (-1, -2, 0, 1, 2**15 - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 _LIMITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
@@ -44,12 +45,24 @@ class Victim:
         self._produced = 0
         with self.client() as client:
             Topic = messages.CreateTopics.Request.Topic
-            asked = [Topic(name=name, num_partitions=2, replication_factor=1) for name in ("good", "topic-1", "a")]
-            created = client.call(ApiKey.CREATE_TOPICS, 7, topics=asked, timeout_ms=10_000)
-            assert [each.error_code for each in created.topics] == [0, 0, 0]
-            self.topic_ids = [each.topic_id for each in created.topics[1:]]
+            good = [Topic(name="good", num_partitions=2, replication_factor=1)]
+            created = client.call(ApiKey.CREATE_TOPICS, 7, topics=good, timeout_ms=10_000)
+            assert created.topics[0].error_code == 0
+        self.topic_ids: list[uuid.UUID] = []
+        self.offer_topics()
         self.behave()
         self.rss_before_kib = broker.rss_kib()
+
+    def offer_topics(self) -> None:
+        """Create the topics that attacks name, and may have deleted."""
+        Topic = messages.CreateTopics.Request.Topic
+        asked = [Topic(name=name, num_partitions=2, replication_factor=1) for name in ("topic-1", "a")]
+        with self.client() as client:
+            client.call(ApiKey.CREATE_TOPICS, 7, topics=asked, timeout_ms=10_000)
+            named = [messages.Metadata.Request.Topic(name=each.name) for each in asked]
+            found = client.call(ApiKey.METADATA, 12, topics=named)
+            assert [each.error_code for each in found.topics] == [0, 0]
+            self.topic_ids = [each.topic_id for each in found.topics]
 
     def client(self, client_id: str = "well-behaved") -> WireClient:
         client = WireClient(self.broker.address, client_id)
@@ -164,6 +177,8 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
     body = bytearray(frame[4:])
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(4, max(5, len(body)))
+        if at < _HEADER_BYTES and chance.random() < 0.8:
+            at = chance.randrange(_HEADER_BYTES, max(_HEADER_BYTES + 1, len(body)))
         match chance.randrange(5):
             case 0 if at < len(body):
                 body[at] ^= 1 << chance.randrange(8)
