@@ -1,6 +1,7 @@
 """From frames to handlers: decodes a request, calls the handler of its API, and responds. Kafka: KafkaApis.handle.
 
-bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka
+bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka; logged at most
+                                                             once a second, whatever peers send
 ApiVersions of an unknown version                            error 35, in version 0 of the response
 an exception of a handler                                    logged; the response has error -1 where it can have
                                                              one, else the connection is closed
@@ -16,6 +17,7 @@ from klog.broker.error_responses import error_response
 from klog.broker.request_metrics import RequestMetrics
 from klog.errors import CorruptFrame, UnsupportedVersion
 from klog.logger import logger_of
+from klog.network.notices import Notices
 from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Dispatcher:
         self._gates = gates
         self._release = release
         self.metrics = metrics or RequestMetrics()
+        self._notices = Notices(clock, _log)
 
     def is_cheap(self, request: NetworkRequest) -> bool:
         """Is this request handled in the network thread?"""
@@ -80,7 +83,7 @@ class Dispatcher:
             self._unsupported(request, error)
             return
         except CorruptFrame as error:
-            _log.warning("event=corrupt_request connection=%s error=%s", request.connection.id, error)
+            self._notices.warn("corrupt_request", connection=request.connection.id, error=error)
             request.close()
             return
         release = self._release
@@ -97,7 +100,7 @@ class Dispatcher:
             return
         context = RequestContext(request, decoded, self.metrics.of(decoded.api), self._authorize, self._completed)
         if decoded.api not in self._handlers:
-            _log.warning("event=unknown_request connection=%s api=%s", request.connection.id, decoded.api.message)
+            self._notices.warn("unknown_request", connection=request.connection.id, api=decoded.api.message)
             context.close()
             return
         if not self._gates or self._admitted(context, 0):
@@ -153,7 +156,7 @@ class Dispatcher:
                 encode_response(ApiKey.API_VERSIONS, 0, error.correlation_id, unknown_version(self._release))
             )
         else:
-            _log.warning("event=unsupported_request connection=%s error=%s", request.connection.id, error)
+            self._notices.warn("unsupported_request", connection=request.connection.id, error=error)
             request.close()
 
     def _failed(self, context: RequestContext, error: Exception) -> None:

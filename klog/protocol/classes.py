@@ -19,12 +19,20 @@ def names() -> list[str]:
     return sorted((*(api.message for api in ApiKey), *data_messages()))
 
 
+_made: dict[str, Any] = {}
+
+
 @cache
 def message(name: str) -> Any:
     """The class of a name: a message, or for an API a class that has those of its request and response as attributes.
 
-    Raises KeyError for another name.
+    Any thread: those that ask at the same time for the first time may each make one, and all get the same. (With a lock
+    a signal handler would wait for its own thread.) Raises KeyError for another name.
     """
+    return _made.setdefault(name, _make(name))
+
+
+def _make(name: str) -> Any:
     layouts = load(name)
     if "data" in layouts:
         return _message(layouts["data"], name)

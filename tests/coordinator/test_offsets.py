@@ -374,6 +374,15 @@ def test_a_retention_time_of_a_commit_counts_instead(g: Groups) -> None:
     assert g.offsets("g") == {T1: 5}
 
 
+def test_a_retention_time_past_the_last_time_never_ends(g: Groups) -> None:
+    assert g.commit("g", {T0: 5}, version=2, retention_time_ms=2**63 - 1) == {T0: ErrorCode.NONE}
+    *_, last = g.records()
+    assert last.value["expire_timestamp"] == 2**63 - 1
+    g.clock.advance(400 * DAY_MS)
+    g.restart()
+    assert g.offsets("g") == {T0: 5}
+
+
 def test_the_retention_and_its_interval_are_configured(tmp_path: Path) -> None:
     config = {"offsets_retention_minutes": 1, "offsets_retention_check_interval_ms": 7_000}
     with groups(tmp_path, config=config) as g:

@@ -18,6 +18,9 @@ _PATIENT = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
     "socket.timeout.ms": 10_000,
+    # The default, rebootstrap, hangs: librdkafka 2.16.0 forgets the only broker when it is down, but its cache of
+    # coordinators keeps the dead one, and send_offsets_to_transaction never returns.
+    "metadata.recovery.strategy": "none",
     "log_level": 0,
 }
 
@@ -234,6 +237,7 @@ class Copier(GroupConsumer):
         super().__init__(name, address, history, group, [topic], seed, protocol=protocol, leaves=leaves)
         self.out = out
         self.producer: Any = None
+        self._retired: list[Any] = []
         self.must_rewind = False
 
     def step(self) -> None:
@@ -348,10 +352,12 @@ class Copier(GroupConsumer):
         return "unknown"
 
     def _end_producer(self) -> None:
+        """Without destroying it: librdkafka 2.16.0 may wait for ever for its threads while the broker is down."""
         producer, self.producer = self.producer, None
         if producer is not None:
             producer.purge()
             producer.flush(5)
+            self._retired.append(producer)
 
     def commit(self) -> None:
         """Its offsets are committed by its transactions."""
@@ -359,3 +365,4 @@ class Copier(GroupConsumer):
     def close(self) -> None:
         self._end_producer()
         self.reopen()
+        self._retired.clear()

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from tests.history.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.history.recording import now
 
 _ERRORS = {
@@ -29,10 +29,10 @@ def disturb_process(broker: BrokerProcess, chance: random.Random, seconds: float
     """Kill, stop, and pause the broker for so long; it serves at the end. wait: sleeps for seconds."""
     done, deadline = Counter[str](), now() + seconds
     while True:
-        wait(chance.uniform(0.3, 2.0))
-        if now() > deadline:
+        wait(chance.uniform(0.3, 1.5))
+        what = chance.choice(("kill", "pause", "stop", "kill twice")) if done else "kill"
+        if done and now() > deadline:
             return done
-        what = chance.choice(("kill", "kill", "pause", "pause", "stop", "kill twice"))
         done[what] += 1
         if what == "pause":
             broker.pause(chance.uniform(0.05, 1.5))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klog.testing import TestBroker
-from tests.history.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.history.nemesis import disturb_process, disturb_requests
 from tests.history.workload import Result, run
 
@@ -36,7 +36,7 @@ def judge(result: Result) -> None:
     print(*result.errors, *result.anomalies[:50], sep="\n")
     assert result.errors == []
     assert result.anomalies == []
-    assert result.faults.total() > 1
+    assert result.faults.total() > 0
     assert min(result.counts[kind] for kind in ("Send", "Poll", "End", "Commit", "Committed", "Ended", "Owned")) > 0
 
 

@@ -99,7 +99,7 @@ def _end(workers: list[Worker], history: History) -> None:
     for worker in workers:
         worker.ending.set()
     for worker in workers:
-        worker.join(90)
+        worker.join(30)
         if worker.is_alive():
             stack = traceback.format_stack(sys._current_frames()[worker.ident or 0])
             history.fail(f"{worker.name} does not end:\n{''.join(stack[-3:])}")

@@ -182,7 +182,7 @@ def respond(context: Context, response: Message) -> None:
     try:
         context.respond(response)
     except Exception:
-        _log.exception("event=response_failed client=%s", context.client_id)
+        _log.exception("event=response_failed client=%r", context.client_id)
 
 
 def join_refused(context: Context, code: ErrorCode, member_id: str = "") -> JoinGroup.Response:

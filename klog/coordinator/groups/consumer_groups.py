@@ -161,7 +161,7 @@ class ConsumerGroups:
             assert member.classic is not None
             key: tuple[Timer, str] = ("session", member.member_id)
             self._set_timers(group.group_id, Outcome(timers={key: member.classic.session_timeout_ms}))
-        _log.info("event=group_upgraded group=%s members=%d", group.group_id, len(group.members))
+        _log.info("event=group_upgraded group=%r members=%d", group.group_id, len(group.members))
 
     def downgrade_for(self, group: ConsumerGroup, instance_id: str | None) -> bool:
         """A static member comes back with the classic protocol. Was it the last one with the new one? Then it is
@@ -261,7 +261,7 @@ class ConsumerGroups:
         if not isinstance(group, ConsumerGroup) or member_id not in group.members:
             self._end_timers(group_id, member_id)
             return
-        _log.info("event=member_fenced group=%s member=%s timer=%s", group_id, member_id, timer)
+        _log.info("event=member_fenced group=%r member=%r timer=%s", group_id, member_id, timer)
         try:
             self.remove_members(group, [member_id])
         except AppendFailed:

@@ -69,7 +69,7 @@ class Expiry:
             table.offsets.remove(group_id, *place)
         if ends:
             forget(table, group)
-        _log.info("event=expired group=%s offsets=%d group_deleted=%s", group_id, len(expired), ends)
+        _log.info("event=expired group=%r offsets=%d group_deleted=%s", group_id, len(expired), ends)
 
     def _is_expired(self, group: Group, committed: Committed, now: int) -> bool:
         since = group.expires_since(committed.commit_timestamp)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from klog.security.context import Context
 
 _NONE = ErrorCode.NONE
+_LATEST = 2**63 - 1  # of times in records
 _TOPIC_ID_VERSION = 10
 _NO_GROUP_VERSION = 9  # from this version of OffsetCommit on GROUP_ID_NOT_FOUND is an error that clients know
 _TXN_V2_VERSION = 5
@@ -70,7 +71,7 @@ class OffsetCommits:
     def commit(self, context: Context, request: OffsetCommit.Request) -> OffsetCommit.Response:
         """Store offsets."""
         now = self._table.clock.wall_ms()
-        expires = now + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        expires = min(now + request.retention_time_ms, _LATEST) if request.retention_time_ms >= 0 else -1
         allowed = context.authorized("READ", "GROUP", request.group_id)
         code = _NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
         topics, accepted = self._sort(context, request, messages.OffsetCommit.Response, code, now, expires)

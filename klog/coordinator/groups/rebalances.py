@@ -84,7 +84,7 @@ class Rebalances:
             self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.expect_no_sync()
         group.enter("PreparingRebalance", self._wall_ms())
-        _log.info("event=rebalance group=%s generation=%d reason=%s", group.group_id, group.generation, reason)
+        _log.info("event=rebalance group=%r generation=%d reason=%r", group.group_id, group.generation, reason)
         if first and self._delay_ms:
             group.delay_first_rebalance(self._delay_ms)
             group.joining.set(self._delay_ms)
@@ -112,7 +112,7 @@ class Rebalances:
             return
         group.next_generation(self._wall_ms())
         if group.state == EMPTY:
-            _log.info("event=group_empty group=%s generation=%d", group.group_id, group.generation)
+            _log.info("event=group_empty group=%r generation=%d", group.group_id, group.generation)
             try:
                 self._table.append(group.group_id, [group_record(group)])
             except AppendFailed:
@@ -159,7 +159,7 @@ class Rebalances:
         group.assign(assignments)
         group.enter("Stable", self._wall_ms())
         _log.info(
-            "event=group_stable group=%s generation=%d members=%d protocol=%s",
+            "event=group_stable group=%r generation=%d members=%d protocol=%s",
             group.group_id, group.generation, len(group.members), group.protocol,
         )  # fmt: skip
         for member in group.members.values():
@@ -197,7 +197,7 @@ class Rebalances:
     def _session_due(self, group: ClassicGroup, member: ClassicMember) -> None:
         if group.members.get(member.member_id) is not member or member.waits:
             return
-        _log.info("event=member_failed group=%s member=%s", group.group_id, member.member_id)
+        _log.info("event=member_failed group=%r member=%r", group.group_id, member.member_id)
         group.remove(member)
         if group.state in (COMPLETING, STABLE):
             self.prepare(group, "a member's session timeout")

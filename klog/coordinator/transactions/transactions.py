@@ -256,7 +256,7 @@ class Transactions:
                 if entry is None or now is None or not now.is_timed_out(self._clock.wall_ms()):
                     continue
                 _log.info(
-                    "event=transaction_timed_out id=%s producer_id=%d timeout_ms=%d",
+                    "event=transaction_timed_out id=%r producer_id=%d timeout_ms=%d",
                     now.transactional_id,
                     now.producer_id,
                     now.timeout_ms,
@@ -327,12 +327,12 @@ class Transactions:
                 )
             except (KlogError, OSError) as error:
                 _log.warning(
-                    "event=marker_failed id=%s partition=%s-%d reason=%s", now.transactional_id, *partition, error
+                    "event=marker_failed id=%r partition=%s-%d reason=%s", now.transactional_id, *partition, error
                 )
                 continue
             if reason is not None:
                 _log.warning(
-                    "event=marker_skipped id=%s partition=%s-%d reason=%s", now.transactional_id, *partition, reason
+                    "event=marker_skipped id=%r partition=%s-%d reason=%s", now.transactional_id, *partition, reason
                 )
             entry.marked(partition)
         if not entry.unmarked():
@@ -365,5 +365,5 @@ class Transactions:
 
 
 def _failed(transactional_id: str, failure: BaseException) -> ErrorCode:
-    _log.error("event=transaction_state_failed id=%s reason=%s", transactional_id, failure)
+    _log.error("event=transaction_state_failed id=%r reason=%s", transactional_id, failure)
     return error_of(failure)
