@@ -138,7 +138,9 @@ def _serve(broker: Any, as_json: bool) -> None:
                 print_json(facts if control_url is None else {**facts, "control_url": control_url})
             else:
                 control = "" if control_url is None else f", with control at {control_url}"
-                click.echo(f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it")
+                click.echo(
+                    f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it"
+                )
             sys.stdout.flush()
             ended.wait()
     finally:

@@ -14,7 +14,7 @@ from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
-from klog.testing.place import copy_directory, new_directory
+from klog.testing.place import copy_directory, new_copy, new_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
     topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties. directory: an existing log.dir, which is kept; None: a new one in memory. clock: a
+    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed.
+    copy_of: a log.dir, of klog or Kafka, whose copy is served. clock: a
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
     durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
@@ -61,6 +62,7 @@ class TestBroker:
         topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None = None,
         config: Mapping[str, Any] | None = None,
         directory: str | os.PathLike[str] | None = None,
+        copy_of: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
         durability: str = "os",
@@ -81,7 +83,12 @@ class TestBroker:
 
             self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
         self._is_own = directory is None
-        self.directory = new_directory() if directory is None else os.fspath(directory)
+        if directory is not None and copy_of is not None:
+            raise ValueError("directory and copy_of: one of the two")
+        if directory is not None:
+            self.directory = os.fspath(directory)
+        else:
+            self.directory = new_directory() if copy_of is None else new_copy(copy_of)
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler)
@@ -220,6 +227,16 @@ class TestBroker:
     def topic(self, name: str) -> TopicUnderTest:
         """A topic, to look into it: .records(), .wait(count), .append(records)."""
         return TopicUnderTest(self._broker, name)
+
+    def load(self, topic: str, source: Any, **options: Any) -> TopicUnderTest:
+        """Append the rows of a file or table to a topic, which is created if it does not exist. source: the path of
+        a JSON lines, CSV or Parquet file, with the options of klog.importing.import_file (key="id", ...), or columns
+        such as an Arrow table, with those of Log.append. Raises what they raise."""
+        from klog.testing.loading import load
+
+        found = self.topic(topic)
+        load(self._broker, found, source, **options)
+        return found
 
     def dump(self) -> str:
         """The newest records of all topics as text."""

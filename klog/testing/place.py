@@ -21,12 +21,14 @@ _TMPFS = "/dev/shm"
 _PREFIX = "klog-test-"
 _LEFT_AFTER_MS = 3_600_000
 _FICLONE = 0x40049409
-_COPY_BYTES = 1 << 20
+_COPY_BYTES = 1 << 16
+_BLOCK_BYTES = 512  # of st_blocks
 
 
-def new_directory() -> str:
-    """Make an empty directory, which only this user can read."""
-    parent = _TMPFS if os.access(_TMPFS, os.W_OK) else tempfile.gettempdir()
+def new_directory(size: int = 0) -> str:
+    """Make an empty directory, which only this user can read. size: how many bytes it will get at once: more than half
+    of the memory that is free go to a disk."""
+    parent = _TMPFS if os.access(_TMPFS, os.W_OK) and size <= _free(_TMPFS) // 2 else tempfile.gettempdir()
     remove_left(parent)
     path = os.path.join(parent, f"{_PREFIX}{os.getpid()}-{process_start_time(os.getpid())}-{secrets.token_hex(4)}")
     os.mkdir(path, 0o700)
@@ -49,6 +51,31 @@ def remove_left(parent: str) -> None:
             continue  # another name, or removed by another process meanwhile
 
 
+def new_copy(source: str | os.PathLike[str]) -> str:
+    """Make a directory with the files of a log.dir. Raises FileNotFoundError, NotADirectoryError, OSError."""
+    size = sum(
+        os.lstat(os.path.join(home, name)).st_blocks * _BLOCK_BYTES
+        for home, _, names in os.walk(source, onerror=_raise)
+        for name in names
+    )
+    path = new_directory(size)
+    try:
+        copy_directory(source, path)
+    except BaseException:
+        remove_tree(path, RealFiles())
+        raise
+    return path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _free(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
 def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy all files of a log.dir but its lock. On file systems that can, they share their blocks."""
     shutil.copytree(
@@ -62,6 +89,11 @@ def _copy_file(source: str, target: str) -> str:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
         except OSError:  # another file system, or one that cannot share blocks
-            shutil.copyfileobj(reader, writer, _COPY_BYTES)
+            while chunk := reader.read(_COPY_BYTES):
+                if chunk.count(0) == len(chunk):  # preallocated: a hole in the copy
+                    writer.seek(len(chunk), os.SEEK_CUR)
+                else:
+                    writer.write(chunk)
+            writer.truncate()
     shutil.copystat(source, target)
     return target
