@@ -75,6 +75,11 @@ class RequestContext:
         return self._network.completed
 
     @property
+    def frame(self) -> memoryview:
+        """The bytes of the request without their size; valid until it is completed."""
+        return self._network.frame
+
+    @property
     def request_bytes(self) -> int:
         """The size of the frame; 0 once the request is completed."""
         return 0 if self._network.completed else self._network.frame.nbytes

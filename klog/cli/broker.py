@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
 
 from klog.cli.output import json_option, print_json
-
-_TMPFS = "/dev/shm"
 
 
 @click.command("broker")
@@ -79,7 +78,7 @@ def command(
     arguments: dict[str, Any] = {"listeners": addresses, "durability": durability}
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
-    with _Temporary() if directory is None else nullcontext(directory) as path:
+    with _temporary() if directory is None else nullcontext(directory) as path:
         values = (_TEST_CONFIG if directory is None else {}) | values
         _serve(_made(path, control_port is not None, values, arguments), as_json)
 
@@ -106,19 +105,16 @@ def _manual() -> Any:
     return ManualClock(SystemClock().wall_ms())
 
 
-class _Temporary:
+@contextmanager
+def _temporary() -> Iterator[str]:
     """A directory in memory where there is one, removed at the end."""
+    from klog.testing.place import new_directory, remove_directory
 
-    def __enter__(self) -> str:
-        import tempfile
-
-        self.path = tempfile.mkdtemp(prefix="klog-broker-", dir=_TMPFS if os.access(_TMPFS, os.W_OK) else None)
-        return self.path
-
-    def __exit__(self, *error: object) -> None:
-        import shutil
-
-        shutil.rmtree(self.path, ignore_errors=True)
+    path = new_directory()
+    try:
+        yield path
+    finally:
+        remove_directory(path)
 
 
 def _serve(broker: Any, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
-from klog.testing.place import copy_directory, new_copy, new_directory
+from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from klog.testing.access import Access
     from klog.testing.control import Control
     from klog.testing.group import GroupUnderTest
+    from klog.testing.recording import Recorder
 
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -48,6 +49,7 @@ class TestBroker:
     partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
     with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
     both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests.
+    record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
     control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
@@ -71,6 +73,7 @@ class TestBroker:
         sasl: Mapping[str, str] | None = None,
         mechanism: str = "SCRAM-SHA-256",
         as_version: str | None = None,
+        record: str | os.PathLike[str] | None = None,
         control: bool = False,
         control_port: int = 0,
     ) -> None:
@@ -93,7 +96,12 @@ class TestBroker:
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler)
         self._has_topics = False
+        self._recorder: Recorder | None = None
         try:
+            if record is not None:
+                from klog.testing.recording import Recorder
+
+                self._recorder = Recorder(record)
             self._broker = Broker(
                 self.directory,
                 listeners=listeners if self._access is None else self._access.listeners(listeners),
@@ -102,7 +110,7 @@ class TestBroker:
                 | dict(config or {}),
                 durability=durability,
                 clock=clock,
-                gates=(self._faults,),
+                gates=(self._faults,) if self._recorder is None else (self._recorder, self._faults),
                 brokers=brokers,
                 release=None if as_version is None else _release(as_version),
             )
@@ -137,11 +145,13 @@ class TestBroker:
         """Stop, cleanly; the directory stays until close(), so that start() goes on with it."""
         self._faults.close()
         self._broker.stop(timeout=5.0)
+        self._flush()
         self._scheduler.stop()
 
     def kill(self) -> None:
         """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs."""
         self._broker.kill()
+        self._flush()
         self._scheduler.stop()
 
     def restart(self) -> Self:
@@ -156,11 +166,17 @@ class TestBroker:
         self.stop()
         self._remove()
 
+    def _flush(self) -> None:
+        if self._recorder is not None:
+            self._recorder.flush()
+
     def _remove(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
         if self._access is not None:
             self._access.close()
         if self._is_own:
-            remove_tree(self.directory, RealFiles())
+            remove_directory(self.directory)
 
     def __enter__(self) -> Self:
         try:
