@@ -12,7 +12,8 @@ import os
 import threading
 import uuid
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from klog import arguments
 from klog.broker.catalog import TopicCatalogView
@@ -23,17 +24,18 @@ from klog.broker.serving import Serving
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.locks import OwnLock
+from klog.log.options import Durability
 from klog.manager import LogManager, open_directory
+from klog.manager.directory_set import Paths, as_paths
 from klog.network import Listener
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from klog.broker.api_versions import Release
     from klog.broker.dispatch import Gate
     from klog.clock import Clock
     from klog.coordinator.groups.description import GroupDescription
+    from klog.metrics import Sample
 
 _NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
@@ -54,28 +56,33 @@ class Broker:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | list[str | os.PathLike[str]],
+        path: Paths,
         *,
         listeners: Iterable[str | Listener] = ("127.0.0.1:9092",),
         config: Mapping[str, Any] | None = None,
-        durability: str = "os",
+        durability: Durability = "os",
         clock: Clock | None = None,
         gates: tuple[Gate, ...] = (),
         brokers: int = 1,
         release: Release | None = None,
     ) -> None:
-        if isinstance(listeners, str | Listener):
+        if isinstance(listeners, str | bytes | Listener | Mapping) or not isinstance(listeners, Iterable):
             raise arguments.wrong_type("listeners", listeners, "a list of addresses")
-        self._path = path
+        arguments.chosen("durability", durability, get_args(Durability))
+        if clock is not None:
+            arguments.having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a Clock, or None,")
+        self._path = as_paths(path)
         self._properties = Properties(config, PROPERTY_NAMES)
         asked = [secured(listener_of(each), self._properties) for each in listeners]
+        if not asked:
+            raise ValueError("listeners=[]: at least one expected")
         check_names(asked)
         self.nodes = Nodes(
             asked,
             self._properties.settings.node_id,
             brokers,
             network=self._properties.network,
-            configured=self._properties.all.get("advertised.listeners"),
+            configured=self._properties.settings.advertised_listeners,
         )
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
@@ -87,11 +94,12 @@ class Broker:
         self._logs: LogManager | None = None
         self._serving: Serving | None = None
         self._topics: TopicCatalogView | None = None
+        self._began = 0.0
         self._ended = threading.Event()
 
     def __repr__(self) -> str:
         where = self.nodes.bootstrap_servers if self.is_running else "stopped"
-        return f"<Broker {self._path} {where}>"
+        return f"<Broker {', '.join(self._path)} {where}>"
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
@@ -142,9 +150,18 @@ class Broker:
         serving = self._running()
         return self.nodes.metrics() | serving.metrics()
 
+    def samples(self) -> list[Sample]:
+        """The same as samples, for klog.metrics.prometheus(broker), which adds those of the logs."""
+        from klog.broker.samples import samples
+
+        values, serving = self.metrics(), self._serving
+        assert serving is not None
+        return list(samples(values, serving.requests, SystemClock().monotonic() - self._began))
+
     def check(self, topic: str, partition: int = 0) -> None:
         """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
-        self._running().purgatory.check((topic, partition))
+        key = arguments.text("topic", topic), arguments.whole("partition", partition)
+        self._running().purgatory.check(key)
 
     def group(self, group_id: str) -> GroupDescription | None:
         """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while
@@ -167,11 +184,11 @@ class Broker:
     def _start(self) -> None:
         properties = self._properties
         logs = open_directory(
-            self._path,  # type: ignore[arg-type]
+            self._path,
             create=True,
             config=properties.engine,
             recovery="kafka",
-            durability=self._durability,  # type: ignore[arg-type]
+            durability=self._durability,
             clock=self._clock,
         )
         scheduler = Scheduler(self._clock)
@@ -210,6 +227,7 @@ class Broker:
             logs.close()
             raise
         self._logs, self._topics, self._serving = logs, topics, serving
+        self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
         self._ended.clear()
 
@@ -230,6 +248,7 @@ class Broker:
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing."""
+        timeout = arguments.some_seconds("timeout", timeout)
         with self._life:
             logs = self._end(timeout)
             if logs is not None:

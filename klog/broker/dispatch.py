@@ -95,7 +95,7 @@ class Dispatcher:
                 ),
             )
             return
-        context = RequestContext(request, decoded, self._authorize, self._completed)
+        context = RequestContext(request, decoded, self.metrics.of(decoded.api), self._authorize, self._completed)
         if decoded.api not in self._handlers:
             _log.warning("event=unknown_request connection=%s api=%s", request.connection.id, decoded.api.message)
             context.close()
@@ -123,8 +123,8 @@ class Dispatcher:
         except Exception as error:
             self._failed(context, error)
             return
-        metrics = self.metrics.of(context.api)
-        metrics.queue.note(max(0.0, began - context.received))
+        metrics = context.metrics
+        metrics.queue.note(began - context.received)
         context.handled = self._clock.monotonic()
         metrics.local.note(context.handled - began)
         if response is not None:
@@ -132,8 +132,8 @@ class Dispatcher:
 
     def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
         """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""
-        metrics, now = self.metrics.of(context.api), self._clock.monotonic()
-        metrics.total.note(max(0.0, now - context.received))
+        metrics, now = context.metrics, self._clock.monotonic()
+        metrics.total.note(now - context.received)
         if context.handled:  # it has waited since
             metrics.remote.note(now - context.handled)
         if self._throttle is not None and context.began:

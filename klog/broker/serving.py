@@ -98,14 +98,8 @@ class Serving:
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self.groups = GroupCoordinator(
-            topics,
-            scheduler,
-            clock,
-            GroupConfig.of(properties.all),
-            consumers=ConsumerGroupConfig.of(properties.all),
-            transactions=check,
-        )
+        groups, consumers = GroupConfig.of(properties.all), ConsumerGroupConfig.of(properties.all)
+        self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
         self._fetches: list[Fetch] = []
 
         def of_leader(led: Topics) -> list[Any]:
@@ -131,6 +125,10 @@ class Serving:
             brokers=nodes.ids,
             placement=nodes.placement,
             config=properties.all,
+            effective={
+                **groups.by_name(),
+                **consumers.by_name(),
+            },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
         )
@@ -213,6 +211,11 @@ class Serving:
         for info in self._topics.infos():
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
+
+    @property
+    def requests(self) -> RequestMetrics:
+        """What the requests of each API cost."""
+        return self._metrics
 
     def metrics(self) -> dict[str, float]:
         """Of the requests, under Kafka's names."""

@@ -6,13 +6,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from klog.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klog.log.options import Durability
 
 
 @click.command("broker")
@@ -46,7 +50,7 @@ def command(
     listeners: tuple[str, ...],
     properties: str | None,
     config: tuple[str, ...],
-    durability: str,
+    durability: Durability,
     control_port: int | None,
     manual_clock: bool,
     as_json: bool,

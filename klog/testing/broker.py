@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from klog.broker.api_versions import Release
     from klog.clock import Clock
+    from klog.log.options import Durability
     from klog.manager import LogManager
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode
@@ -67,7 +68,7 @@ class TestBroker:
         copy_of: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
-        durability: str = "os",
+        durability: Durability = "os",
         brokers: int = 1,
         tls: bool = False,
         sasl: Mapping[str, str] | None = None,

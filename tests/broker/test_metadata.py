@@ -163,5 +163,24 @@ def test_invalid_arguments_are_named(tmp_path: Path) -> None:
     for listeners in (["a"], ["A://h:1", "a://h:2"]):
         with pytest.raises(ValueError, match="listener"):
             Broker(tmp_path, listeners=listeners)
-    with pytest.raises(TypeError, match="listeners"):
-        Broker(tmp_path, listeners="127.0.0.1:0")
+    for wrong in (
+        {"listeners": "127.0.0.1:0"},
+        {"listeners": None},
+        {"listeners": [3]},
+        {"listeners": []},
+        {"listeners": HERE, "durability": "never"},
+        {"listeners": HERE, "clock": 3},
+        {"listeners": HERE, "config": [1]},
+    ):
+        with pytest.raises((TypeError, ValueError), match=list(wrong)[-1].rstrip("s")):
+            Broker(tmp_path, **wrong)  # type: ignore[arg-type]
+    for path in (None, 3, "", "a\0b"):
+        with pytest.raises((TypeError, ValueError), match="path"):
+            Broker(path, listeners=HERE)  # type: ignore[arg-type]
+    with Broker(tmp_path, listeners=HERE) as broker:
+        for topic, partition in ((None, 0), ("t", "0")):
+            with pytest.raises(TypeError, match="topic|partition"):
+                broker.check(topic, partition)  # type: ignore[arg-type]
+        for timeout in (-1, "1", None):
+            with pytest.raises((TypeError, ValueError), match="timeout"):
+                broker.stop(timeout)  # type: ignore[arg-type]

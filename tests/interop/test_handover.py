@@ -7,10 +7,12 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import klog
+import klog.broker
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.handover import MetadataRecord, adopt, handover, metadata
@@ -326,6 +328,52 @@ def test_klog_adopts_the_directory_of_a_broker(kafka: Kafka, tmp_path: Path) -> 
         no_strays(data)
     finally:
         broker.kill()
+
+
+class KlogBroker(klog.broker.Broker):
+    """With the name that the clients of these tests use."""
+
+    @property
+    def address(self) -> str:
+        return self.bootstrap_servers
+
+
+def test_groups_and_transactions_move_between_klogs_broker_and_kafka(kafka: Kafka, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(broker: Any, start: int, name: str) -> None:
+        """Ten records of a group, and a transaction with the same transactional id."""
+        with broker:
+            assert run(consume_some(broker, "plain", "readers", 10)) == list(range(start, start + 10))
+            run(produce(broker, "plain", pairs(name, 10), enable_idempotence=True))
+            rounds = (pairs(name, 5), "commit"), (pairs("void", 5), "abort")
+            run(transact(broker, "payments", TRANSACTIONAL_ID, *rounds))
+
+    with klog.open(data, create=True) as logs:
+        for topic in ("plain", "payments"):
+            logs.create_topic(topic, config=KEEP)
+        logs.append("plain", pairs("first", 20))
+    local = KlogBroker(data, listeners=["127.0.0.1:0"], config={"group.initial.rebalance.delay.ms": 0})
+    life(local, 0, "klog")
+    broker = HandedOver(kafka, tmp_path / "broker", data)
+    try:
+        life(broker, 10, "kafka")
+        assert broker.complaints() == []
+        assert adopt(data)["removed"] == []
+        life(local, 20, "again")
+        life(broker, 30, "last")  # its own metadata log is still valid
+        assert broker.complaints() == []
+        no_strays(data)
+    finally:
+        broker.kill()
+    with klog.open(data, read_only=True) as logs:
+        paid = content(stored(logs.log("payments"), "read_committed"))
+        assert paid == [pair for name in ("klog", "kafka", "again", "last") for pair in pairs(name, 5)]
+        assert len(stored(logs.log("plain"))) == 60
+        transactional, idempotent = (set(logs.log(topic).producers) for topic in ("payments", "plain"))
+        assert len(transactional) == 1 and len(idempotent) == 4, "a producer id was given out twice"
+        assert not transactional & idempotent
+    assert [str(problem) for problem in klog.verify(data).problems] == []
 
 
 def create(broker: Broker, topic: str, config: dict[str, str]) -> None:

@@ -76,8 +76,9 @@ class AdminApis:
         brokers = (node_id,) if brokers is None else brokers
         self.dynamic = DynamicConfigs(logs, files)
         self.moves = ReplicaMoves(logs)
-        settings = BrokerSettings(config)
-        own = {name: getattr(settings, name.replace(".", "_")) for name in settings.names() if name not in BROKER_KEYS}
+        settings = BrokerSettings.of(config or {}).by_name()
+        settings["advertised.listeners"] = settings["advertised.listeners"] or None
+        own = {name: value for name, value in settings.items() if name not in BROKER_KEYS}
         view = ConfigView(logs, self.dynamic, config or {}, {**own, "node.id": node_id, **(effective or {})})
         self._components = (
             CreateTopics(logs, topics, view, brokers),

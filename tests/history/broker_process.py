@@ -1,0 +1,105 @@
+"""A broker in a process of its own, that can be killed, paused and started again on the same directory and port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.patience import PATIENCE
+
+
+class BrokerProcess:
+    """One thread. log: what all its lives wrote to stderr."""
+
+    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
+        self.directory = directory
+        self.config = config
+        self.port = _free_port()
+        self.log = directory.parent / f"{directory.name}.stderr"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Returns when it serves."""
+        settings = [part for key, value in self.config.items() for part in ("--config", f"{key}={value}")]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "klog",
+            "broker",
+            str(self.directory),
+            "--port",
+            str(self.port),
+            "--json",
+        ]
+        with self.log.open("ab") as stderr:
+            self._process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, stderr=stderr)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the broker does not start:\n{self.log.read_text()}"
+        assert json.loads(line)["port"] == self.port
+        return self
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self, seconds: float) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def rss_kib(self) -> int:
+        """The memory that it has now."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+            process.wait(PATIENCE)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,72 @@
+"""Clients on a broker that is killed, paused and full of faults: no anomaly, and progress once it is healed. P7, T8."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from klog.testing import TestBroker
+from tests.history.broker_process import BrokerProcess
+from tests.history.nemesis import disturb_process, disturb_requests
+from tests.history.workload import Result, run
+
+pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
+
+CONFIG = {
+    "group.consumer.heartbeat.interval.ms": 300,
+    "group.min.session.timeout.ms": 1000,
+    "offsets.topic.num.partitions": 2,
+}
+DEEP = pytest.mark.deep
+RUNS = [(5, 1, 45), pytest.param(100, 2, 90, marks=DEEP)]
+
+
+def seed() -> int:
+    """KLOG_HISTORY_SEED, or a new one. The same seed gives the same faults; the system's scheduling it does not give."""
+    found = int(os.environ.get("KLOG_HISTORY_SEED") or random.randrange(2**32))
+    print(f"KLOG_HISTORY_SEED={found}")
+    return found
+
+
+def judge(result: Result) -> None:
+    print(f"faults {dict(result.faults)}, operations {dict(result.counts)}")
+    print(*result.errors, *result.anomalies[:50], sep="\n")
+    assert result.errors == []
+    assert result.anomalies == []
+    assert result.faults.total() > 1
+    assert min(result.counts[kind] for kind in ("Send", "Poll", "End", "Commit", "Committed", "Ended", "Owned")) > 0
+
+
+@pytest.mark.parametrize(("seconds", "members", "patience"), RUNS)
+def test_a_process_that_is_killed_and_paused(tmp_path: Path, seconds: float, members: int, patience: float) -> None:
+    with BrokerProcess(tmp_path / "data", CONFIG) as broker:
+        judge(
+            run(
+                broker.address,
+                lambda *arguments: disturb_process(broker, *arguments),
+                seed=seed(),
+                seconds=seconds,
+                members=members,
+                patience=patience,
+            )
+        )
+        broker.stop()
+        assert "Traceback" not in (errors := broker.log.read_text()), errors
+
+
+@pytest.mark.parametrize(("seconds", "members", "patience"), RUNS)
+def test_requests_that_fail_before_and_after_their_effect(seconds: float, members: int, patience: float) -> None:
+    with TestBroker(config=CONFIG) as broker:
+        judge(
+            run(
+                broker.bootstrap_servers,
+                lambda *arguments: disturb_requests(broker, *arguments),
+                seed=seed(),
+                seconds=seconds,
+                members=members,
+                patience=patience,
+            )
+        )
