@@ -75,6 +75,11 @@ class RequestContext:
         """Has the request been completed?"""
         return self._network.completed
 
+    @property
+    def frame(self) -> memoryview:
+        """The bytes of the request without their size; valid until it is completed."""
+        return self._network.frame
+
     def authorized(self, operation: str, resource_type: str, name: str) -> bool:
         """May the principal do this? True without an authorizer."""
         return self._authorize is None or self._authorize(self, operation, resource_type, name)

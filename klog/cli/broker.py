@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +14,9 @@ import click
 from klog.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
-    from klog.log.options import Durability
+    from collections.abc import Iterator
 
-_TMPFS = "/dev/shm"
+    from klog.log.options import Durability
 
 
 @click.command("broker")
@@ -82,7 +82,7 @@ def command(
     arguments: dict[str, Any] = {"listeners": addresses, "durability": durability}
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
-    with _Temporary() if directory is None else nullcontext(directory) as path:
+    with _temporary() if directory is None else nullcontext(directory) as path:
         values = (_TEST_CONFIG if directory is None else {}) | values
         _serve(_made(path, control_port is not None, values, arguments), as_json)
 
@@ -109,19 +109,16 @@ def _manual() -> Any:
     return ManualClock(SystemClock().wall_ms())
 
 
-class _Temporary:
+@contextmanager
+def _temporary() -> Iterator[str]:
     """A directory in memory where there is one, removed at the end."""
+    from klog.testing.place import new_directory, remove_directory
 
-    def __enter__(self) -> str:
-        import tempfile
-
-        self.path = tempfile.mkdtemp(prefix="klog-broker-", dir=_TMPFS if os.access(_TMPFS, os.W_OK) else None)
-        return self.path
-
-    def __exit__(self, *error: object) -> None:
-        import shutil
-
-        shutil.rmtree(self.path, ignore_errors=True)
+    path = new_directory()
+    try:
+        yield path
+    finally:
+        remove_directory(path)
 
 
 def _serve(broker: Any, as_json: bool) -> None:

@@ -13,8 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from klog import arguments
-from klog.disk import RealFiles, remove_tree
-from klog.testing.place import new_directory
+from klog.testing.place import new_directory, remove_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -141,7 +140,7 @@ class Access:
     def close(self) -> None:
         """Remove the files of TLS."""
         if self._directory is not None:
-            remove_tree(self._directory, RealFiles())
+            remove_directory(self._directory)
 
 
 def _jaas(module: str, options: Mapping[str, str]) -> str:

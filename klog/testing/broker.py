@@ -14,7 +14,7 @@ from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
-from klog.testing.place import copy_directory, new_directory
+from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from klog.testing.access import Access
     from klog.testing.control import Control
     from klog.testing.group import GroupUnderTest
+    from klog.testing.recording import Recorder
 
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -41,13 +42,15 @@ class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
     topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties. directory: an existing log.dir, which is kept; None: a new one in memory. clock: a
+    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed.
+    copy_of: a log.dir, of klog or Kafka, whose copy is served. clock: a
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
     durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
     partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
     with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
     both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests.
+    record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
     control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
@@ -62,6 +65,7 @@ class TestBroker:
         topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None = None,
         config: Mapping[str, Any] | None = None,
         directory: str | os.PathLike[str] | None = None,
+        copy_of: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
         durability: Durability = "os",
@@ -70,6 +74,7 @@ class TestBroker:
         sasl: Mapping[str, str] | None = None,
         mechanism: str = "SCRAM-SHA-256",
         as_version: str | None = None,
+        record: str | os.PathLike[str] | None = None,
         control: bool = False,
         control_port: int = 0,
     ) -> None:
@@ -82,12 +87,22 @@ class TestBroker:
 
             self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
         self._is_own = directory is None
-        self.directory = new_directory() if directory is None else os.fspath(directory)
+        if directory is not None and copy_of is not None:
+            raise ValueError("directory and copy_of: one of the two")
+        if directory is not None:
+            self.directory = os.fspath(directory)
+        else:
+            self.directory = new_directory() if copy_of is None else new_copy(copy_of)
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler)
         self._has_topics = False
+        self._recorder: Recorder | None = None
         try:
+            if record is not None:
+                from klog.testing.recording import Recorder
+
+                self._recorder = Recorder(record)
             self._broker = Broker(
                 self.directory,
                 listeners=listeners if self._access is None else self._access.listeners(listeners),
@@ -96,7 +111,7 @@ class TestBroker:
                 | dict(config or {}),
                 durability=durability,
                 clock=clock,
-                gates=(self._faults,),
+                gates=(self._faults,) if self._recorder is None else (self._recorder, self._faults),
                 brokers=brokers,
                 release=None if as_version is None else _release(as_version),
             )
@@ -131,11 +146,13 @@ class TestBroker:
         """Stop, cleanly; the directory stays until close(), so that start() goes on with it."""
         self._faults.close()
         self._broker.stop(timeout=5.0)
+        self._flush()
         self._scheduler.stop()
 
     def kill(self) -> None:
         """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs."""
         self._broker.kill()
+        self._flush()
         self._scheduler.stop()
 
     def restart(self) -> Self:
@@ -150,11 +167,17 @@ class TestBroker:
         self.stop()
         self._remove()
 
+    def _flush(self) -> None:
+        if self._recorder is not None:
+            self._recorder.flush()
+
     def _remove(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
         if self._access is not None:
             self._access.close()
         if self._is_own:
-            remove_tree(self.directory, RealFiles())
+            remove_directory(self.directory)
 
     def __enter__(self) -> Self:
         try:
@@ -221,6 +244,16 @@ class TestBroker:
     def topic(self, name: str) -> TopicUnderTest:
         """A topic, to look into it: .records(), .wait(count), .append(records)."""
         return TopicUnderTest(self._broker, name)
+
+    def load(self, topic: str, source: Any, **options: Any) -> TopicUnderTest:
+        """Append the rows of a file or table to a topic, which is created if it does not exist. source: the path of
+        a JSON lines, CSV or Parquet file, with the options of klog.importing.import_file (key="id", ...), or columns
+        such as an Arrow table, with those of Log.append. Raises what they raise."""
+        from klog.testing.loading import load
+
+        found = self.topic(topic)
+        load(self._broker, found, source, **options)
+        return found
 
     def dump(self) -> str:
         """The newest records of all topics as text."""

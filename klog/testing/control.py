@@ -25,7 +25,7 @@ from klog.shown import to_json
 from klog.testing.control_calls import Calls, NotFound
 
 if TYPE_CHECKING:
-    from klog.testing.broker import TestBroker
+    from klog.testing.controlled import Controlled
 
 _HOST = "127.0.0.1"
 _BODY_BYTES_MAX = 64 << 20
@@ -36,7 +36,7 @@ _log = logger_of("testing")
 class Control:
     """The server. Any thread. port 0: a free one. Raises OSError for a port that is taken."""
 
-    def __init__(self, broker: TestBroker, port: int = 0) -> None:
+    def __init__(self, broker: Controlled, port: int = 0) -> None:
         self._secret = secrets.token_urlsafe(12)
         self._server = _Server((_HOST, arguments.whole("control_port", port, 0, 65535)), _Handler)
         self._server.serve(Calls(broker), self._secret)

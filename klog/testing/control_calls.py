@@ -13,7 +13,7 @@ from klog.testing.json_records import from_fields, to_fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from klog.testing.broker import TestBroker
+    from klog.testing.controlled import Controlled
     from klog.testing.faults import Fault
 
     Query = dict[str, str]
@@ -31,7 +31,7 @@ class NotFound(Exception):
 class Calls:
     """The calls over one broker. Any thread: those that start or stop it come one after the other."""
 
-    def __init__(self, broker: TestBroker) -> None:
+    def __init__(self, broker: Controlled) -> None:
         self._broker = broker
         self._life = threading.RLock()
         self._numbers = itertools.count(1)

@@ -12,6 +12,7 @@ from klog.errors import InvalidConfig
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.testing import TestBroker
+from klog.testing.waiting import wait_for
 from tests.support.wire_client import WireClient
 from tests.testing.test_group import CONFIG, join
 
@@ -123,8 +124,7 @@ def test_a_fetch_that_waits_is_told_when_its_leader_moves() -> None:
         first, second = clients(b, stack)
         b.stop_broker(2)
         first.send(ApiKey.FETCH, 4, fetch_request(1, max_wait_ms=60_000))
-        while b.metrics()["PurgatorySize.Fetch"] < 1:
-            pass
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
         b.start_broker(2)
         assert first.receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
         assert second.is_closed()
