@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from klog.testing import TestBroker
-from tests.support.broker_process import BrokerProcess
 from tests.history.nemesis import disturb_process, disturb_requests
 from tests.history.workload import Result, run
+from tests.support.broker_process import BrokerProcess
 
 pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
 
