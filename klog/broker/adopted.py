@@ -15,17 +15,24 @@ from klog.errors import HandoverRefused
 _METADATA_LOG = "__cluster_metadata-0"
 
 
+def is_adopted(paths: Sequence[str]) -> bool:
+    """False for a directory with Kafka's metadata log that klog has not taken over."""
+    return os.path.exists(os.path.join(paths[0], FILE)) or not any(map(_has_metadata, paths))
+
+
 def check_adopted(paths: Sequence[str]) -> None:
-    """Raise HandoverRefused for a directory with Kafka's metadata log that klog has not taken over."""
-    if os.path.exists(os.path.join(paths[0], FILE)):
-        return
-    for path in paths:
-        metadata = os.path.join(path, _METADATA_LOG)
-        if os.path.isdir(metadata) and any(map(_has_records, os.scandir(metadata))):
-            raise HandoverRefused(
-                f"{path} is that of a Kafka broker, whose metadata log has the topics' configurations and the next "
-                f"producer id; take it over with `klog handover --adopt {path}`"
-            )
+    """Raise HandoverRefused unless is_adopted()."""
+    if not is_adopted(paths):
+        path = next(filter(_has_metadata, paths))
+        raise HandoverRefused(
+            f"{path} is that of a Kafka broker, whose metadata log has the topics' configurations and the next "
+            f"producer id; take it over with `klog handover --adopt {path}`"
+        )
+
+
+def _has_metadata(path: str) -> bool:
+    metadata = os.path.join(path, _METADATA_LOG)
+    return os.path.isdir(metadata) and any(map(_has_records, os.scandir(metadata)))
 
 
 def _has_records(entry: os.DirEntry[str]) -> bool:

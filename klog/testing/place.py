@@ -13,6 +13,7 @@ import secrets
 import shutil
 import tempfile
 
+from klog.broker.adopted import is_adopted
 from klog.disk import RealFiles, remove_tree
 
 _TMPFS = "/dev/shm"
@@ -80,7 +81,8 @@ def _locked(home: str) -> int | None:
 
 
 def new_copy(source: str | os.PathLike[str]) -> str:
-    """Make a directory with the files of a log.dir. Raises FileNotFoundError, NotADirectoryError, OSError."""
+    """Make a directory with the files of a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes
+    over. Raises FileNotFoundError, NotADirectoryError, OSError, and what klog.handover.adopt raises."""
     size = sum(
         os.lstat(os.path.join(home, name)).st_blocks * _BLOCK_BYTES
         for home, _, names in os.walk(source, onerror=_raise)
@@ -89,6 +91,10 @@ def new_copy(source: str | os.PathLike[str]) -> str:
     path = new_directory(size)
     try:
         copy_directory(source, path)
+        if not is_adopted([path]):
+            from klog.handover import adopt
+
+            adopt(path)
     except BaseException:
         remove_directory(path)
         raise

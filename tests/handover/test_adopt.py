@@ -203,3 +203,21 @@ def test_what_cannot_be_adopted_is_refused_untouched(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="error"):
         adopt(data, files=FailingFiles(1))
     assert tree(data) == before
+
+
+def test_a_test_broker_serves_a_copy_of_kafkas_directory(tmp_path: Path) -> None:
+    """It adopts the copy; klog.Broker refuses the directory itself until it is adopted."""
+    data = Path(shutil.copytree(HOME / "internal" / "logdir", tmp_path / "data"))
+    before = tree(data)
+    with klog.TestBroker(copy_of=data) as broker:
+        topics = broker.logs.topics()
+        assert "__consumer_offsets" in topics
+        found = {name: len(broker.topic(name)) for name in topics if not name.startswith("__")}
+        assert sum(found.values()) > 0
+    assert tree(data) == before
+    with pytest.raises(HandoverRefused, match="--adopt"):
+        klog.Broker(data, listeners=["127.0.0.1:0"]).start()
+    adopt(data)
+    with klog.Broker(data, listeners=["127.0.0.1:0"]) as served:
+        assert served.logs.topics() == topics
+        assert served.groups()
