@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Handle = Callable[[RequestContext, Any], Message | None]
 
 _log = logger_of("broker")
+_CHEAP_BYTES = 1 << 14
 
 
 class Gate(Protocol):
@@ -71,9 +72,14 @@ class Dispatcher:
         self._notices = Notices(clock, _log)
 
     def is_cheap(self, request: NetworkRequest) -> bool:
-        """Is this request handled in the network thread?"""
+        """Is this request handled in the network thread? A large one asks for so much that others would wait, but for
+        Produce, whose bytes are not looked at one by one."""
         frame = request.frame
-        return len(frame) < 2 or (frame[0] << 8 | frame[1]) not in self._slow
+        size = len(frame)
+        if size < 2:
+            return True
+        api = frame[0] << 8 | frame[1]
+        return api not in self._slow and (size <= _CHEAP_BYTES or api == ApiKey.PRODUCE)
 
     def __call__(self, request: NetworkRequest) -> None:
         """Handle a request."""

@@ -71,7 +71,8 @@ class Metadata:
                 if context.authorized("DESCRIBE", "TOPIC", name)
             ]
         else:
-            topics = [self._asked(context, request, each, nodes) for each in asked]
+            once = {(each.name, each.topic_id): each for each in asked}  # as in Kafka: repetitions are answered once
+            topics = [self._asked(context, request, each, nodes) for each in once.values()]
         return Response(
             brokers=[Response.Broker(node_id=each.node_id, host=each.host, port=each.port) for each in nodes],
             cluster_id=self._cluster_id,

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from klog.protocol import ApiKey, ErrorCode, encode_request, messages
 from klog.record import encode
-from tests.support.hostile import NAMES, Victim, answered, fetch, mutated, produce, request, victim
+from tests.support.hostile import NAMES, Victim, answered, fetch, mutated, peak_kib, produce, request, victim
 from tests.support.wire_client import WireClient
 
 VERSIONS = [(api, version) for api in ApiKey for version in range(api.low, api.high + 1)]
@@ -155,6 +155,55 @@ def test_topics_with_too_many_partitions(attacked: Victim, partitions: int) -> N
             timeout_ms=1000,
         )  # fmt: skip
     assert created.topics[0].error_code in (ErrorCode.INVALID_PARTITIONS, ErrorCode.POLICY_VIOLATION)
+
+
+REPEATED: dict[str, tuple[ApiKey, int, Any, int]] = {
+    "Metadata": (ApiKey.METADATA, 0, lambda m, n: m.Metadata.Request(
+        topics=[m.Metadata.Request.Topic(name="a")] * n), 300_000),
+    "DescribeConfigs": (ApiKey.DESCRIBE_CONFIGS, 4, lambda m, n: m.DescribeConfigs.Request(
+        resources=[m.DescribeConfigs.Request.Resource(resource_type=2, resource_name="a", configuration_keys=None)] * n),
+        100_000),
+    "DescribeGroups": (ApiKey.DESCRIBE_GROUPS, 5, lambda m, n: m.DescribeGroups.Request(groups=["g"] * n), 300_000),
+    "ConsumerGroupDescribe": (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, lambda m, n: m.ConsumerGroupDescribe.Request(
+        group_ids=["g"] * n), 300_000),
+    "OffsetFetch": (ApiKey.OFFSET_FETCH, 7, lambda m, n: m.OffsetFetch.Request(group_id="g", topics=[
+        m.OffsetFetch.Request.Topic(name="a", partition_indexes=[0] * n)] * 2), 100_000),
+    "OffsetFetch of groups": (ApiKey.OFFSET_FETCH, 8, lambda m, n: m.OffsetFetch.Request(groups=[
+        m.OffsetFetch.Request.Group(group_id="g", topics=None)] * n), 100_000),
+    "DescribeProducers": (ApiKey.DESCRIBE_PRODUCERS, 0, lambda m, n: m.DescribeProducers.Request(topics=[
+        m.DescribeProducers.Request.Topic(name="a", partition_indexes=[0] * n)] * 2), 100_000),
+    "DescribeTransactions": (ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda m, n: m.DescribeTransactions.Request(
+        transactional_ids=["t"] * n), 300_000),
+    "DescribeTopicPartitions": (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, lambda m, n: m.DescribeTopicPartitions.Request(
+        topics=[m.DescribeTopicPartitions.Request.Topic(name="a")] * n), 200_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_repetitions_in_a_request_are_answered_once(attacked: Victim, case: str) -> None:
+    """Else a few bytes ask for hundreds, and a frame for more memory than the machine has."""
+    api, version, make, number = REPEATED[case]
+    frame = b"".join(encode_request(api, version, 1, "repeats", make(messages, number)))
+    assert 300_000 < len(frame) < 2 << 20
+    grown, size = peak_kib(attacked, frame)
+    assert size < 10_000
+    assert grown < 100 << 10
+
+
+def test_a_large_request_does_not_stop_other_clients(attacked: Victim) -> None:
+    Topic = messages.Metadata.Request.Topic
+    topics = [Topic(name=f"unknown-{number}") for number in range(60_000)]
+    large = b"".join(encode_request(ApiKey.METADATA, 5, 1, "large", messages.Metadata.Request(topics=topics)))
+    with attacked.connect() as sock, attacked.connect() as other:
+        sock.sendall(large)
+        served, response = 0, None
+        while response is None:
+            other.sendall(ping())
+            assert answered(other, 30)
+            served += 1
+            response = answered(sock, 0.001)
+        assert response
+        assert served > 3
 
 
 # ---- time, connections and memory ------------------------------------------------------------------------------------

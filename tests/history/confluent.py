@@ -60,13 +60,13 @@ class Sender(Worker):
 
 def send(producer: Any, worker: Worker, partition: Partition, what: str = "", **more: Any) -> None:
     """Record the outcome when it is known."""
-    number = worker.history.number()
-    value = f"{worker.name}-{number}{what}"
+    number, client = worker.history.number(), worker.name
+    value = f"{client}-{number}{what}"
     began = now()
 
     def delivered(error: Any, message: Any) -> None:
         worker.history.add(
-            Send(client=worker.name, began=began, ended=now(), partition=partition, value=value, number=number,
+            Send(client=client, began=began, ended=now(), partition=partition, value=value, number=number,
                  outcome="unknown" if error is not None else "ok",
                  offset=message.offset() if error is None and message.offset() >= 0 else None, **more)
         )  # fmt: skip
@@ -198,7 +198,7 @@ class GroupConsumer(Reading):
             self.reopen()
 
     def commit(self) -> None:
-        offsets, began = dict(self.positions), now()
+        offsets, session, began = dict(self.positions), self.session, now()
         self.positions.clear()
         try:
             results = self.consumer.commit(
@@ -209,6 +209,8 @@ class GroupConsumer(Reading):
         except KafkaException:
             outcomes = {}
         add_commits(self, offsets, began, {key: "ok" if good else "unknown" for key, good in outcomes.items()})
+        if session == self.session:  # what failed is committed again; in another session it is read again
+            self.positions = {key: at for key, at in offsets.items() if not outcomes.get(key)} | self.positions
 
     def close(self) -> None:
         if self.consumer is not None and self.positions:

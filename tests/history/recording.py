@@ -26,7 +26,8 @@ class History:
     def fail(self, text: str) -> None:
         """Something that no client should see, whatever the faults."""
         with self._lock:
-            self.errors.append(text)
+            if text not in self.errors:
+                self.errors.append(text)
 
     def number(self) -> int:
         """Rises with every call."""

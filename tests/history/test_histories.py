@@ -58,8 +58,10 @@ def test_a_process_that_is_killed_and_paused(tmp_path: Path, seconds: float, mem
 
 
 @pytest.mark.parametrize(("seconds", "members", "patience"), RUNS)
-def test_requests_that_fail_before_and_after_their_effect(seconds: float, members: int, patience: float) -> None:
-    with TestBroker(config=CONFIG) as broker:
+def test_requests_that_fail_before_and_after_their_effect(
+    tmp_path: Path, seconds: float, members: int, patience: float
+) -> None:
+    with TestBroker(config=CONFIG, directory=tmp_path / "data") as broker:
         judge(
             run(
                 broker.bootstrap_servers,

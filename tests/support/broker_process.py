@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.file_systems import end_with_parent
 from tests.support.patience import PATIENCE
 
 
@@ -38,19 +39,15 @@ class BrokerProcess:
     def start(self) -> Self:
         """Returns when it serves."""
         settings = [part for key, value in self.config.items() for part in ("--config", f"{key}={value}")]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "klog",
-            "broker",
-            str(self.directory),
-            "--port",
-            str(self.port),
-            "--json",
-        ]
+        command = [sys.executable, "-P", "-m", "klog", "broker", str(self.directory), "--port", str(self.port), "--json"]
+        parent = os.getpid()
         with self.log.open("ab") as stderr:
-            self._process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, stderr=stderr)
+            self._process = subprocess.Popen(
+                [*command, *settings],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                preexec_fn=lambda: end_with_parent(parent),
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the broker does not start:\n{self.log.read_text()}"

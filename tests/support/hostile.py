@@ -128,6 +128,22 @@ def fetch(client: WireClient, topic: str, partition: int, offset: int) -> list[b
     return [record.value for batch in decode(bytes(data or b"")) for record in batch]
 
 
+def peak_kib(found: Victim, frame: bytes) -> tuple[int, int]:
+    """What a request costs: the growth of the broker's memory at its highest, and the size of the response in bytes."""
+    process = Path(f"/proc/{found.broker.pid}")
+    before = found.broker.rss_kib()
+    (process / "clear_refs").write_text("5")  # forgets the highest so far
+    with found.connect() as sock:
+        sock.settimeout(10 * HANG_SECONDS)
+        sock.sendall(frame)
+        stream = sock.makefile("rb")
+        (size,) = struct.unpack(">i", stream.read(4))
+        for at in range(0, size, 1 << 20):
+            stream.read(min(size - at, 1 << 20))
+    status = (process / "status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) - before, size
+
+
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 

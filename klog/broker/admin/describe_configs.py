@@ -42,9 +42,10 @@ class DescribeConfigs:
         }
 
     def describe_configs(self, context: Context, request: Any) -> Message:
-        """The configurations of topics, of this broker and of its loggers."""
+        """The configurations of topics, of this broker and of its loggers. A resource that is repeated is described
+        once: a few bytes would ask for some thousand each."""
         results = []
-        for resource in request.resources:
+        for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
             result = messages.DescribeConfigs.Response.Result(
                 resource_type=resource.resource_type, resource_name=resource.resource_name
             )

@@ -62,9 +62,9 @@ class GroupAdmin:
     # ---- DescribeGroups ----------------------------------------------------------------------------------------------
 
     def describe(self, context: Context, request: DescribeGroups.Request) -> DescribeGroups.Response:
-        """State and members of classic groups. A group that does not exist is Dead."""
+        """State and members of classic groups, each once. A group that does not exist is Dead."""
         described = []
-        for group_id in request.groups:
+        for group_id in dict.fromkeys(request.groups):
             if not context.authorized("DESCRIBE", "GROUP", group_id):
                 code = ErrorCode.GROUP_AUTHORIZATION_FAILED
                 described.append(messages.DescribeGroups.Response.Group(error_code=code, group_id=group_id))

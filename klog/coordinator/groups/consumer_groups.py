@@ -273,10 +273,10 @@ class ConsumerGroups:
     def describe(
         self, context: Context, request: messages.ConsumerGroupDescribe.Request
     ) -> messages.ConsumerGroupDescribe.Response:
-        """Describe groups, in the order of the request."""
+        """Describe groups, each once, in the order of the request."""
         made = messages.ConsumerGroupDescribe.Response
         found = []
-        for group_id in request.group_ids:
+        for group_id in dict.fromkeys(request.group_ids):
             try:
                 found.append(self._described(context, group_id, operations=request.include_authorized_operations))
             except Refused as refused:

@@ -51,7 +51,7 @@ class OffsetFetches:
             return Response(topics=[_topic(Response.Topic, Response.Partition, each) for each in topics])
         by_id = context.version >= _TOPIC_ID_VERSION
         groups = []
-        for asked in request.groups:
+        for asked in {each.group_id: each for each in request.groups}.values():
             code, topics = self._group(
                 context, asked.group_id, asked.member_id, asked.member_epoch, asked.topics, stable
             )  # fmt: skip
@@ -82,7 +82,7 @@ class OffsetFetches:
         if not context.authorized("DESCRIBE", "GROUP", group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
         by_id = context.version >= _TOPIC_ID_VERSION
-        named = None if asked is None else [self._named(context, topic, by_id) for topic in asked]
+        named = None if asked is None else [self._named(context, *each, by_id) for each in _each_once(asked)]
         with self._table.lock:
             code = self._table.unavailable
             if code is not _NONE:
@@ -96,16 +96,16 @@ class OffsetFetches:
             every = self._every(group_id, stable)
         return _NONE, self._visible(context, every, by_id)
 
-    def _named(self, context: Context, topic: Any, by_id: bool) -> tuple[str, UUID, list[int], ErrorCode]:
-        name, topic_id = topic.name, NO_ID
+    def _named(
+        self, context: Context, name: str, topic_id: UUID, numbers: list[int], by_id: bool
+    ) -> tuple[str, UUID, list[int], ErrorCode]:
         if by_id:
-            topic_id = topic.topic_id
             found = self._topics.name_of(topic_id)
             if found is None:
-                return "", topic_id, topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID
+                return "", topic_id, numbers, ErrorCode.UNKNOWN_TOPIC_ID
             name = found
         allowed = context.authorized("DESCRIBE", "TOPIC", name)
-        return name, topic_id, topic.partition_indexes, _NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return name, topic_id, numbers, _NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def _asked(
         self, group_id: str, name: str, topic_id: UUID, numbers: list[int], code: ErrorCode, stable: bool
@@ -141,6 +141,16 @@ class OffsetFetches:
             if topic_id is not None and context.authorized("DESCRIBE", "TOPIC", name):
                 found.append((name, topic_id, partitions))
         return found
+
+
+def _each_once(asked: Iterable[Any]) -> list[tuple[str, UUID, list[int]]]:
+    """The topics and partitions that are asked for, without repetitions: each has 4 bytes in the request, and its
+    metadata in the response."""
+    found: dict[tuple[str, UUID], dict[int, None]] = {}
+    for topic in asked:
+        key = topic.name, getattr(topic, "topic_id", NO_ID)
+        found.setdefault(key, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(*key, list(numbers)) for key, numbers in found.items()]
 
 
 def _topic(topic: Any, partition: Any, found: Topic, *, by_id: bool = False) -> Any:

@@ -109,9 +109,9 @@ class AdminHandlers:
     def describe_transactions(
         self, context: Context, request: m.DescribeTransactions.Request
     ) -> m.DescribeTransactions.Response:
-        """DescribeTransactions 0."""
+        """DescribeTransactions 0, each id once."""
         return m.DescribeTransactions.Response(
-            transaction_states=[self._described(context, name) for name in request.transactional_ids]
+            transaction_states=[self._described(context, name) for name in dict.fromkeys(request.transactional_ids)]
         )
 
     def _described(self, context: Context, name: str) -> m.DescribeTransactions.Response.TransactionState:
@@ -178,18 +178,21 @@ class AdminHandlers:
     def describe_producers(
         self, context: Context, request: m.DescribeProducers.Request
     ) -> m.DescribeProducers.Response:
-        """DescribeProducers 0: the producers of partitions, as their logs know them."""
+        """DescribeProducers 0: the producers of partitions, each once, as their logs know them."""
         response = m.DescribeProducers.Response
         topics = []
+        asked: dict[str, dict[int, None]] = {}
         for topic in request.topics:
-            allowed = context.authorized("READ", "TOPIC", topic.name)
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        for name, numbers in asked.items():
+            allowed = context.authorized("READ", "TOPIC", name)
             partitions = [
-                self._producers(topic.name, number)
+                self._producers(name, number)
                 if allowed
                 else response.Partition(partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                for number in topic.partition_indexes
+                for number in numbers
             ]
-            topics.append(response.Topic(name=topic.name, partitions=partitions))
+            topics.append(response.Topic(name=name, partitions=partitions))
         return response(topics=topics)
 
     def _producers(self, topic: str, partition: int) -> m.DescribeProducers.Response.Partition:
