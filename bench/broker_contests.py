@@ -36,7 +36,7 @@ from bench.contest import Contest, Contestant, Factory
 from klog import record
 from klog.protocol import ApiKey, encode_request, messages
 
-_WARM_UP_SECONDS, _WARM_UP_AT_MOST = 20.0, 90.0  # of processor time; of time
+_WARM_UP_SECONDS, _WARM_UP_AT_MOST = 15.0, 60.0  # of processor time; of time
 _IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 _T = 1_700_000_000_000
 Work = Callable[[], object]
@@ -63,7 +63,14 @@ class Exchange:
     """The same request, again and again. Has to have the same response size each time."""
 
     def __init__(
-        self, client: Client, frame: bytes, api: ApiKey, version: int, count: int, in_flight: int, check: Callable[[Any], None]
+        self,
+        client: Client,
+        frame: bytes,
+        api: ApiKey,
+        version: int,
+        count: int,
+        in_flight: int,
+        check: Callable[[Any], None],
     ) -> None:
         self._client = client
         self._frame = frame
@@ -91,7 +98,9 @@ def _produce(records: int, value_bytes: int, in_flight: int) -> Callable[[Client
         )
         work()
         assert client.end_offsets("t") == [(count + 1) * records]
-        last = client.response_size(fetch_frame(topic_id, {0: count * records}, 1 << 21), ApiKey.FETCH, FETCH_VERSION)[1]
+        last = client.response_size(fetch_frame(topic_id, {0: count * records}, 1 << 21), ApiKey.FETCH, FETCH_VERSION)[
+            1
+        ]
         stored = _values(bytes(last.responses[0].partitions[0].records))
         assert _checksum(stored) == _checksum(_values(made)), "other values than were sent"
         return work
@@ -278,7 +287,10 @@ def _contest(name: str) -> Factory:
 
         def contestant(broker: Broker) -> Contestant:
             return Contestant(
-                broker.name, lambda: cost(broker, works[broker.name]), goal=goal if broker is not kafka else None, own_clock=True
+                broker.name,
+                lambda: cost(broker, works[broker.name]),
+                goal=goal if broker is not kafka else None,
+                own_clock=True,
             )
 
         return Contest(f"kafka broker {name}", runs, runs * size, tuple(map(contestant, brokers)), check, close)

@@ -160,7 +160,12 @@ def produce_frame(topic_id: Any, records: bytes, *, partition: int = 0, acks: in
 
 
 def fetch_frame(
-    topic_id: Any, partitions: dict[int, int], max_bytes: int, *, session: tuple[int, int] = (0, -1), max_wait_ms: int = 0
+    topic_id: Any,
+    partitions: dict[int, int],
+    max_bytes: int,
+    *,
+    session: tuple[int, int] = (0, -1),
+    max_wait_ms: int = 0,
 ) -> bytes:
     """A Fetch request for {partition: offset}. session: id and epoch."""
     Request = messages.Fetch.Request

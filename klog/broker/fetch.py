@@ -2,7 +2,8 @@
 DelayedFetch.
 
 A fetch with fewer than min_bytes waits in the purgatory for its partitions to change. Each try reads its partitions
-again, of a session those that have changed: a read is one native call, which finds a slice of a file and copies nothing.
+again, of a session those that have changed: a read is one native call, which finds a slice of a file and copies
+nothing.
 
 Requests of replicas are refused: a copy of a partition would count as one of its in-sync replicas, and this broker
 keeps none.

@@ -20,7 +20,7 @@ Kafka: FetchSession, FullFetchContext, IncrementalFetchContext, FetchSessionCach
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from itertools import count
 from operator import attrgetter
@@ -123,7 +123,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """The partitions of one consumer. Any thread; the lock guards all fields but `last_used`, and the partitions' fields.
+    """The partitions of one consumer. Any thread; the lock guards all fields but `last_used`, and the partitions'.
     It is the purgatory's key of the fetch that waits."""
 
     def __init__(
@@ -177,11 +177,7 @@ class FetchSession:
                 self._reviewed = self.last_used
                 refused = {topic for topic in {each.topic for each in self._partitions.values()} if not may_read(topic)}
                 due.update(
-                    [
-                        each
-                        for each in self._partitions.values()
-                        if each.topic in refused or not each.has_nothing_new()
-                    ]
+                    [each for each in self._partitions.values() if each.topic in refused or not each.has_nothing_new()]
                 )
             for each in due:
                 if not each.is_watched and each.topic and not self._closed:
@@ -206,7 +202,9 @@ class FetchSession:
                 if each.session is self and (each.is_news(result) or not each.is_settled(result))
             )
 
-    def send(self, results: list[tuple[FetchedPartition, Any]], *, all_of_them: bool) -> list[tuple[FetchedPartition, Any]]:
+    def send(
+        self, results: list[tuple[FetchedPartition, Any]], *, all_of_them: bool
+    ) -> list[tuple[FetchedPartition, Any]]:
         """These results are about to be sent. Returns those that the consumer does not know; all_of_them: all."""
         news = []
         with self._lock:
@@ -266,10 +264,8 @@ class FetchSessions:
                 return None
             number = 0
             while number == 0 or number in self._sessions:
-                number = secrets.randbelow(_EPOCH_MAX) + 1
-            session = self._sessions[number] = FetchSession(
-                number, uses_ids, partitions, now, self._purgatory
-            )
+                number = int.from_bytes(os.urandom(4), "big") & _EPOCH_MAX
+            session = self._sessions[number] = FetchSession(number, uses_ids, partitions, now, self._purgatory)
             return session
 
     def _has_room(self, size: int, now: float) -> bool:

@@ -13,8 +13,8 @@ import pytest
 import klog
 from klog.broker import Broker
 from klog.broker.fetch_sessions import FetchedPartition, FetchSessions
-from klog.broker.purgatory import Purgatory
 from klog.broker.partitions import NO_ID
+from klog.broker.purgatory import Purgatory
 from klog.clock import ManualClock, SystemClock
 from klog.protocol import ApiKey, messages
 from klog.record import encode
@@ -38,7 +38,7 @@ class Consumer:
 
     def __init__(self, broker: Broker, topic: str = "t", **fields: Any) -> None:
         self.client = WireClient(broker.bootstrap_servers)
-        self.topic_id = broker.topics.topic_id(topic)
+        self.topic_id: Any = broker.topics.topic_id(topic)
         self.fields = {"min_bytes": 1, "max_bytes": 1 << 20, **fields}
         self.offsets = dict.fromkeys(range(PARTITIONS), 0)
         self.values: dict[int, list[bytes]] = {number: [] for number in self.offsets}
@@ -104,13 +104,14 @@ def produce(broker: Broker, partition: int, value: bytes = b"v") -> None:
     """As another client does."""
     Request = messages.Produce.Request
     asked = Request.Partition(index=partition, records=encode([(None, value, T)]))
+    topic_id: Any = broker.topics.topic_id("t")
     with WireClient(broker.bootstrap_servers) as client:
         found = client.call(
             ApiKey.PRODUCE,
             13,
             acks=1,
             timeout_ms=1000,
-            topic_data=[Request.Topic(topic_id=broker.topics.topic_id("t"), partition_data=[asked])],
+            topic_data=[Request.Topic(topic_id=topic_id, partition_data=[asked])],
         )
     assert found.responses[0].partition_responses[0].error_code == 0
 
