@@ -36,7 +36,7 @@ from bench.contest import Contest, Contestant, Factory
 from klog import record
 from klog.protocol import ApiKey, encode_request, messages
 
-_WARM_UP_SECONDS, _WARM_UP_AT_MOST = 20.0, 90.0  # of processor time; of time
+_WARM_UP_SECONDS, _WARM_UP_AT_MOST = 15.0, 60.0  # of processor time; of time
 _IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 _T = 1_700_000_000_000
 Work = Callable[[], object]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bench import plot
+from bench import broker_contests, broker_peers, plot
 from bench.figures import lines
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,6 +224,24 @@ def test_memory_of_partitions_and_segments():
         "a segment, after it was read",
     ]
     assert all("resident bytes" in line and "descriptors" in line for line in output)
+
+
+def test_memory_of_a_broker():
+    output = run("-m", "bench.broker_memory", "--connections", "20", "--without-kafka")
+    assert re.fullmatch(r"klog broker +[0-9.]+ MiB idle +[0-9.]+ MiB with 20 connections, +-?\d+ bytes each\n", output)
+
+
+@pytest.mark.parametrize("name", broker_contests.SCENARIOS)
+def test_the_work_of_the_contests_of_brokers(name, tmp_path):
+    """On klog's alone: the answers are checked."""
+    prepare, _, _, _ = broker_contests.SCENARIOS[name]
+    broker = broker_peers.KlogBroker(tmp_path)
+    try:
+        with broker_peers.Client(broker.address) as client:
+            work = prepare(client, 3)
+            assert broker_peers.cost(broker, work) > 0
+    finally:
+        broker.close()
 
 
 def test_an_unknown_name_lists_the_contests():

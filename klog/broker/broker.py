@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from klog.coordinator.groups.description import GroupDescription
     from klog.metrics import Sample
 
-_NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
 
 
@@ -299,4 +297,9 @@ def _cluster_id(path: str) -> str:
         found = read_properties(os.path.join(path, "meta.properties")).get("cluster.id", "")
     except OSError:
         found = ""
-    return found or urlsafe_b64encode(uuid.uuid5(_NO_CLUSTER, os.path.realpath(path)).bytes)[:22].decode()
+    if found:
+        return found
+    from random import Random  # uuid5() loads libcrypto, which takes 3.5 MB
+
+    made = Random(os.path.realpath(path)).getrandbits(128).to_bytes(16, "big")
+    return urlsafe_b64encode(made)[:22].decode()

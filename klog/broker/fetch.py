@@ -1,8 +1,9 @@
 """Fetch: batches for consumers, as slices of files. Kafka: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages,
 DelayedFetch.
 
-A fetch with fewer than min_bytes waits in the purgatory for its partitions to change. Each try reads all partitions
-again: a read is one native call, which finds a slice of a file and copies nothing.
+A fetch with fewer than min_bytes waits in the purgatory for its partitions to change. Each try reads its partitions
+again, of a session those that have changed: a read is one native call, which finds a slice of a file and copies
+nothing.
 
 Requests of replicas are refused: a copy of a partition would count as one of its in-sync replicas, and this broker
 keeps none.
@@ -58,7 +59,7 @@ class Fetch:
         self._max_bytes = max_bytes
         self._quota_bytes = quota_bytes
         self._throttle = throttle
-        self._sessions = FetchSessions(session_slots, clock)
+        self._sessions = FetchSessions(session_slots, clock, purgatory)
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
         """The APIs of this component."""
@@ -88,20 +89,18 @@ class Fetch:
                 if isinstance(found, ErrorCode):
                     return messages.Fetch.Response(error_code=found)
                 session, incremental = found, True
-                with session.lock:
-                    session.change(asked, self._forgotten(context, request))
-                    asked = list(session.partitions.values())
-                if not asked:
+                session.change(asked, self._forgotten(context, request))
+                if not len(session):
                     self._sessions.close(session.number)
-                    session = None
+                    session, asked, incremental = None, [], False
             else:
                 if request.session_id:
                     self._sessions.close(request.session_id)
                 if not is_final(request.session_epoch):
                     session = self._sessions.create(uses_ids, asked)
         attempt = _Attempt(self, context, request, asked, session, incremental)
-        if not attempt.try_complete(expired=request.max_wait_ms <= 0 or not asked):
-            keys = {(each.topic, each.partition) for each in asked}
+        if not attempt.try_complete(expired=request.max_wait_ms <= 0 or not (incremental or asked)):
+            keys = {(each.topic, each.partition) for each in asked} if session is None else (session,)
             self._purgatory.watch(attempt, keys, request.max_wait_ms)
         return None
 
@@ -134,6 +133,7 @@ class Fetch:
         if not context.authorized("READ", "TOPIC", topic):
             return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
+        asked.log = None if isinstance(log, ErrorCode) else log
         if isinstance(log, ErrorCode):
             is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else log)
@@ -221,24 +221,37 @@ class _Attempt:
         with self._lock:
             if self._done:
                 return True
-            results, total, urgent = self._fetch.read_all(self._context, self._request, self._asked)
+            asked = self._to_read(everything=expired)
+            results, total, urgent = self._fetch.read_all(self._context, self._request, asked)
+            pairs = list(zip(asked, results, strict=True))
             if not (expired or urgent or total >= self._request.min_bytes):
+                if self._session is not None:
+                    self._session.not_sent(pairs)
                 return False
             self._done = True
-        self._respond(results, total)
+        self._respond(pairs, total)
         return True
 
-    def _respond(self, results: list[Any], total: int) -> None:
+    def _to_read(self, *, everything: bool) -> list[FetchedPartition]:
+        session = self._session
+        if session is None:
+            return self._asked
+        context = self._context
+        changed = session.take(
+            lambda topic: context.authorized("READ", "TOPIC", topic), everything=everything or not self._incremental
+        )
+        return changed if self._incremental else self._asked
+
+    def _respond(self, pairs: list[tuple[FetchedPartition, Any]], total: int) -> None:
         throttle_ms = self._fetch.throttle(self._context, total)
+        session = self._session
         if throttle_ms:
+            if session is not None:
+                session.not_sent(pairs)
             self._respond_nothing(throttle_ms)
             return
-        pairs = list(zip(self._asked, results, strict=True))
-        session = self._session
         if session is not None:
-            with session.lock:
-                pairs = [pair for pair in pairs if _note(*pair) or not self._incremental]
-                session.to_the_end([asked for asked, result in pairs if _size(result)])
+            pairs = session.send(pairs, all_of_them=not self._incremental)
         topics: dict[Any, Any] = {}
         Response = messages.Fetch.Response
         for asked, result in pairs:
@@ -260,21 +273,6 @@ class _Attempt:
         self._context.respond(
             messages.Fetch.Response(throttle_time_ms=throttle_ms, session_id=number), throttle_ms=throttle_ms
         )
-
-
-def _note(asked: FetchedPartition, result: Any) -> bool:
-    """Note what a consumer is sent of a partition. Returns whether it is anything new."""
-    changed = (
-        _size(result) > 0
-        or result.error_code != 0
-        or result.diverging_epoch.end_offset >= 0
-        or asked.high_watermark != result.high_watermark
-        or asked.log_start_offset != result.log_start_offset
-    )
-    # After an error the next response has the partition in any case.
-    asked.high_watermark = -1 if result.error_code else result.high_watermark
-    asked.log_start_offset = -1 if result.error_code else result.log_start_offset
-    return changed
 
 
 def _size(result: Any) -> int:

@@ -4,7 +4,9 @@
         the operation's own lock
     D2  an operation is not lost: it is tried again after it is watched, so a change in between is noticed
     D3  no operation is tried while a lock of a log or of a component is held: check() is called after it was released
+    D4  a key that nothing watches costs check() one lookup
 
+A key is a partition, (topic, number), or anything else that changes: a fetch session is the key of its fetch.
 Appends of the broker's requests check. A program that appends to the broker's logs itself calls Broker.check(), else
 its records are found when the fetches time out.
 """
@@ -32,15 +34,26 @@ class Delayed(Protocol):
         now or before."""
 
 
+class Watcher(Protocol):
+    """What is notified of changes of a key."""
+
+    def changed(self) -> None:
+        """The key has changed. Called without a lock."""
+
+
 class _Waiting:
     """An operation with the keys that it watches."""
 
-    __slots__ = ("keys", "operation", "task")
+    __slots__ = ("_purgatory", "keys", "operation", "task")
 
-    def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
+    def __init__(self, purgatory: Purgatory, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
+        self._purgatory = purgatory
         self.operation = operation
         self.keys = keys
         self.task: Task | None = None
+
+    def changed(self) -> None:
+        self._purgatory._try(self)
 
 
 class Purgatory:
@@ -49,7 +62,7 @@ class Purgatory:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._lock = threading.Lock()
-        self._watched: dict[Hashable, dict[_Waiting, None]] = {}
+        self._watched: dict[Hashable, dict[Watcher, None]] = {}
         self._waiting: set[_Waiting] = set()
 
     @property
@@ -57,9 +70,15 @@ class Purgatory:
         """The number of operations that wait. Kafka: PurgatorySize."""
         return len(self._waiting)
 
+    @property
+    def watched(self) -> list[Hashable]:
+        """The keys of which something is notified."""
+        with self._lock:
+            return list(self._watched)
+
     def watch(self, operation: Delayed, keys: Iterable[Hashable], timeout_ms: int) -> None:
         """Let an operation wait for changes of keys, for up to timeout_ms."""
-        waiting = _Waiting(operation, tuple(keys))
+        waiting = _Waiting(self, operation, tuple(keys))
         with self._lock:
             self._waiting.add(waiting)
             for key in waiting.keys:
@@ -70,13 +89,23 @@ class Purgatory:
         self._try(waiting)  # D2
 
     def check(self, key: Hashable) -> None:
-        """A partition has changed: try the operations that watch it. The caller holds no lock."""
+        """A key has changed: notify what watches it. The caller holds no lock."""
         watchers = self._watched.get(key)
         if watchers is not None:
             with self._lock:
                 found = list(watchers)
-            for waiting in found:
-                self._try(waiting)
+            for watcher in found:
+                watcher.changed()
+
+    def subscribe(self, watcher: Watcher, key: Hashable) -> None:
+        """Notify a watcher of each change of a key, until unsubscribe()."""
+        with self._lock:
+            self._watched.setdefault(key, {})[watcher] = None
+
+    def unsubscribe(self, watcher: Watcher, key: Hashable) -> None:
+        """End it."""
+        with self._lock:
+            self._unwatch_locked(watcher, key)
 
     def close(self) -> None:
         """Complete everything that waits, as if its time were up."""
@@ -100,9 +129,12 @@ class Purgatory:
                 return
             self._waiting.remove(waiting)
             for key in waiting.keys:
-                watchers = self._watched[key]
-                del watchers[waiting]
-                if not watchers:
-                    del self._watched[key]
+                self._unwatch_locked(waiting, key)
         assert waiting.task is not None
         waiting.task.cancel()
+
+    def _unwatch_locked(self, watcher: Watcher, key: Hashable) -> None:
+        watchers = self._watched[key]
+        del watchers[watcher]
+        if not watchers:
+            del self._watched[key]

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 from collections.abc import Callable, Iterable
 
@@ -285,6 +284,8 @@ class _Purge:
         self, outcome: str, survey: _Survey | None, stats: PurgeStats | None = None, *, error: str | None = None
     ) -> None:
         """Write a line of the audit: what will be done, what was done, or what had been done when it failed."""
+        import hashlib  # loads libcrypto, which takes 3.5 MB: few processes purge
+
         log, done = self._log, self._done
         topic_id = log.directory.topic_id(log.options)
         planned = [] if survey is None or stats is not None else survey.purgeable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -142,6 +143,8 @@ def _serve(broker: Any, as_json: bool) -> None:
                     f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it"
                 )
             sys.stdout.flush()
+            gc.collect()
+            gc.freeze()  # what is there now stays: later collections do not look at it
             ended.wait()
     finally:
         for number, handler in before.items():

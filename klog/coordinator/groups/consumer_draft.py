@@ -7,7 +7,6 @@ Kafka: GroupMetadataManager, TargetAssignmentBuilder.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from klog.coordinator.groups import consumer_records as records
@@ -147,6 +146,8 @@ class ConsumerDraft:
         ]
         if not lines:
             return 0
+        import hashlib  # loads libcrypto, which takes 3.5 MB
+
         return int.from_bytes(hashlib.blake2b("".join(lines).encode(), digest_size=8).digest(), signed=True)
 
     def assign(self) -> None:

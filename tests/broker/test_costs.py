@@ -1,0 +1,208 @@
+"""What requests cost: Python frames, system calls, memory. Counts, which no other load of the machine moves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.broker import Broker
+from klog.protocol import ApiKey, decode_response, encode_request, messages
+from klog.record import encode
+from tests.support.frames import frames_of
+from tests.support.resources import resident_bytes
+from tests.support.syscalls import count_syscalls
+
+ROOT = Path(__file__).resolve().parents[2]
+T = 1_700_000_000_000
+SESSION_PARTITIONS = 1000
+
+
+class Sent:
+    """A request as the network passes it on, without a socket."""
+
+    class connection:  # noqa: N801
+        id = "c"
+        peer = ("127.0.0.1", 1)
+        principal = "User:ANONYMOUS"
+
+        class listener:  # noqa: N801
+            name = "PLAINTEXT"
+
+    def __init__(self, api: ApiKey, version: int, message: Any) -> None:
+        self.frame = memoryview(b"".join(encode_request(api, version, 1, "c", message)))[4:]
+        self.received = 0.0
+        self.completed = False
+        self.response: Any = None
+
+    def respond(self, parts: list[Any], *, throttle_ms: int = 0) -> None:
+        self.completed = True
+        self.response = parts
+
+
+class Asking:
+    """Requests to the dispatcher of a broker, in this thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._dispatch = broker._serving.dispatcher  # type: ignore[union-attr]
+
+    def ask(self, api: ApiKey, version: int, message: Any) -> Any:
+        sent = Sent(api, version, message)
+        self._dispatch(sent)  # type: ignore[arg-type]
+        if sent.response is None:
+            return None
+        return decode_response(api, version, b"".join(map(bytes, sent.response))[4:])[1]
+
+    def frames(self, api: ApiKey, version: int, message: Any) -> int:
+        """Frames that one request enters, the dispatcher's own included."""
+        sent = Sent(api, version, message)
+        found = frames_of(lambda: self._dispatch(sent))  # type: ignore[arg-type]
+        return sum(found.values()) - found["respond"] // 2  # the context's and Sent's
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Iterator[Asking]:
+    with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
+        broker.topics.create("t", 1)
+        broker.topics.create("many", SESSION_PARTITIONS)
+        yield Asking(broker)
+
+
+def produce(asking: Asking, topic: str = "t") -> Any:
+    Request = messages.Produce.Request
+    asked = Request.Partition(index=0, records=encode([(None, b"v", T)]))
+    topic_id: Any = asking.broker.topics.topic_id(topic)
+    return Request(acks=1, timeout_ms=1000, topic_data=[Request.Topic(topic_id=topic_id, partition_data=[asked])])
+
+
+def fetch(asking: Asking, topic: str, partitions: range, **fields: Any) -> Any:
+    Request = messages.Fetch.Request
+    asked = [Request.Partition(partition=number, partition_max_bytes=1 << 20) for number in partitions]
+    topic_id: Any = asking.broker.topics.topic_id(topic)
+    topics = [Request.Topic(topic_id=topic_id, partitions=asked)] if asked else []
+    return Request(min_bytes=1, max_bytes=1 << 20, topics=topics, **fields)
+
+
+def test_frames_of_a_produce_request(asking: Asking) -> None:
+    for _ in range(3):
+        asking.ask(ApiKey.PRODUCE, 13, produce(asking))
+    assert asking.frames(ApiKey.PRODUCE, 13, produce(asking)) <= 32
+
+
+def test_frames_of_a_fetch_with_records(asking: Asking) -> None:
+    asking.ask(ApiKey.PRODUCE, 13, produce(asking))
+    request = fetch(asking, "t", range(1), session_epoch=-1)
+    asking.frames(ApiKey.FETCH, 17, request)
+    assert asking.frames(ApiKey.FETCH, 17, request) <= 54
+
+
+@pytest.mark.parametrize(("topic", "partitions"), [("t", 1), ("many", SESSION_PARTITIONS)])
+def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
+    asking: Asking, topic: str, partitions: int
+) -> None:
+    """One waits for records; then a record comes, and it is answered."""
+    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, topic, range(partitions)))
+    for epoch in (1, 2, 3):
+        waiting = fetch(asking, topic, range(0), session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000)
+        waits = asking.frames(ApiKey.FETCH, 17, waiting)
+        answered = asking.frames(ApiKey.PRODUCE, 13, produce(asking, topic))
+    assert waits <= 40
+    assert answered <= 80
+
+
+def test_a_time_out_of_a_session_looks_at_its_partitions_briefly(asking: Asking) -> None:
+    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, "many", range(SESSION_PARTITIONS)))
+    frames = [
+        asking.frames(
+            ApiKey.FETCH, 17, fetch(asking, "many", range(0), session_id=first.session_id, session_epoch=epoch)
+        )
+        for epoch in (1, 2)
+    ]
+    assert frames[1] <= 6 * SESSION_PARTITIONS
+
+
+def test_frames_of_a_heartbeat_and_of_a_commit(asking: Asking) -> None:
+    """Of no member: all that is before the group."""
+    heartbeat = messages.Heartbeat.Request(group_id="g", generation_id=1, member_id="m")
+    Request = messages.OffsetCommit.Request
+    topic = Request.Topic(name="t", partitions=[Request.Partition(partition_index=0, committed_offset=1)])
+    commit = Request(group_id="g", topics=[topic])
+    for _ in range(3):
+        asking.ask(ApiKey.HEARTBEAT, 4, heartbeat)
+        assert asking.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics[0].partitions[0].error_code == 0
+    assert asking.frames(ApiKey.HEARTBEAT, 4, heartbeat) <= 20
+    assert asking.frames(ApiKey.OFFSET_COMMIT, 8, commit) <= 56
+
+
+SCRIPT = """
+import os, sys
+from klog.broker import Broker
+from klog.clock import SystemClock
+from klog.network import Listener, NetworkConfig
+from klog.network._loop import Loop
+from klog.network._pool import MemoryPool
+from klog.network._queue import RequestQueue
+from klog.network.notices import Notices
+from klog.protocol import ApiKey, encode_request, messages
+from klog.record import encode
+from tests.support.sockets import tcp_pair
+
+directory, groups, together = sys.argv[1], *map(int, sys.argv[2:])
+broker = Broker(directory, listeners=["127.0.0.1:0"])
+broker.start()
+broker.topics.create("t%d" % groups, 1)
+Request = messages.Produce.Request
+asked = Request.Partition(index=0, records=encode([(None, b"v", 1700000000000)]))
+topic = Request.Topic(topic_id=broker.topics.topic_id("t%d" % groups), partition_data=[asked])
+frame = b"".join(encode_request(ApiKey.PRODUCE, 13, 1, "c", Request(acks=1, timeout_ms=1000, topic_data=[topic])))
+ours, theirs = tcp_pair()
+child = os.fork()
+if child == 0:
+    ours.close()
+    for _ in range(groups):
+        theirs.sendall(frame * together)
+        for _ in range(together):
+            size = int.from_bytes(theirs.recv(4, 0x100), "big")
+            theirs.recv(size, 0x100)
+    os._exit(0)
+theirs.close()
+ours.setblocking(False)
+clock = SystemClock()
+loop = Loop(0, NetworkConfig(), MemoryPool(0, clock), broker._serving.dispatcher, RequestQueue(5), Notices(clock), clock,
+            lambda listener, peer: loop.stop(), lambda: None)
+loop.connect(ours, Listener(), ("x", 1), 0, None)
+loop.run()
+os.waitpid(child, 0)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("together", "most"), [(1, 4.0), (16, 1 + 3 / 16)])
+def test_system_calls_of_a_produce_request(
+    tmp_path: Path, together: int, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pwrite for each; epoll_wait, recvfrom and sendmsg for those that come together."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    few, many = (
+        count_syscalls(SCRIPT, str(tmp_path / str(groups)), str(groups), str(together)) for groups in (50, 350)
+    )
+    assert (many - few) / 300 / together <= most * 1.25
+
+
+def test_resident_bytes_of_an_idle_broker(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "klog", "broker", str(tmp_path), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["pid"] == process.pid
+        resident = resident_bytes(process.pid)
+        mapped = Path(f"/proc/{process.pid}/maps").read_text()
+        process.send_signal(signal.SIGTERM)
+    assert resident < 44 << 20
+    assert "libcrypto" not in mapped, "3.5 MB that a broker without TLS and SCRAM does not need"
