@@ -59,6 +59,7 @@ class Nodes:
         self._configured = configured
         if count > 1 and configured:
             raise InvalidConfig(f"advertised.listeners={configured!r}: one address for {count} brokers")
+        self._alone = Placement(first_id, [first_id], [first_id])
         self._lock = threading.Lock()  # of start() and stop(); the dict below is replaced as a whole
         self._running: dict[int, _Running] = {}
         self._handler_of: Callable[[int], Handler] | None = None
@@ -97,6 +98,8 @@ class Nodes:
     def placement(self, partition: int) -> Placement:
         """Leader and replicas of a partition, of whatever topic (N2)."""
         ids, running = self.ids, self._running
+        if len(ids) == 1:
+            return self._alone
         first = partition % len(ids)
         replicas = [*ids[first:], *ids[:first]]
         in_sync = [each for each in replicas if each in running]

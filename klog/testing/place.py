@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
-import shutil
-import tempfile
 
 from klog.broker.adopted import is_adopted
 from klog.disk import RealFiles, remove_tree
@@ -28,10 +25,10 @@ _locks: dict[str, int] = {}  # by path: the descriptor that holds the lock
 def new_directory(size: int = 0) -> str:
     """Make an empty directory, which only this user can read; remove_directory() removes it. size: how many bytes it
     will get at once: more than half of the memory that is free go to a disk."""
-    parent = _TMPFS if os.access(_TMPFS, os.W_OK) and size <= _free(_TMPFS) // 2 else tempfile.gettempdir()
+    parent = _parent(size)
     remove_left(parent)
     while True:
-        home = os.path.join(parent, f"{_PREFIX}{secrets.token_hex(8)}")
+        home = os.path.join(parent, f"{_PREFIX}{os.urandom(8).hex()}")
         os.mkdir(home, 0o700)
         lock = _locked(home)
         if lock is not None:
@@ -40,6 +37,14 @@ def new_directory(size: int = 0) -> str:
     os.mkdir(path, 0o700)
     _locks[path] = lock
     return path
+
+
+def _parent(size: int) -> str:
+    if os.access(_TMPFS, os.W_OK) and size <= _free(_TMPFS) // 2:
+        return _TMPFS
+    import tempfile  # these two take a millisecond each
+
+    return tempfile.gettempdir()
 
 
 def remove_directory(path: str) -> None:
@@ -112,6 +117,8 @@ def _free(path: str) -> int:
 
 def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy all files of a log.dir but its lock. On file systems that can, they share their blocks."""
+    import shutil
+
     shutil.copytree(
         source, target, ignore=shutil.ignore_patterns(".lock"), copy_function=_copy_file, dirs_exist_ok=True
     )
@@ -129,5 +136,7 @@ def _copy_file(source: str, target: str) -> str:
                 else:
                     writer.write(chunk)
             writer.truncate()
-    shutil.copystat(source, target)
+    found = os.stat(source)
+    os.chmod(target, found.st_mode & 0o777)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
     return target

@@ -107,6 +107,17 @@ def test_a_broker_that_closes_the_connection(tmp_path: Path) -> None:
         assert b.topic("orders").values() == [b"b"]
 
 
+def test_a_slow_broker_gets_one_request_of_a_connection_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "requests"
+    with TestBroker(topics=["orders"], record=path) as b, WireClient(b.bootstrap_servers) as client:
+        produce(client, b"a")
+        produce(client, b"b")
+    with TestBroker(topics=["orders"]) as b:
+        b.inject("produce", delay_ms=100, count=None)
+        assert [each.response is None for each in replay(path, b.bootstrap_servers)] == [False, False]
+        assert b.topic("orders").values() == [b"a", b"b"]
+
+
 def test_an_older_broker_refuses_the_version_of_api_versions(tmp_path: Path) -> None:
     path = tmp_path / "requests"
     with TestBroker(record=path) as b, WireClient(b.bootstrap_servers) as client:

@@ -123,7 +123,7 @@ def test_a_fetch_that_waits_is_told_when_its_leader_moves() -> None:
     with TestBroker(brokers=2, topics={"orders": 2}) as b, ExitStack() as stack:
         first, second = clients(b, stack)
         b.stop_broker(2)
-        first.send(ApiKey.FETCH, 4, fetch_request(1, max_wait_ms=60_000))
+        first.send(ApiKey.FETCH, 4, fetch_request(1, max_wait_ms=3_600_000))
         wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
         b.start_broker(2)
         assert first.receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
