@@ -167,9 +167,9 @@ class Nodes:
         return made
 
     def _end(self, timeout: float) -> None:
-        running, self._running = self._running, {}
-        for each in running.values():
+        for each in self._running.values():  # until the last request has its response they are in the metadata
             each.server.stop(timeout)
+        self._running = {}
 
     def _check(self, node_id: int) -> None:
         if node_id not in self.ids:

@@ -51,7 +51,7 @@ class Asking:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._dispatch = broker._serving.dispatcher  # type: ignore[union-attr]
+        self._dispatch = broker._serving.dispatcher_of(broker.node_id)  # type: ignore[union-attr]
 
     def ask(self, api: ApiKey, version: int, message: Any) -> Any:
         sent = Sent(api, version, message)
@@ -175,7 +175,7 @@ if child == 0:
 theirs.close()
 ours.setblocking(False)
 clock = SystemClock()
-loop = Loop(0, NetworkConfig(), MemoryPool(0, clock), broker._serving.dispatcher, RequestQueue(5), Notices(clock), clock,
+loop = Loop(0, NetworkConfig(), MemoryPool(0, clock), broker._serving.dispatcher_of(broker.node_id), RequestQueue(5), Notices(clock), clock,
             lambda listener, peer: loop.stop(), lambda: None)
 loop.connect(ours, Listener(), ("x", 1), 0, None)
 loop.run()
