@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.protocol import ApiKey, ErrorCode, encode_request, messages
@@ -289,7 +289,8 @@ def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
         chance = random.Random(8)
         Request = messages.Produce.Request
         topic = Request.Topic(
-            name="topic-1", partition_data=[Request.Partition(index=0, records=encode([(b"k", chance.randbytes(900_000))]))]
+            name="topic-1",
+            partition_data=[Request.Partition(index=0, records=encode([(b"k", chance.randbytes(900_000))]))],
         )
         produced = b"".join(
             encode_request(ApiKey.PRODUCE, 9, 1, "pool", Request(acks=1, timeout_ms=1000, topic_data=[topic]))

@@ -179,7 +179,9 @@ class GroupConsumer(Reading):
             }
         consumer = Consumer(_PATIENT | settings)
         self.positions.clear()
-        consumer.subscribe(self.topics, on_assign=self._rebalanced, on_revoke=self._rebalanced, on_lost=self._rebalanced)
+        consumer.subscribe(
+            self.topics, on_assign=self._rebalanced, on_revoke=self._rebalanced, on_lost=self._rebalanced
+        )
         return consumer
 
     def _rebalanced(self, _consumer: Any, _partitions: Any) -> None:
@@ -216,9 +218,7 @@ class GroupConsumer(Reading):
         super().close()
 
 
-def add_commits(
-    worker: Any, offsets: dict[Partition, int], began: float, outcomes: dict[Partition, Outcome]
-) -> None:
+def add_commits(worker: Any, offsets: dict[Partition, int], began: float, outcomes: dict[Partition, Outcome]) -> None:
     for partition, offset in offsets.items():
         worker.history.add(
             Commit(client=worker.name, began=began, ended=now(), group=worker.group, partition=partition, offset=offset,
@@ -328,9 +328,7 @@ class Copier(GroupConsumer):
         finally:
             if outcome == "unknown":
                 self._end_producer()  # its deliveries are known before the transaction's end
-            self.history.add(
-                End(client=self.name, began=began, ended=now(), transaction=transaction, outcome=outcome)
-            )
+            self.history.add(End(client=self.name, began=began, ended=now(), transaction=transaction, outcome=outcome))
         add_commits(self, offsets, began, dict.fromkeys(offsets, outcome))
         self.must_rewind = outcome != "ok"
 

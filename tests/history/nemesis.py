@@ -6,8 +6,8 @@ import random
 from collections import Counter
 from typing import Any
 
-from tests.support.broker_process import BrokerProcess
 from tests.history.recording import now
+from tests.support.broker_process import BrokerProcess
 
 _ERRORS = {
     "produce": ("NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS"),

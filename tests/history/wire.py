@@ -1,9 +1,9 @@
 """Clients of a few lines that talk the protocol themselves: no retries, so that their outcomes are facts.
 
-    WireProducer   one attempt for each record: ok, fail, or unknown after a lost connection
-    WireReader     fetches whole partitions; drops aborted records by the broker's list of them, as a consumer does
-    Watcher        asks for ends of partitions and for committed offsets
-    WireMember     a member of a classic group that records what each generation gives it
+WireProducer   one attempt for each record: ok, fail, or unknown after a lost connection
+WireReader     fetches whole partitions; drops aborted records by the broker's list of them, as a consumer does
+Watcher        asks for ends of partitions and for committed offsets
+WireMember     a member of a classic group that records what each generation gives it
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class WireProducer(Wired):
         value = f"{self.name}-{number}"
         Request = messages.Produce.Request
         records = encode([(b"k", value.encode(), int(time.time() * 1000))])
-        topic = Request.Topic(name=partition[0], partition_data=[Request.Partition(index=partition[1], records=records)])
+        topic = Request.Topic(
+            name=partition[0], partition_data=[Request.Partition(index=partition[1], records=records)]
+        )
         began, offset = now(), None
         outcome: Outcome = "unknown"
         try:

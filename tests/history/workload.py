@@ -1,9 +1,9 @@
 """One run: clients of all kinds on a broker while it is disturbed, then healing, and the demand for progress.
 
-    topic "in", 3 partitions    plain senders (wire), idempotent and not (librdkafka); groups classic and consumer
-    topic "out", 2 partitions   copiers: transactions over "in", some of them aborted
-    group "turns"               members without records, for its generations
-    readers                     librdkafka and wire, read_committed and read_uncommitted; a watcher of ends and commits
+topic "in", 3 partitions    plain senders (wire), idempotent and not (librdkafka); groups classic and consumer
+topic "out", 2 partitions   copiers: transactions over "in", some of them aborted
+group "turns"               members without records, for its generations
+readers                     librdkafka and wire, read_committed and read_uncommitted; a watcher of ends and commits
 """
 
 from __future__ import annotations
@@ -56,17 +56,13 @@ def run(address: str, disturb: Disturb, *, seed: int, seconds: float, members: i
 
 def _create_topics(address: str) -> None:
     Topic = messages.CreateTopics.Request.Topic
-    asked = [
-        Topic(name=name, num_partitions=number, replication_factor=1) for name, number in (("in", 3), ("out", 2))
-    ]
+    asked = [Topic(name=name, num_partitions=number, replication_factor=1) for name, number in (("in", 3), ("out", 2))]
     with WireClient(address) as client:
         found = client.call(ApiKey.CREATE_TOPICS, 5, topics=asked, timeout_ms=10_000)
     assert [each.error_code for each in found.topics] == [0, 0]
 
 
-def _workers(
-    address: str, history: History, chance: random.Random, members: int
-) -> tuple[list[Worker], list[Worker]]:
+def _workers(address: str, history: History, chance: random.Random, members: int) -> tuple[list[Worker], list[Worker]]:
     """The senders, and all others."""
 
     def seed() -> int:

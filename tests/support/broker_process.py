@@ -39,7 +39,17 @@ class BrokerProcess:
     def start(self) -> Self:
         """Returns when it serves."""
         settings = [part for key, value in self.config.items() for part in ("--config", f"{key}={value}")]
-        command = [sys.executable, "-P", "-m", "klog", "broker", str(self.directory), "--port", str(self.port), "--json"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "klog",
+            "broker",
+            str(self.directory),
+            "--port",
+            str(self.port),
+            "--json",
+        ]
         parent = os.getpid()
         with self.log.open("ab") as stderr:
             self._process = subprocess.Popen(
