@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from klog.arguments import whole
+from klog.errors import InvalidConfig
 from klog.values import dataclass, fields
 
 
@@ -27,6 +28,17 @@ class TransactionConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From properties, such as {"transaction.max.timeout.ms": 60000}; others are ignored."""
-        names = {field.name.replace("_", "."): field.name for field in fields(cls)}
-        return cls(**{names[key]: value for key, value in values.items() if key in names and value is not None})
+        """From properties by Kafka's names, as in a server.properties; other names are left out. Raises
+        InvalidConfig."""
+        found: dict[str, int] = {}
+        for field in fields(cls):
+            name = field.name.replace("_", ".")
+            if values.get(name) is not None:
+                try:
+                    found[field.name] = int(values[name])
+                except (TypeError, ValueError):
+                    raise InvalidConfig(f"{name}={values[name]!r}: a whole number expected") from None
+        try:
+            return cls(**found)
+        except ValueError as error:
+            raise InvalidConfig(str(error)) from None
