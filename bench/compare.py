@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench import (
     append_contests,
+    broker_contests,
     checksum_contests,
     cleaner_contests,
     codec_contests,
@@ -47,6 +48,7 @@ from bench.figures import figures, save
 FACTORIES: dict[str, Factory] = {
     **codec_contests.FACTORIES,
     **append_contests.FACTORIES,
+    **broker_contests.FACTORIES,
     **checksum_contests.FACTORIES,
     **commit_contests.FACTORIES,
     **compaction_contests.FACTORIES,

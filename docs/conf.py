@@ -25,7 +25,7 @@ autodoc_default_options = {"members": True, "undoc-members": False}
 suppress_warnings = ["myst.xref_missing", "ref.python"]
 
 _PAGES = {
-    "Start": ["embedding", "data-engineering", "operating", "testing", "cookbook"],
+    "Start": ["embedding", "data-engineering", "broker", "operating", "testing", "cookbook"],
     "Reference": ["reference/index", "cli", "configuration", "formats"],
     "Trust": ["guarantees", "deviations", "forensics", "metrics"],
     "In depth": ["log", "records", "compaction", "tables", "spark", "io", "network", "protocol"],

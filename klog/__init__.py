@@ -10,8 +10,8 @@
             print(record.offset, record.key, record.value)
 
 The files are Kafka's own. Packages, each using those before it: codec, protocol, record, disk, network, segment, log,
-cleaner, manager; and metrics, internal_topics, inspect, repairing, importing, exporting, polars, duckdb, spark, trial,
-demo, cli.
+cleaner, manager; for Kafka's clients security, coordinator, broker, handover, testing; and metrics, internal_topics,
+inspect, repairing, importing, exporting, polars, duckdb, spark, trial, demo, cli.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         disk,
         duckdb,
         errors,
+        handover,
         inspect,
         internal_topics,
         metrics,
@@ -155,6 +156,7 @@ _MODULES = (
     "disk",
     "duckdb",
     "errors",
+    "handover",
     "inspect",
     "internal_topics",
     "metrics",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-__all__ = ["asdict", "dataclass", "field", "fields", "replace"]
+__all__ = ["asdict", "dataclass", "field", "fields", "fields_of", "replace"]
 
 
 class _Missing:
@@ -72,6 +72,11 @@ def fields(owner: Any) -> tuple[Field, ...]:
     if found is None:
         raise TypeError(f"{kind.__name__} is not a dataclass of klog.values")
     return tuple(found)
+
+
+def fields_of(kind: type) -> tuple[Field, ...]:
+    """fields() of a class that a type checker does not see as one of them, such as a base class."""
+    return fields(kind)
 
 
 def replace(value: Any, /, **changes: Any) -> Any:
@@ -346,6 +351,6 @@ class _StandardFields:
                 kw_only=each.kw_only,
             )
             standard.name, standard.type = each.name, each.type
-            standard._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+            _set(standard, "_field_type", dataclasses._FIELD)  # type: ignore[attr-defined]
             made[each.name] = standard
         return made

@@ -4,3 +4,6 @@ from dataclasses import dataclass as dataclass
 from dataclasses import field as field
 from dataclasses import fields as fields
 from dataclasses import replace as replace
+from typing import Any
+
+def fields_of(kind: type) -> tuple[Field[Any], ...]: ...

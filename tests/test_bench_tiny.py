@@ -100,7 +100,7 @@ def test_every_contest_runs_and_is_drawn(tmp_path):
     ("peer", "subjects"),
     [
         pytest.param(
-            "kafka", "encode decode validate open recover translate append compact fetch", marks=pytest.mark.java
+            "kafka", "encode decode validate open recover translate append compact fetch broker", marks=pytest.mark.java
         ),
         pytest.param("krabka", "fetch read open recover append checksum", marks=pytest.mark.cargo),
     ],

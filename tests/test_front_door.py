@@ -31,6 +31,8 @@ KEYWORDS = {
     klog.LogManager.log: "self topic partition",
     klog.LogManager.health: "self",
     klog.LogManager.rates: "self",
+    klog.Broker: "path *listeners *config",
+    klog.TestBroker: "*topics *config",
     klog.LogManager.append: "self topic records *compression",
     klog.Log.append: "self records *compression",
     klog.Log.append_batches: "self buffer *origin *leader_epoch",
@@ -68,7 +70,7 @@ DEFAULTS = {
     klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
 }
 LATER: dict[Any, str] = {
-    klog: "Broker TestBroker sim",
+    klog: "sim",
 }
 
 

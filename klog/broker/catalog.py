@@ -53,7 +53,8 @@ class TopicChange(NamedTuple):
 class _Picture(NamedTuple):
     generation: int
     topics: dict[str, TopicInfo]
-    by_id: dict[uuid.UUID, TopicInfo]
+    by_id: dict[int, TopicInfo]  # an int has a faster hash than a UUID
+    logs: dict[tuple[str, int], Log]  # those that have been asked for, while they are open
 
 
 class TopicCatalogView:
@@ -83,13 +84,18 @@ class TopicCatalogView:
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition; None for an unknown one. Raises what LogManager.log raises for one that cannot be
         loaded: StorageOffline, CorruptLog, OSError."""
-        info = self._current().topics.get(topic)
+        picture = self._current()
+        log = picture.logs.get((topic, partition))
+        if log is not None and not log.closed:
+            return log
+        info = picture.topics.get(topic)
         if info is None or not 0 <= partition < info.partitions:
             return None
         try:
-            return self._logs.log(topic, partition)
+            log = picture.logs[topic, partition] = self._logs.log(topic, partition)
         except UnknownTopicOrPartition:
             return None
+        return log
 
     def partitions(self, topic: str) -> int | None:
         """The number of partitions; None for an unknown topic."""
@@ -103,7 +109,7 @@ class TopicCatalogView:
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         """The name of the topic with an id; None for an unknown one."""
-        info = self._current().by_id.get(topic_id)
+        info = self._current().by_id.get(topic_id.int)
         return None if info is None else info.name
 
     def names(self) -> list[str]:
@@ -116,7 +122,7 @@ class TopicCatalogView:
 
     def by_id(self, topic_id: uuid.UUID) -> TopicInfo | None:
         """What is known of the topic with an id; None for an unknown one."""
-        return self._current().by_id.get(topic_id)
+        return self._current().by_id.get(topic_id.int)
 
     def infos(self) -> list[TopicInfo]:
         """All topics, sorted by name: one picture."""
@@ -228,7 +234,7 @@ class TopicCatalogView:
                 elif entry.state in ("", "adding"):
                     topics[name] = TopicInfo(name, entry.topic_id, max(partitions) + 1, entry.config)
             if generation == self._logs.topics_generation:
-                return _Picture(generation, topics, {info.topic_id: info for info in topics.values()})
+                return _Picture(generation, topics, {info.topic_id.int: info for info in topics.values()}, {})
 
     def _foreign_id(self, name: str, before: Mapping[str, TopicInfo]) -> uuid.UUID:
         """The id of a topic that klog-topics.json does not have."""

@@ -10,6 +10,7 @@ from klog.protocol import encode_response
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from klog.broker.request_metrics import ApiMetrics
     from klog.network import Connection
     from klog.network import Request as NetworkRequest
     from klog.protocol import ApiKey, Message
@@ -20,19 +21,21 @@ class RequestContext:
     """Who sent a request, and how to respond. Any thread. Satisfies klog.security.Context.
 
     message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it. before_response: a
-    function of a gate; the response that it returns is sent, and for None it has completed the request itself. began,
-    handled: when its handler was called, and when that returned; 0 before.
+    function of a gate; the response that it returns is sent, and for None it has completed the request itself.
+    received, began, handled: when the request arrived, when its handler was called, and when that returned, 0 before:
+    seconds of the monotonic clock. request_bytes: the size of the frame. metrics: of the API.
     """
 
     __slots__ = (
         "_authorize", "_completed", "_network", "_request", "api", "before_response", "began", "client_id",
-        "connection", "handled", "message", "version",
+        "connection", "handled", "message", "metrics", "received", "request_bytes", "version",
     )  # fmt: skip
 
     def __init__(
         self,
         network: NetworkRequest,
         request: DecodedRequest,
+        metrics: ApiMetrics,
         authorize: Callable[[RequestContext, str, str, str], bool] | None,
         completed: Callable[[RequestContext, Message | None, int], int],
     ) -> None:
@@ -41,6 +44,9 @@ class RequestContext:
         self.client_id: str = request.client_id or ""
         self.connection: Connection = network.connection
         self.message: Any = request.message
+        self.metrics = metrics
+        self.request_bytes = len(network.frame)
+        self.received = network.received
         self.began = self.handled = 0.0
         self.before_response: Callable[[Message], Message | None] | None = None
         self._network = network
@@ -65,19 +71,14 @@ class RequestContext:
         return name
 
     @property
-    def received(self) -> float:
-        """When the request arrived: seconds of the monotonic clock."""
-        return self._network.received
-
-    @property
     def completed(self) -> bool:
         """Has the request been completed?"""
         return self._network.completed
 
     @property
-    def request_bytes(self) -> int:
-        """The size of the frame; 0 once the request is completed."""
-        return 0 if self._network.completed else self._network.frame.nbytes
+    def frame(self) -> memoryview:
+        """The bytes of the request without their size; valid until it is completed."""
+        return self._network.frame
 
     def authorized(self, operation: str, resource_type: str, name: str) -> bool:
         """May the principal do this? True without an authorizer."""

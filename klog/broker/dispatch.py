@@ -23,6 +23,7 @@ from klog.protocol import ApiKey, ErrorCode, decode_request, encode_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from klog.broker.api_versions import Release
     from klog.clock import Clock
     from klog.network import Request as NetworkRequest
     from klog.protocol import Message
@@ -45,7 +46,7 @@ class Dispatcher:
     """The handler of a klog.network.Server. Any thread.
 
     slow: the APIs that may wait for a disk; the others are handled in the network thread. throttle: (context, seconds
-    of a thread's time) -> how long the client waits, in ms.
+    of a thread's time) -> how long the client waits, in ms. release: the one that this broker passes for.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Dispatcher:
         authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
         throttle: Callable[[RequestContext, float], int] | None = None,
         gates: tuple[Gate, ...] = (),
+        metrics: RequestMetrics | None = None,
+        release: Release | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._slow = frozenset(int(api) for api in slow)
@@ -64,8 +67,9 @@ class Dispatcher:
         self._authorize = authorize
         self._throttle = throttle
         self._gates = gates
+        self._release = release
+        self.metrics = metrics or RequestMetrics()
         self._notices = Notices(clock, _log)
-        self.metrics = RequestMetrics()
 
     def is_cheap(self, request: NetworkRequest) -> bool:
         """Is this request handled in the network thread? A large one asks for so much that others would wait, but for
@@ -88,7 +92,19 @@ class Dispatcher:
             self._notices.warn("corrupt_request", connection=request.connection.id, error=error)
             request.close()
             return
-        context = RequestContext(request, decoded, self._authorize, self._completed)
+        release = self._release
+        if release is not None and not release.has(decoded.api, decoded.version):
+            self._unsupported(
+                request,
+                UnsupportedVersion(
+                    f"{decoded.api.message} {decoded.version} is newer than the release that this broker passes for",
+                    api_key=decoded.api,
+                    api_version=decoded.version,
+                    correlation_id=decoded.correlation_id,
+                ),
+            )
+            return
+        context = RequestContext(request, decoded, self.metrics.of(decoded.api), self._authorize, self._completed)
         if decoded.api not in self._handlers:
             self._notices.warn("unknown_request", connection=request.connection.id, api=decoded.api.message)
             context.close()
@@ -116,8 +132,8 @@ class Dispatcher:
         except Exception as error:
             self._failed(context, error)
             return
-        metrics = self.metrics.of(context.api)
-        metrics.queue.note(max(0.0, began - context.received))
+        metrics = context.metrics
+        metrics.queue.note(began - context.received)
         context.handled = self._clock.monotonic()
         metrics.local.note(context.handled - began)
         if response is not None:
@@ -125,8 +141,8 @@ class Dispatcher:
 
     def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
         """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""
-        metrics, now = self.metrics.of(context.api), self._clock.monotonic()
-        metrics.total.note(max(0.0, now - context.received))
+        metrics, now = context.metrics, self._clock.monotonic()
+        metrics.total.note(now - context.received)
         if context.handled:  # it has waited since
             metrics.remote.note(now - context.handled)
         if self._throttle is not None and context.began:
@@ -142,7 +158,9 @@ class Dispatcher:
 
     def _unsupported(self, request: NetworkRequest, error: UnsupportedVersion) -> None:
         if error.api_key == ApiKey.API_VERSIONS and error.correlation_id is not None:
-            request.respond(encode_response(ApiKey.API_VERSIONS, 0, error.correlation_id, unknown_version()))
+            request.respond(
+                encode_response(ApiKey.API_VERSIONS, 0, error.correlation_id, unknown_version(self._release))
+            )
         else:
             self._notices.warn("unsupported_request", connection=request.connection.id, error=error)
             request.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from klog.arguments import text
 from klog.broker.metadata import Node
 from klog.errors import InvalidConfig
 from klog.network import Listener
@@ -22,6 +23,7 @@ def listener_of(address: str | Listener) -> Listener:
     """A listener from `host:port` or `NAME://host:port`; a Listener is returned as it is. Raises ValueError."""
     if isinstance(address, Listener):
         return address
+    address = text("listeners", address)
     name, separator, rest = address.partition("://")
     found = Listener.of(rest if separator else address)
     return Listener(host=found.host, port=found.port, name=name.upper()) if separator else found

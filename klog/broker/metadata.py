@@ -29,9 +29,17 @@ class Node(NamedTuple):
     port: int
 
 
+class Placement(NamedTuple):
+    """Where a partition is: the ids of its leader, -1 for none, of all its replicas, and of those that run."""
+
+    leader: int
+    replicas: list[int]
+    in_sync: list[int]
+
+
 class Metadata:
-    """Any thread. nodes: the brokers as the clients of a listener see them; the first one leads all partitions, unless
-    leader_of spreads them. create: creates a topic that is not there, None where that is not allowed."""
+    """Any thread. nodes: the brokers as the clients of a listener see them. placement: of a partition by its number;
+    None: the first broker has all. create: creates a topic that is not there, None where that is not allowed."""
 
     def __init__(
         self,
@@ -39,11 +47,13 @@ class Metadata:
         nodes: Callable[[str], list[Node]],
         cluster_id: str,
         create: Callable[[str], object] | None = None,
+        placement: Callable[[int], Placement] | None = None,
     ) -> None:
         self._topics = topics
         self._nodes = nodes
         self._cluster_id = cluster_id
         self._create = create
+        self._placement = placement
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
         """The APIs of this component."""
@@ -129,14 +139,16 @@ class Metadata:
         )
 
     def _partition(self, topic: str, number: int, nodes: list[Node]) -> Any:
-        leader = nodes[number % len(nodes)].node_id
+        first = [nodes[0].node_id]
+        place = Placement(first[0], first, first) if self._placement is None else self._placement(number)
         found = messages.Metadata.Response.Partition(
             error_code=0,
             partition_index=number,
-            leader_id=leader,
+            leader_id=place.leader,
             leader_epoch=0,
-            replica_nodes=[leader],
-            isr_nodes=[leader],
+            replica_nodes=place.replicas,
+            isr_nodes=place.in_sync,
+            offline_replicas=[each for each in place.replicas if each not in place.in_sync],
         )
         try:
             log = self._topics.log(topic, number)
@@ -144,7 +156,7 @@ class Metadata:
             log = None
         if log is None or log.offline:
             found.error_code, found.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
-            found.isr_nodes, found.offline_replicas = [], [leader]
+            found.isr_nodes, found.offline_replicas = [], place.replicas
         else:
             found.leader_epoch = leader_epoch(log)
         return found

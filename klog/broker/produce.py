@@ -7,7 +7,6 @@ acks -1   the same: a partition has one replica, so its high watermark follows t
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
@@ -110,19 +109,20 @@ class Produce:
         attributes = records[_CODEC_BYTE]
         if attributes & _CODEC_MASK == _ZSTD and context.version < _ZSTD_VERSION:
             return _failed(partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
-        is_transactional = bool(attributes & _TRANSACTIONAL)
-        with self._transactions.hold(request.transactional_id) if is_transactional else nullcontext():
-            if is_transactional:
-                code = self._check_transaction(context, request, topic, index, records)
-                if code is not _NONE:
-                    return _failed(partition, code)
-            try:
+        try:
+            if attributes & _TRANSACTIONAL:
+                with self._transactions.hold(request.transactional_id):
+                    code = self._check_transaction(context, request, topic, index, records)
+                    if code is not _NONE:
+                        return _failed(partition, code)
+                    info = log.append_batches(records)
+            else:
                 info = log.append_batches(records)
-            except (KlogError, OSError) as error:
-                code = code_of(error)
-                if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    _log.exception("event=append_failed topic=%s partition=%d", topic, index)
-                return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
+        except (KlogError, OSError) as error:
+            code = code_of(error)
+            if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                _log.exception("event=append_failed topic=%s partition=%d", topic, index)
+            return _failed(partition, code, str(error), getattr(error, "record_errors", ()))
         return messages.Produce.Response.Partition(
             index=index,
             error_code=0,

@@ -7,28 +7,24 @@ from typing import Any
 
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
+from klog.config.table import SYNONYMS
 from klog.coordinator.groups import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.transactions import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
 from klog.security import SecurityConfig
-from klog.values import fields
 
 PROPERTY_NAMES = frozenset(
     (
-        "advertised.listeners",
         "ssl.keystore.location",
         "ssl.keystore.type",
         "ssl.truststore.location",
         "ssl.truststore.type",
         "ssl.client.auth",
-        *(
-            each.metadata["name"]
-            for each in (*fields(GroupConfig), *fields(ConsumerGroupConfig))
-            if each.metadata["name"]
-        ),
-        *(each.name.replace("_", ".") for each in fields(TransactionConfig)),
+        *GroupConfig.names(),
+        *ConsumerGroupConfig.names(),
+        *TransactionConfig.names(),
     )
 )
 
@@ -44,18 +40,18 @@ class Properties:
         if values is not None and not isinstance(values, Mapping):
             raise TypeError(f"config={values!r}: a mapping of property names expected, not {type(values).__name__}")
         self.all = dict(values or {})
-        network_names, known = _network_names(), known_properties(others)
+        network_names, known = NetworkConfig.names(), known_properties(others)
         network, engine = {}, {}
         for name, value in self.all.items():
             if not isinstance(name, str):
                 raise TypeError(f"config: a property's name is a str, not {name!r}")
             if name in network_names:
                 network[name] = value
-            elif name in BROKER_KEYS:
+            elif name in BROKER_KEYS or name in SYNONYMS:
                 engine[name] = value
             elif name not in known and not SecurityConfig.knows(name):
                 raise InvalidConfig(_unknown(name, known))
-        self.settings = BrokerSettings(self.all)
+        self.settings = BrokerSettings.of(self.all)
         self.network = NetworkConfig.of(network)
         self.engine = engine
         self.security = SecurityConfig.of(self.all)
@@ -63,11 +59,7 @@ class Properties:
 
 def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:
     """The names of all properties that a broker takes."""
-    return frozenset((*_network_names(), *BROKER_KEYS, *BrokerSettings.names(), *others))
-
-
-def _network_names() -> set[str]:
-    return {each.metadata["name"] for each in fields(NetworkConfig)}
+    return frozenset((*NetworkConfig.names(), *BROKER_KEYS, *SYNONYMS, *BrokerSettings.names(), *others))
 
 
 def _unknown(name: str, known: frozenset[str]) -> str:

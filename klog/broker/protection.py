@@ -117,13 +117,15 @@ class Protection:
 
     def throttle_produced(self, context: RequestContext, size: int) -> int:
         """How long a client waits after producing so many bytes, in ms."""
-        return self._throttle(context, "producer_byte_rate", size)
+        return 0 if self._quotas is None else self._throttle(context, "producer_byte_rate", size)
 
     def throttle_fetched(self, context: RequestContext, size: int) -> int:
         """How long a client waits before it may fetch so many bytes, in ms. If it has to wait, the bytes do not count,
         because it does not get them."""
+        if self._quotas is None:
+            return 0
         waits_ms = self._throttle(context, "consumer_byte_rate", size)
-        if waits_ms and self._quotas is not None:
+        if waits_ms:
             self._quotas.unrecord(_user(context), context.client_id, "consumer_byte_rate", size)
         return waits_ms
 
@@ -133,7 +135,7 @@ class Protection:
 
     def throttle_handled(self, context: RequestContext, seconds: float) -> int:
         """How long a client waits after a request that took so much of a thread's time, in ms."""
-        return self._throttle(context, "request_percentage", seconds)
+        return 0 if self._quotas is None else self._throttle(context, "request_percentage", seconds)
 
     def throttle_changed(self, context: RequestContext, mutations: int, *, strict: bool) -> int:
         """How long a client waits after creating or deleting so many partitions, in ms. strict: it waits before."""

@@ -26,6 +26,10 @@ class ApiMetrics:
         self.bytes_in = 0
         self.errors = 0
 
+    def times(self) -> dict[str, Histogram]:
+        """The histograms, by Kafka's names."""
+        return dict(zip(_TIMES, (self.queue, self.local, self.remote, self.throttle, self.total), strict=True))
+
     def metrics(self, name: str) -> dict[str, float]:
         """Under Kafka's names, with the API's name after a dot."""
         found: dict[str, float] = {
@@ -33,7 +37,7 @@ class ApiMetrics:
             f"ErrorsPerSecCount.{name}": self.errors,
             f"RequestBytes.{name}": self.bytes_in,
         }
-        for kind, times in zip(_TIMES, (self.queue, self.local, self.remote, self.throttle, self.total), strict=True):
+        for kind, times in self.times().items():
             found |= {f"{key}.{name}": value for key, value in times.metrics(kind).items()}
         return found
 
@@ -50,6 +54,10 @@ class RequestMetrics:
         if found is None:
             found = self._apis.setdefault(api, ApiMetrics())
         return found
+
+    def all(self) -> dict[ApiKey, ApiMetrics]:
+        """Those of each API that has been used."""
+        return dict(self._apis)
 
     def metrics(self) -> dict[str, float]:
         """All values."""

@@ -15,6 +15,7 @@ from klog.broker.produce import Produce
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
+from klog.broker.request_metrics import RequestMetrics
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
@@ -24,22 +25,25 @@ from klog.coordinator.transactions import TransactionConfig, TransactionCoordina
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from klog.broker.api_versions import Release
     from klog.broker.catalog import TopicCatalogView, TopicChange
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
-    from klog.broker.metadata import Node
+    from klog.broker.nodes import Nodes
     from klog.broker.properties import Properties
     from klog.clock import Clock
     from klog.manager import LogManager
     from klog.protocol import Message
     from klog.scheduler import Scheduler
+    from klog.security import Topics
 
 # Levels of features that steer clients: (lowest, highest, finalized).
 _FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
+_OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _APPENDING = frozenset(
     (
         ApiKey.PRODUCE,
@@ -58,8 +62,9 @@ _APPENDING = frozenset(
 
 
 class Serving:
-    """The components, and the dispatcher over their handlers. syncs: appends wait for the disk, so the requests that
-    append are not handled in a network thread. waits: the scheduler of requests that wait, in real time."""
+    """The components, and a dispatcher over their handlers for each broker of `nodes`. syncs: appends wait for the
+    disk, so the requests that append are not handled in a network thread. waits: the scheduler of requests that wait,
+    in real time."""
 
     def __init__(
         self,
@@ -70,11 +75,12 @@ class Serving:
         waits: Scheduler,
         clock: Clock,
         *,
-        nodes: Callable[[str], list[Node]],
+        nodes: Nodes,
         cluster_id: str,
         syncs: bool,
         authenticates: bool,
         gates: tuple[Gate, ...] = (),
+        release: Release | None = None,
     ) -> None:
         settings = properties.settings
         self.purgatory = purgatory = Purgatory(waits)
@@ -88,34 +94,41 @@ class Serving:
             TransactionConfig.of(properties.all),
             node_id=settings.node_id,
             directory=logs.path,
-            on_marker=lambda *marker: self._groups.transaction_completed(*marker),
+            on_marker=lambda *marker: self.groups.transaction_completed(*marker),
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        self._groups = GroupCoordinator(
-            topics,
-            scheduler,
-            clock,
-            GroupConfig.of(properties.all),
-            consumers=ConsumerGroupConfig.of(properties.all),
-            transactions=check,
-        )
-        self._fetch = Fetch(
-            topics,
-            purgatory,
-            SystemClock(),
-            max_bytes=settings.fetch_max_bytes,
-            session_slots=settings.max_incremental_fetch_session_cache_slots,
-            throttle=protection.throttle_fetched,
-            quota_bytes=protection.fetch_bytes_max,
-        )
+        groups, consumers = GroupConfig.of(properties.all), ConsumerGroupConfig.of(properties.all)
+        self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
+        self._fetches: list[Fetch] = []
+
+        def of_leader(led: Topics) -> list[Any]:
+            """The components that are asked of the leader of a partition."""
+            fetch = Fetch(
+                led,
+                purgatory,
+                SystemClock(),
+                max_bytes=settings.fetch_max_bytes,
+                session_slots=settings.max_incremental_fetch_session_cache_slots,
+                throttle=protection.throttle_fetched,
+                quota_bytes=protection.fetch_bytes_max,
+            )
+            self._fetches.append(fetch)
+            return [Produce(led, purgatory, check, protection.throttle_produced), fetch, ListOffsets(led)]
+
         self._admin = AdminApis(
             logs,
             topics,
             node_id=settings.node_id,
             cluster_id=cluster_id,
-            nodes=nodes,
+            nodes=nodes.of,
+            brokers=nodes.ids,
+            placement=nodes.placement,
             config=properties.all,
+            effective={
+                **groups.by_name(),
+                **consumers.by_name(),
+            },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
         )
@@ -124,12 +137,11 @@ class Serving:
             topics.create(name, logs.config.num_partitions)
 
         components: list[Any] = [
-            Produce(topics, purgatory, check, protection.throttle_produced),
-            self._fetch,
-            ListOffsets(topics),
-            Metadata(topics, nodes, cluster_id, create if settings.auto_create_topics_enable else None),
-            FindCoordinator(topics, lambda listener: nodes(listener)[0]),
-            self._groups,
+            Metadata(
+                topics, nodes.of, cluster_id, create if settings.auto_create_topics_enable else None, nodes.placement
+            ),
+            FindCoordinator(topics, nodes.coordinator),
+            self.groups,
             self._transactions,
             self._admin,
             protection,
@@ -138,56 +150,101 @@ class Serving:
         if authentication is not None:
             components.append(authentication)
             gates = (authentication, *gates)
-        handlers: dict[ApiKey, Any] = {}
-        for component in components:
-            handlers |= component.handlers()
+        handlers = _handlers(components)
         for api in STRICT:
             handlers[api] = limited(handlers[api], protection, topics, api)
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
-        handlers |= ApiVersions(handlers, _FEATURES).handlers()
+        handlers |= ApiVersions({*handlers, *_OF_LEADER}, _FEATURES, release).handlers()
         slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
-        self.dispatcher = Dispatcher(
-            handlers,
-            slow=slow,
-            clock=SystemClock(),
-            authorize=protection.authorize(),
-            throttle=protection.throttle_handled,
-            gates=gates,
-        )
+        self._metrics = RequestMetrics()
+
+        def dispatcher(own: dict[ApiKey, Any]) -> Dispatcher:
+            return Dispatcher(
+                handlers | own,
+                slow=slow,
+                clock=SystemClock(),
+                authorize=protection.authorize(),
+                throttle=protection.throttle_handled,
+                gates=gates,
+                metrics=self._metrics,
+                release=release,
+            )
+
+        if len(nodes.ids) == 1:
+            self._dispatchers = {nodes.ids[0]: dispatcher(_handlers(of_leader(topics)))}
+        else:
+            from klog.broker.admin.delete_records import DeleteRecords
+            from klog.broker.admin.epoch_ends import EpochEnds
+            from klog.broker.routing import Coordinated, LedTopics
+
+            self._dispatchers = {}
+            for node_id in nodes.ids:
+                led = LedTopics(topics, nodes, node_id)
+                own = _handlers([*of_leader(led), DeleteRecords(led), EpochEnds(led)])
+                own |= Coordinated(topics, nodes, node_id).handlers(handlers)
+                self._dispatchers[node_id] = dispatcher(own)
+        self._topics = topics
         topics.on_change(self._topics_changed)
 
     def load(self) -> None:
         """Read what the coordinators have kept in the internal topics. Before the first request."""
         self._admin.start()
-        self._groups.load()
+        self.groups.load()
         self._transactions.load()
 
     def _topics_changed(self, change: TopicChange) -> None:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
         if gone:
-            self._groups.partitions_deleted(gone)
+            self.groups.partitions_deleted(gone)
         if change.created or change.deleted or change.extended:
-            self._groups.topics_changed()
+            self.groups.topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
 
+    def dispatcher_of(self, node_id: int) -> Dispatcher:
+        """The handler of the requests of a broker."""
+        return self._dispatchers[node_id]
+
+    def leaders_changed(self) -> None:
+        """Let requests that wait look at their partitions again."""
+        for info in self._topics.infos():
+            for partition in range(info.partitions):
+                self.purgatory.check((info.name, partition))
+
+    @property
+    def requests(self) -> RequestMetrics:
+        """What the requests of each API cost."""
+        return self._metrics
+
     def metrics(self) -> dict[str, float]:
         """Of the requests, under Kafka's names."""
         return {
-            **self.dispatcher.metrics.metrics(),
-            **self._fetch.metrics(),
+            **self._metrics.metrics(),
+            **_summed([each.metrics() for each in self._fetches]),
             "PurgatorySize.Fetch": self.purgatory.size,
         }
 
     def close_coordinators(self) -> None:
         """Respond to what waits in groups. Before the server stops."""
-        self._groups.close()
+        self.groups.close()
         self._transactions.close()
 
     def close(self) -> None:
         """Give up moves of partitions. The server has stopped."""
         self._admin.close()
+
+
+def _handlers(components: Iterable[Any]) -> dict[ApiKey, Any]:
+    found: dict[ApiKey, Any] = {}
+    for component in components:
+        found |= component.handlers()
+    return found
+
+
+def _summed(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """The sums of values of the same name."""
+    return {name: sum(each[name] for each in metrics) for name in metrics[0]}
 
 
 def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:

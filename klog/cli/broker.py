@@ -6,13 +6,17 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from klog.cli.output import json_option, print_json
 
-_TMPFS = "/dev/shm"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klog.log.options import Durability
 
 
 @click.command("broker")
@@ -31,6 +35,13 @@ _TMPFS = "/dev/shm"
     show_default=True,
     help="When an acknowledged record is on disk: as the system writes it, within a second, before the response.",
 )
+@click.option(
+    "--control-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="For tests: a port of this machine to control the broker over HTTP; 0: a free one.",
+)
+@click.option("--manual-clock", is_flag=True, help="For tests: time stands still until the control advances it.")
 @json_option
 def command(
     directory: str | None,
@@ -39,7 +50,9 @@ def command(
     listeners: tuple[str, ...],
     properties: str | None,
     config: tuple[str, ...],
-    durability: str,
+    durability: Durability,
+    control_port: int | None,
+    manual_clock: bool,
     as_json: bool,
 ) -> None:
     """Serve a log directory to Kafka clients, until Ctrl-C or SIGTERM.
@@ -52,11 +65,12 @@ def command(
     \b
     klog broker data --port 9092
     klog broker --port 0 --json | jq .bootstrap_servers
+    klog broker --port 0 --control-port 0 --json | jq .control_url
     """
     import logging
 
-    from klog.broker import Broker
-
+    if manual_clock and control_port is None:
+        raise click.UsageError("--manual-clock needs --control-port: without it the time would never go on")
     logging.basicConfig(level=logging.WARNING, format="klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
@@ -65,29 +79,46 @@ def command(
         values = _known(read_properties(properties))
     values |= dict(_setting(each) for each in config)
     addresses = list(listeners) or [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
-    if directory is None:
-        with _Temporary() as path:
-            _serve(Broker(path, listeners=addresses, config=_TEST_CONFIG | values, durability=durability), as_json)
-    else:
-        _serve(Broker(directory, listeners=addresses, config=values, durability=durability), as_json)
+    arguments: dict[str, Any] = {"listeners": addresses, "durability": durability}
+    if control_port is not None:
+        arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
+    with _temporary() if directory is None else nullcontext(directory) as path:
+        values = (_TEST_CONFIG if directory is None else {}) | values
+        _serve(_made(path, control_port is not None, values, arguments), as_json)
 
 
 _TEST_CONFIG = {"auto.create.topics.enable": True}
+# What a TestBroker has otherwise than a Broker.
+_BROKER_CONFIG = {"auto.create.topics.enable": False, "num.io.threads": 8, "log.cleaner.threads": 1}
 
 
-class _Temporary:
+def _made(path: str, is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    """A Broker, or a TestBroker with the properties of one."""
+    if not is_controlled:
+        from klog.broker import Broker
+
+        return Broker(path, config=config, **arguments)
+    from klog.testing import TestBroker
+
+    return TestBroker(directory=path, config=_BROKER_CONFIG | config, **arguments)
+
+
+def _manual() -> Any:
+    from klog.clock import ManualClock, SystemClock
+
+    return ManualClock(SystemClock().wall_ms())
+
+
+@contextmanager
+def _temporary() -> Iterator[str]:
     """A directory in memory where there is one, removed at the end."""
+    from klog.testing.place import new_directory, remove_directory
 
-    def __enter__(self) -> str:
-        import tempfile
-
-        self.path = tempfile.mkdtemp(prefix="klog-broker-", dir=_TMPFS if os.access(_TMPFS, os.W_OK) else None)
-        return self.path
-
-    def __exit__(self, *error: object) -> None:
-        import shutil
-
-        shutil.rmtree(self.path, ignore_errors=True)
+    path = new_directory()
+    try:
+        yield path
+    finally:
+        remove_directory(path)
 
 
 def _serve(broker: Any, as_json: bool) -> None:
@@ -95,18 +126,21 @@ def _serve(broker: Any, as_json: bool) -> None:
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with broker:
+            control_url = getattr(broker, "control_url", None)
             if as_json:
-                print_json(
-                    {
-                        "bootstrap_servers": broker.bootstrap_servers,
-                        "port": broker.port,
-                        "directory": broker.logs.path,
-                        "node_id": broker.node_id,
-                        "pid": os.getpid(),
-                    }
-                )
+                facts = {
+                    "bootstrap_servers": broker.bootstrap_servers,
+                    "port": broker.port,
+                    "directory": broker.logs.path,
+                    "node_id": broker.node_id,
+                    "pid": os.getpid(),
+                }
+                print_json(facts if control_url is None else {**facts, "control_url": control_url})
             else:
-                click.echo(f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}; Ctrl-C stops it")
+                control = "" if control_url is None else f", with control at {control_url}"
+                click.echo(
+                    f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it"
+                )
             sys.stdout.flush()
             ended.wait()
     finally:

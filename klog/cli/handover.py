@@ -35,6 +35,7 @@ from klog.cli.output import counted, json_option, print_json, printable, progres
     type=click.Path(dir_okay=False, allow_dash=True),
     help="server.properties to write, - to print it; default: DIR.server.properties.",
 )
+@click.option("--config", metavar="K=V", multiple=True, help="A further entry of server.properties.")
 @json_option
 @progress_option
 @click.pass_context
@@ -49,6 +50,7 @@ def command(
     listeners: tuple[str, ...],
     kafka_version: str,
     properties: str | None,
+    config: tuple[str, ...],
     as_json: bool,
     progress: bool,
 ) -> None:
@@ -83,6 +85,7 @@ def command(
                 listeners=listeners,
                 kafka_version=kafka_version,
                 properties_out=properties,
+                config=dict(_setting(each) for each in config),
                 dry_run=dry_run,
                 progress=draw,
             )
@@ -92,6 +95,13 @@ def command(
         raise click.UsageError(str(error), ctx) from None
     print_json(found) if as_json else _print(found)
     sys.stdout.flush()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--config {text}: K=V expected.")
+    return key.strip(), value
 
 
 def _refuse_options(ctx: click.Context) -> None:

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id. Here it is always this one.
+"""FindCoordinator: which broker coordinates a group or a transactional id: the leader of its partition.
 
 The internal topic is created when its coordinator is looked up for the first time. Kafka: KafkaApis.getCoordinator.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -30,9 +31,10 @@ _log = logger_of("coordinator")
 
 
 class FindCoordinator:
-    """Any thread. advertised: (listener) -> node id, host and port as clients of that listener reach this broker."""
+    """Any thread. advertised: (listener, partition of the internal topic) -> node id, host and port of its leader as
+    clients of that listener reach it."""
 
-    def __init__(self, topics: Topics, advertised: Callable[[str], Place]) -> None:
+    def __init__(self, topics: Topics, advertised: Callable[[str, int], Place]) -> None:
         self._topics = topics
         self._advertised = advertised
 
@@ -61,7 +63,8 @@ class FindCoordinator:
         try:
             if self._topics.partitions(topic) is None:
                 self._topics.ensure_internal(topic)
+            partition = CoordinatorLog(self._topics, topic).partition_for(key)
         except (KlogError, OSError) as error:
             _log.warning("event=topic_not_created topic=%s error=%s", topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOWHERE
-        return ErrorCode.NONE, self._advertised(context.listener)
+        return ErrorCode.NONE, self._advertised(context.listener, partition)

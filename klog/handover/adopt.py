@@ -1,9 +1,12 @@
-"""adopt(path): writes what a stopped broker's metadata log says of its topics into klog-topics.json.
+"""adopt(path): writes what a stopped broker's metadata log says of topics and producers into klog's files.
 
 A1  a topic of the metadata log whose partitions are here gets its id, number of partitions and own configuration
 A2  a topic that only klog-topics.json has is kept if one of its partitions is here with that id, or without one; else
     the broker has deleted it
-A3  the file is replaced whole, and no other file is touched: the broker can start again as before
+A3  klog-producer-ids.json is raised, then klog-topics.json is replaced; no file of the broker is touched, which can
+    start again as before
+A4  klog's broker gives out producer ids far above those of the broker, which goes on with its own when it starts again.
+    If both gave out one id, the log would take batches of one producer for duplicates of the other's, and drop them
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from klog import arguments
 from klog.config import LogConfig
 from klog.config.table import TOPIC_KEYS
+from klog.coordinator.transactions.producer_ids import raise_next, stored_next
 from klog.disk import DirectoryLock, Files, RealFiles
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
@@ -27,6 +31,8 @@ from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
 from klog.manager.topics import TopicEntry, TopicFile, plain
 
+_BROKERS_IDS: Final = 1 << 40  # producer ids that are left to the broker
+
 Ids = dict[str, set[uuid.UUID | None]]
 
 
@@ -34,8 +40,10 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
     ids and configurations. Also after klog has handed the directory over, and the broker has changed topics since.
 
-    Only configurations of topics are taken over. For defaults from the broker's server.properties, open the directory
-    with config=ManagerConfig.from_properties(path); those that were set dynamically are in "broker_config".
+    klog's broker will give out no producer id that the broker has given out, or will. Only configurations of topics are
+    taken over, and no users, access rules and quotas: metadata(path) has them. For defaults from the broker's
+    server.properties, open the directory with config=ManagerConfig.from_properties(path); those that were set
+    dynamically are in "broker_config".
 
     Returns {"path", "dry_run", "changed", "offset" (end of the metadata log), "next_producer_id", "broker_config",
     "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"), "removed" (names),
@@ -59,12 +67,22 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
         removed = sorted(file.entries.keys() - entries.keys())
         changed = entries != file.entries or bool(file.stale)
-        if changed and not dry_run:
-            file.replace_all(entries)
+        least = found.next_producer_id + _BROKERS_IDS
+        ids_change = stored_next(paths[0]) < least - _BROKERS_IDS // 2
+        if not dry_run:
+            if ids_change:
+                raise_next(files, paths[0], least)
+            if changed:
+                file.replace_all(entries)
+        if left := len(list(found.security_records())):
+            warnings.append(
+                f"{left} access rules, SCRAM credentials, quotas and tokens are not taken over: klog's broker has its "
+                "own"
+            )
     return {
         "path": paths[0],
         "dry_run": dry_run,
-        "changed": changed,
+        "changed": changed or ids_change,
         "offset": found.offset,
         "next_producer_id": found.next_producer_id,
         "broker_config": _broker_config(found, paths),

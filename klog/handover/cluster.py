@@ -10,7 +10,7 @@ from klog.handover.records import MetadataRecord
 from klog.values import dataclass, field
 
 RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
-_NUMBERS: Final = {name: number for number, name in RESOURCES.items()}
+RESOURCE_NUMBERS: Final = {name: number for number, name in RESOURCES.items()}
 _PARTITION_TAGS: Final = ("leader_recovery_state", "eligible_leader_replicas", "last_known_elr")
 Entity = tuple[tuple[str, str | None], ...]
 """Whom a quota concerns: ("user", name), ("client-id", name) or both; None as name: the default."""
@@ -104,5 +104,5 @@ def _partition_record(topic_id: uuid.UUID, number: int, partition: PartitionMeta
 
 def _config_records(kind: str, name: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
     for key, value in sorted(config.items()):
-        fields = {"resource_type": _NUMBERS[kind], "resource_name": name, "name": key, "value": value}
+        fields = {"resource_type": RESOURCE_NUMBERS[kind], "resource_name": name, "name": key, "value": value}
         yield MetadataRecord("config_record", 0, fields)

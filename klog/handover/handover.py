@@ -20,14 +20,18 @@ from typing import Any, Final
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
+from klog.config import config_values
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files, RealFiles, read_whole
+from klog.config.values import format_value
+from klog.coordinator.transactions.producer_ids import stored_next
+from klog.disk import DirectoryLock, Files, RealFiles, read_whole, replace_private
 from klog.errors import CorruptData, HandoverRefused
+from klog.handover.broker_state import broker_records
 from klog.handover.metadata import BOOTSTRAP
 from klog.handover.plan import Plan, make_plan
 from klog.handover.records import MetadataRecord
 from klog.handover.releases import Release, release
-from klog.handover.server_properties import Listener, check_listeners, server_properties
+from klog.handover.server_properties import Listener, check_listeners, properties_text, server_properties
 from klog.handover.snapshot import snapshot_bytes
 from klog.handover.survey import Survey, survey
 from klog.log.directory import checkpoint
@@ -35,6 +39,7 @@ from klog.log.directory.checkpoint import decode_uuid, encode_uuid
 from klog.manager.directory_set import Paths, as_paths
 from klog.progress import Progress
 from klog.record import iter_records
+from klog.security.config import AUTHORIZER
 from klog.segment.names import METADATA
 from klog.values import dataclass
 
@@ -52,6 +57,7 @@ def handover(
     listeners: Sequence[str] | str = ("127.0.0.1:9092",),
     kafka_version: str = "4.1",
     properties_out: str | os.PathLike[str] | None = None,
+    config: Mapping[str, Any] | None = None,
     next_producer_id: int = 0,
     extra: Iterable[MetadataRecord] = (),
     dry_run: bool = False,
@@ -65,9 +71,10 @@ def handover(
     is its own controller. path: all log.dirs of the broker; the first gets the metadata. cluster_id: 22 characters;
     None for the present one of meta.properties, or a new one. listeners: "host:port", or with a protocol
     "SASL_SSL://host:port". kafka_version: a release from 4.0 on, whose features are set. properties_out: the path of
-    the server.properties; None for DIR.server.properties beside the first log.dir, "-" for no file. next_producer_id:
-    no producer gets an id below it; what is found in the logs counts anyway. extra: further records of metadata, such
-    as ACLs, SCRAM users and quotas. dry_run: change nothing.
+    the server.properties; None for DIR.server.properties beside the first log.dir, "-" for no file. config:
+    further entries of it, such as those that klog.Broker got. next_producer_id: no producer gets an id below it; what
+    klog has given out or has in its logs counts anyway. extra: further records of metadata, beside those of the users,
+    access rules, quotas and dynamic configurations of klog's broker. dry_run: change nothing.
 
     Returns {"path", "dry_run", "cluster_id", "node_id", "kafka_version", "features", "next_producer_id", "topics"
     (topic, topic_id, partitions, config), "records", "changed" (paths of files), "server_properties" (path or None),
@@ -88,9 +95,9 @@ def handover(
     controller, bound = check_listeners(controller_listener, listeners)
     if cluster_id is not None and _known_id(cluster_id) is None:
         raise ValueError(f"cluster_id={cluster_id!r}: 22 characters, as `kafka-storage random-uuid` prints, expected")
-    work = _Handover(
-        paths, node_id, chosen, controller, bound, _properties_path(paths[0], properties_out), files or RealFiles()
-    )
+    given = {key: format_value(value) for key, value in config_values("config", config).items()}
+    out = _properties_path(paths[0], properties_out)
+    work = _Handover(paths, node_id, chosen, controller, bound, given, out, files or RealFiles())
     with _locked(paths):
         return work.run(
             cluster_id,
@@ -111,6 +118,7 @@ class _Handover:
     release: Release
     controller: Listener
     listeners: tuple[Listener, ...]
+    config: Mapping[str, str]
     properties_path: str | None
     files: Files
 
@@ -126,18 +134,21 @@ class _Handover:
         """Decide everything, then write."""
         found = survey(self.paths, self.files, progress)
         cluster_id = self._cluster_id(cluster_id)
+        first = self.paths[0]
+        security = broker_records(first, self.node_id, self.files)
         directory_ids = {path: known or uuid.uuid4() for path, known in found.directory_ids.items()}
         plan = make_plan(
             found,
             self.release,
             node_id=self.node_id,
             directory_ids=directory_ids,
-            least_producer_id=next_producer_id,
-            extra=extra,
+            least_producer_id=max(next_producer_id, stored_next(first)),
+            extra=[*security, *extra],
             now_ms=now_ms,
         )
         partitions = {name: len(topic.partitions) for name, topic in plan.cluster.topics.items()}
-        properties = server_properties(self.node_id, self.paths, self.controller, self.listeners, partitions)
+        values = server_properties(self.node_id, self.paths, self.controller, self.listeners, partitions, self.config)
+        properties = properties_text(values)
         writes = [
             *self._ids(found, plan),
             *self._server_properties(properties),
@@ -147,8 +158,13 @@ class _Handover:
         ]
         if not dry_run:
             for target, data in writes:
-                self.files.replace(target, data)
-        return self._report(cluster_id, plan, properties, [target for target, _ in writes], dry_run)
+                if target.endswith(BOOTSTRAP) and _has_keys(plan):
+                    replace_private(self.files, target, data)
+                else:
+                    self.files.replace(target, data)
+        report = self._report(cluster_id, plan, properties, [target for target, _ in writes], dry_run)
+        report["warnings"] += _security_warnings(plan, values)
+        return report
 
     # ---- what is written, in this order ------------------------------------------------------------------------------
 
@@ -249,6 +265,24 @@ def _locked(paths: list[str]) -> Iterator[None]:
         for path in paths:
             stack.callback(DirectoryLock(path).release)
         yield
+
+
+def _has_keys(plan: Plan) -> bool:
+    return any(record.type == "user_scram_credential_record" for record in plan.records)
+
+
+def _security_warnings(plan: Plan, properties: Mapping[str, str]) -> list[str]:
+    """Return warnings for what is handed over, but has no effect with this server.properties."""
+    types = [record.type for record in plan.records]
+    warnings = []
+    if "access_control_entry_record" in types and "authorizer.class.name" not in properties:
+        warnings.append(
+            f"the access rules have no effect: server.properties names no authorizer; set authorizer.class.name="
+            f"{AUTHORIZER}, and super.users"
+        )
+    if _has_keys(plan) and "SASL_" not in properties["listeners"]:
+        warnings.append("the users of SCRAM are not asked for: no listener has SASL")
+    return warnings
 
 
 def _properties_path(log_dir: str, given: str | os.PathLike[str] | None) -> str | None:

@@ -9,7 +9,7 @@ ClusterControlManager.registerBroker, ReplicationControlManager, KIP-966.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from klog.config import LogConfig
@@ -46,7 +46,7 @@ def make_plan(
     node_id: int,
     directory_ids: Mapping[str, uuid.UUID],
     least_producer_id: int,
-    extra: Iterable[MetadataRecord],
+    extra: Sequence[MetadataRecord],
     now_ms: int,
 ) -> Plan:
     """Return the plan. directory_ids: by log.dir. Raises InvalidConfig for a configuration that klog cannot read."""

@@ -14,6 +14,12 @@ _LISTENER: Final = re.compile(r"(?:([A-Z_]+)://)?(\[[0-9a-fA-F:.]+\]|[^:/\s,\[\]
 _ANY: Final = ("", "0.0.0.0", "[::]")
 _CONTROLLER: Final = "CONTROLLER"
 _PORT_MAX: Final = 65535
+_DECIDED: Final = frozenset(
+    {
+        *("process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers"),
+        *("controller.listener.names", "listeners", "log.dir", "log.dirs", "metadata.log.dir"),
+    }
+)
 HEADER: Final = "# Written by klog handover.\n"
 
 
@@ -57,8 +63,10 @@ def server_properties(
     controller: Listener,
     listeners: Sequence[Listener],
     partitions: Mapping[str, int],
-) -> str:
-    """Return the text of a server.properties. partitions: {topic: number}, of which internal topics keep theirs."""
+    config: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the entries of a server.properties. partitions: {topic: number}, of which internal topics keep theirs.
+    config: further entries, and other values of these. Raises ValueError for one that the handover itself decides."""
     first = listeners[0].protocol
     address = f"{controller.host}:{controller.port}"
     bound = [f"{each.protocol}://{each.host}:{each.port}" for each in listeners]
@@ -86,5 +94,13 @@ def server_properties(
     ):
         if topic in partitions:
             values[key] = str(partitions[topic])
-    # A colon or an equals sign in a value needs no backslash, and people read and edit this.
+    for key in config:
+        if key in _DECIDED:
+            raise ValueError(f"config={key!r}: the handover sets it, by its other arguments")
+    return {**values, **{key: value for key, value in config.items() if not key.startswith("klog.")}}
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """Return the text of a server.properties. A colon or an equals sign in a value needs no backslash, and people read
+    and edit this."""
     return HEADER + format_properties(values).replace("\\:", ":").replace("\\=", "=")

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from klog.coordinator.transactions.producer_ids import is_plausible
 from klog.disk import Files, read_whole
 from klog.errors import ConfigUnknown, HandoverRefused, InconsistentTopicId
 from klog.handover.internal_configs import INTERNAL_CONFIGS
@@ -127,7 +128,7 @@ def _partition(path: str, log_dir: str) -> tuple[FoundPartition, int]:
         if _SNAPSHOT.fullmatch(name):
             whole = os.path.join(path, name)
             producers.update(parse_snapshot(read_whole(whole), whole))
-    return found, max(producers, default=-1)
+    return found, max(filter(is_plausible, producers), default=-1)
 
 
 def _transactional_producer_id(located: Any) -> int:
@@ -136,7 +137,8 @@ def _transactional_producer_id(located: Any) -> int:
     if found.problems:
         raise HandoverRefused(f"a record of {transaction_state.TOPIC} cannot be read: {found.problems[0]}")
     values = [latest.record.value or {} for latest in found.latest.values()]
-    return max((value.get(name, -1) for value in values for name in _TRANSACTION_IDS), default=-1)
+    ids = (value.get(name, -1) for value in values for name in _TRANSACTION_IDS)
+    return max(filter(is_plausible, ids), default=-1)
 
 
 def _check(name: str, topic: FoundTopic, entry: TopicEntry | None) -> None:

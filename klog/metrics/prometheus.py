@@ -17,14 +17,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from klog.manager import LogManager
-from klog.metrics.samples import Sample, snapshot
+from klog.metrics.samples import Measured, Sample, snapshot
 
 QUANTILES = {"50thPercentile": "0.50", "99thPercentile": "0.99"}
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def prometheus(logs: LogManager, *, page_cache: bool = False) -> str:
-    """Return the metrics of a manager in Prometheus' text format 0.0.4: serve it as `text/plain; version=0.0.4`.
+def prometheus(logs: LogManager | Measured, *, page_cache: bool = False) -> str:
+    """Return the metrics of a LogManager or a klog.Broker in Prometheus' text format 0.0.4.
+
+    Serve it as `text/plain; version=0.0.4`.
 
     page_cache: see snapshot(). Raises TypeError.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
-from klog.arguments import flag, instance
+from klog.arguments import flag, having
 from klog.disk.device import device_counters, device_number, disk_space
 from klog.manager import LogManager
 from klog.metrics.names import DEFINITIONS, Definition, Kind
@@ -45,13 +46,25 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def snapshot(logs: LogManager, *, page_cache: bool = False) -> list[Sample]:
-    """Return every metric that has a value now. Logs that are not loaded have none.
+class Measured(Protocol):
+    """A broker: it has logs, and metrics of its own."""
+
+    @property
+    def logs(self) -> LogManager: ...
+
+    def samples(self) -> list[Sample]: ...
+
+
+def snapshot(logs: LogManager | Measured, *, page_cache: bool = False) -> list[Sample]:
+    """Return every metric of a LogManager, or of a klog.Broker with its logs, that has a value now. Logs that are not
+    loaded have none.
 
     page_cache: also the content of the page cache, which needs system calls for each segment. Counters begin at 0 when
     the manager is opened; those of a device when the machine is booted. Raises TypeError.
     """
-    instance("logs", logs, LogManager, "a klog.LogManager")
+    if not isinstance(logs, LogManager):
+        having("logs", logs, ("samples",), "a klog.LogManager or klog.Broker")
+        return [*logs.samples(), *snapshot(logs.logs, page_cache=page_cache)]
     values = logs.metrics(page_cache=flag("page_cache", page_cache))
     rates = logs.rates()
     values["PartitionCount"] = {"": len(values["Size"])}

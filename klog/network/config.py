@@ -7,19 +7,16 @@ from typing import Any, Self
 
 from klog import arguments
 from klog.config import BROKER_KEYS
+from klog.config.keyed import INT_MAX, Keyed, key
 from klog.errors import InvalidConfig
-from klog.values import dataclass, field, fields
+from klog.values import dataclass
 
-INT_MAX = 2**31 - 1
+_OVERRIDES = "max.connections.per.ip.overrides"
 _SWEEP_SECONDS = (0.01, 1.0)
 
 
-def _key(name: str, default: Any, low: int = arguments.LONG_MIN) -> Any:
-    return field(default=default, metadata={"name": name, "low": low})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkConfig:
+class NetworkConfig(Keyed):
     """Times in ms, sizes in bytes. Names that begin with `klog.` are klog's own; docs/network.md says what each limit
     does.
 
@@ -27,26 +24,26 @@ class NetworkConfig:
     of up to 16 MiB. Raises ValueError or TypeError.
     """
 
-    num_network_threads: int = _key("num.network.threads", 1, 1)
-    num_io_threads: int = _key("num.io.threads", 8, 1)
-    queued_max_requests: int = _key("queued.max.requests", 500, 1)
-    queued_max_request_bytes: int = _key("queued.max.request.bytes", -1)
-    socket_send_buffer_bytes: int = _key("socket.send.buffer.bytes", 102_400, -1)
-    socket_receive_buffer_bytes: int = _key("socket.receive.buffer.bytes", 102_400, -1)
-    socket_request_max_bytes: int = _key("socket.request.max.bytes", 16 << 20, 1)
-    unauthenticated_request_max_bytes: int = _key("klog.unauthenticated.request.max.bytes", 512 << 10, 1)
-    socket_listen_backlog_size: int = _key("socket.listen.backlog.size", 50, 1)
-    max_connections: int = _key("max.connections", INT_MAX, 0)
-    max_connections_per_ip: int = _key("max.connections.per.ip", INT_MAX, 0)
-    max_connections_per_ip_overrides: Mapping[str, int] = _key("max.connections.per.ip.overrides", None)
-    max_connection_creation_rate: int = _key("max.connection.creation.rate", INT_MAX, 1)
-    connection_creation_rate_per_ip: int = _key("klog.connection.creation.rate.per.ip", INT_MAX, 1)
-    quota_window_num: int = _key("quota.window.num", 11, 2)
-    quota_window_size_seconds: int = _key("quota.window.size.seconds", 1, 1)
-    connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000, -1)
-    failed_authentication_delay_ms: int = _key("connection.failed.authentication.delay.ms", 100, 0)
-    handshake_ms: int = _key("klog.handshake.ms", 10_000, 1)
-    frame_ms: int = _key("klog.frame.ms", 300_000, 1)
+    num_network_threads: int = key("num.network.threads", 1, 1)
+    num_io_threads: int = key("num.io.threads", 8, 1)
+    queued_max_requests: int = key("queued.max.requests", 500, 1)
+    queued_max_request_bytes: int = key("queued.max.request.bytes", -1, None, arguments.LONG_MAX)
+    socket_send_buffer_bytes: int = key("socket.send.buffer.bytes", 102_400, -1)
+    socket_receive_buffer_bytes: int = key("socket.receive.buffer.bytes", 102_400, -1)
+    socket_request_max_bytes: int = key("socket.request.max.bytes", 16 << 20, 1)
+    unauthenticated_request_max_bytes: int = key("klog.unauthenticated.request.max.bytes", 512 << 10, 1)
+    socket_listen_backlog_size: int = key("socket.listen.backlog.size", 50, 1)
+    max_connections: int = key("max.connections", INT_MAX, 0)
+    max_connections_per_ip: int = key("max.connections.per.ip", INT_MAX, 0)
+    max_connections_per_ip_overrides: Mapping[str, int] = key(_OVERRIDES, None)
+    max_connection_creation_rate: int = key("max.connection.creation.rate", INT_MAX, 1)
+    connection_creation_rate_per_ip: int = key("klog.connection.creation.rate.per.ip", INT_MAX, 1)
+    quota_window_num: int = key("quota.window.num", 11, 2)
+    quota_window_size_seconds: int = key("quota.window.size.seconds", 1, 1)
+    connections_max_idle_ms: int = key("connections.max.idle.ms", 600_000, -1, arguments.LONG_MAX)
+    failed_authentication_delay_ms: int = key("connection.failed.authentication.delay.ms", 100, 0)
+    handshake_ms: int = key("klog.handshake.ms", 10_000, 1)
+    frame_ms: int = key("klog.frame.ms", 300_000, 1)
 
     def __post_init__(self) -> None:
         overrides = self.max_connections_per_ip_overrides
@@ -61,27 +58,20 @@ class NetworkConfig:
             for address, count in overrides.items()
         }
         object.__setattr__(self, "max_connections_per_ip_overrides", checked)
-        for each in fields(self):
-            if each.name != "max_connections_per_ip_overrides":
-                low, hint = each.metadata["low"], f" ({each.metadata['name']})"
-                value = arguments.whole(each.name, getattr(self, each.name), low, hint=hint)
-                object.__setattr__(self, each.name, value)
+        Keyed.__post_init__(self)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """From properties by Kafka's names, as in a server.properties; those of other packages are left out. Raises
         InvalidConfig for an unknown name."""
-        names = {each.metadata["name"]: each.name for each in fields(cls)}
-        found: dict[str, Any] = {}
-        for name, value in values.items():
-            if name not in names:
-                if name not in BROKER_KEYS:
-                    raise InvalidConfig(f"{name}: not a property of the network or of a broker")
-            elif name == "max.connections.per.ip.overrides":
-                found[names[name]] = _overrides(name, value)
-            else:
-                found[names[name]] = _number(name, value)
-        return cls(**found)
+        for name in values:
+            if name not in cls.names() and name not in BROKER_KEYS:
+                raise InvalidConfig(f"{name}: not a property of the network or of a broker")
+        overrides = values.get(_OVERRIDES)
+        if isinstance(overrides, str):
+            values = {**values, _OVERRIDES: _overrides(_OVERRIDES, overrides)}
+        found: Self = Keyed.of.__func__(cls, values)  # type: ignore[attr-defined]
+        return found
 
     @property
     def sweep_seconds(self) -> float:

@@ -10,7 +10,8 @@ import threading
 from collections import Counter, OrderedDict
 
 from klog.clock import Clock
-from klog.network.config import INT_MAX, NetworkConfig
+from klog.config.keyed import INT_MAX
+from klog.network.config import NetworkConfig
 from klog.network.listener import Listener
 from klog.network.rates import Rate
 

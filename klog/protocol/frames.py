@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 _START = struct.Struct(">hhi")  # api key, version and correlation id, in every version of the header
 _CODES: dict[int, ApiKey] = {api.value: api for api in ApiKey}
+# (api key, version): what its frames are made of. Filled when a frame of that kind is first seen.
+_requests: dict[tuple[int, int], _Kind] = {}
+_responses: dict[tuple[int, int], _Kind] = {}
+
+
+class _Kind(NamedTuple):
+    """The header's version, and the class of the message."""
+
+    api: ApiKey
+    header: int
+    message: Any
 
 
 class Request(NamedTuple):
@@ -49,6 +60,14 @@ def decode_request(frame: Buffer) -> Request:
         raise TypeError(f"frame: a buffer expected, not {type(frame).__name__}") from None
     except struct.error:
         raise CorruptFrame("the bytes end inside the header; close the connection", position=view.nbytes) from None
+    kind = _requests.get((key, version)) or _request_kind(key, version, correlation_id)
+    header, position = decode_from(class_of("RequestHeader"), kind.header, frame, 0)
+    # Bytes after the message are ignored, as in Kafka: librdkafka 2.16 ends Metadata 13 with a field of version 10.
+    message, _ = decode_from(kind.message, version, frame, position)
+    return Request(kind.api, version, correlation_id, header.client_id, message)
+
+
+def _request_kind(key: int, version: int, correlation_id: int) -> _Kind:
     api = _CODES.get(key)
     if api is None or not api.low <= version <= api.high:
         known = "no such API" if api is None else f"{api.message} has versions {api.low} to {api.high}"
@@ -58,10 +77,8 @@ def decode_request(frame: Buffer) -> Request:
             api_version=version,
             correlation_id=correlation_id,
         )
-    header, position = decode_from(class_of("RequestHeader"), api.request_header(version), frame, 0)
-    # Bytes after the message are ignored, as in Kafka: librdkafka 2.16 ends Metadata 13 with a field of version 10.
-    message, _ = decode_from(class_of(api.message).Request, version, frame, position)
-    return Request(api, version, correlation_id, header.client_id, message)
+    kind = _requests[key, version] = _Kind(api, api.request_header(version), class_of(api.message).Request)
+    return kind
 
 
 def encode_response(api: ApiKey, version: int, correlation_id: int, message: Message) -> list[Any]:
@@ -70,10 +87,20 @@ def encode_response(api: ApiKey, version: int, correlation_id: int, message: Mes
     Records are parts of their own and not copied: the buffers that the message has, or objects with a `size`, such as
     the result of klog.Log.fetch. Raises what encode() raises.
     """
+    kind = _responses.get((api, version)) if type(api) is ApiKey else None
+    if kind is None or type(message) is not kind.message or type(version) is not int:
+        kind = _response_kind(api, version, message)
+    return encode_frame(class_of("ResponseHeader")(correlation_id=correlation_id), kind.header, message, version)
+
+
+def _response_kind(api: ApiKey, version: int, message: Message) -> _Kind:
     api = instance("api", api, ApiKey, "an ApiKey")
-    header = class_of("ResponseHeader")(correlation_id=correlation_id)
+    version = whole("version", version)
     _check(api, message, "Response")
-    return encode_frame(header, api.response_header(whole("version", version)), message, version)
+    kind = _Kind(api, api.response_header(version), class_of(api.message).Response)
+    if api.low <= version <= api.high:
+        _responses[api, version] = kind
+    return kind
 
 
 def encode_request(

@@ -2,6 +2,7 @@
 
   TestBroker    a broker in this process, on a free port, with faults on demand
   Fault         a fault that it applies, with the number of requests that have met it
+  replay        sends the requests that a TestBroker has recorded to any broker; Replayed is one of them
 
 klog.testing.pytest_plugin has the pytest fixture klog_broker, which needs no configuration.
 """
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
 
     from klog.testing.broker import TestBroker
     from klog.testing.faults import Fault
+    from klog.testing.replaying import Replayed, replay
 
-__all__ = ["Fault", "TestBroker"]
-_PLACES = {"Fault": "klog.testing.faults", "TestBroker": "klog.testing.broker"}
+__all__ = ["Fault", "Replayed", "TestBroker", "replay"]
+_PLACES = {
+    "Fault": "klog.testing.faults",
+    "Replayed": "klog.testing.replaying",
+    "TestBroker": "klog.testing.broker",
+    "replay": "klog.testing.replaying",
+}
 
 
 def __getattr__(name: str) -> Any:  # every run of pytest imports this package for its plugin

@@ -6,24 +6,30 @@ Everything lies in a directory in memory, which is removed at the end. Its files
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from klog import arguments
 from klog.broker import Broker
 from klog.clock import SystemClock
 from klog.disk import RealFiles, remove_tree
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
-from klog.testing.place import new_directory
+from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from klog.broker.api_versions import Release
     from klog.clock import Clock
+    from klog.log.options import Durability
     from klog.manager import LogManager
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode
+    from klog.testing.access import Access
+    from klog.testing.control import Control
+    from klog.testing.group import GroupUnderTest
+    from klog.testing.recording import Recorder
 
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -36,9 +42,16 @@ class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
     topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties. directory: an existing log.dir, which is kept; None: a new one in memory. clock: a
+    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed.
+    copy_of: a log.dir, of klog or Kafka, whose copy is served. clock: a
     klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
     it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
+    durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
+    partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
+    with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
+    both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests.
+    record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
+    control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -52,23 +65,59 @@ class TestBroker:
         topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None = None,
         config: Mapping[str, Any] | None = None,
         directory: str | os.PathLike[str] | None = None,
+        copy_of: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         listeners: Iterable[str | Listener] = ("127.0.0.1:0",),
+        durability: Durability = "os",
+        brokers: int = 1,
+        tls: bool = False,
+        sasl: Mapping[str, str] | None = None,
+        mechanism: str = "SCRAM-SHA-256",
+        as_version: str | None = None,
+        record: str | os.PathLike[str] | None = None,
+        control: bool = False,
+        control_port: int = 0,
     ) -> None:
         self._topics = _topics(topics)
+        self._control_port = control_port if arguments.flag("control", control) else None
+        self._control: Control | None = None
+        self._access: Access | None = None
+        if tls or sasl is not None:
+            from klog.testing.access import Access
+
+            self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
         self._is_own = directory is None
-        self.directory = new_directory() if directory is None else os.fspath(directory)
+        if directory is not None and copy_of is not None:
+            raise ValueError("directory and copy_of: one of the two")
+        if directory is not None:
+            self.directory = os.fspath(directory)
+        else:
+            self.directory = new_directory() if copy_of is None else new_copy(copy_of)
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler)
-        self._broker = Broker(
-            self.directory,
-            listeners=listeners,
-            config=_DEFAULTS | dict(config or {}),
-            clock=clock,
-            gates=(self._faults,),
-        )
         self._has_topics = False
+        self._recorder: Recorder | None = None
+        try:
+            if record is not None:
+                from klog.testing.recording import Recorder
+
+                self._recorder = Recorder(record)
+            self._broker = Broker(
+                self.directory,
+                listeners=listeners if self._access is None else self._access.listeners(listeners),
+                config=_defaults(brokers)
+                | ({} if self._access is None else self._access.properties())
+                | dict(config or {}),
+                durability=durability,
+                clock=clock,
+                gates=(self._faults,) if self._recorder is None else (self._recorder, self._faults),
+                brokers=brokers,
+                release=None if as_version is None else _release(as_version),
+            )
+        except BaseException:
+            self._remove()
+            raise
 
     def __repr__(self) -> str:
         return f"<TestBroker {self._broker!r}>"
@@ -78,6 +127,8 @@ class TestBroker:
     def start(self) -> Self:
         """Serve. After stop() or kill() on the same ports, with what the directory has."""
         os.makedirs(self.directory, exist_ok=True)
+        if self._access is not None:
+            self._access.add_users(self.directory)
         self._broker.start()
         self._faults.topics = self._broker.topics
         self._scheduler.start()
@@ -85,17 +136,23 @@ class TestBroker:
             for name, arguments in self._topics.items():
                 self.create_topic(name, **arguments)
             self._has_topics = True
+        if self._control_port is not None and self._control is None:
+            from klog.testing.control import Control
+
+            self._control = Control(self, self._control_port)
         return self
 
     def stop(self) -> None:
         """Stop, cleanly; the directory stays until close(), so that start() goes on with it."""
         self._faults.close()
         self._broker.stop(timeout=5.0)
+        self._flush()
         self._scheduler.stop()
 
     def kill(self) -> None:
         """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs."""
         self._broker.kill()
+        self._flush()
         self._scheduler.stop()
 
     def restart(self) -> Self:
@@ -105,12 +162,29 @@ class TestBroker:
 
     def close(self) -> None:
         """Stop, and remove the directory if it was made for this broker."""
+        if self._control is not None:
+            self._control.close()
         self.stop()
+        self._remove()
+
+    def _flush(self) -> None:
+        if self._recorder is not None:
+            self._recorder.flush()
+
+    def _remove(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._access is not None:
+            self._access.close()
         if self._is_own:
-            remove_tree(self.directory, RealFiles())
+            remove_directory(self.directory)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -121,6 +195,30 @@ class TestBroker:
     def bootstrap_servers(self) -> str:
         """The addresses for a client's bootstrap.servers."""
         return self._broker.bootstrap_servers
+
+    @property
+    def is_running(self) -> bool:
+        """Has it been started, and neither stopped nor killed?"""
+        return self._broker.is_running
+
+    @property
+    def node_id(self) -> int:
+        """The id of the first broker."""
+        return self._broker.node_id
+
+    def client_config(self, client: str = "confluent-kafka", user: str | None = None) -> dict[str, Any]:
+        """The configuration with which a client gets in, with TLS and SASL or without, by the names of its library:
+        "confluent-kafka", "kafka-python", "aiokafka" or "java". user: one of `sasl`; None: the first one."""
+        from klog.testing.access import Access
+
+        return (self._access or Access()).client_config(client, self.bootstrap_servers, user)
+
+    @property
+    def control_url(self) -> str:
+        """Where klog.testing.control is, for TestBroker(control=True). Raises RuntimeError."""
+        if self._control is None:
+            raise RuntimeError("no control: TestBroker(control=True) has it, once it is started")
+        return self._control.url
 
     @property
     def port(self) -> int:
@@ -147,10 +245,39 @@ class TestBroker:
         """A topic, to look into it: .records(), .wait(count), .append(records)."""
         return TopicUnderTest(self._broker, name)
 
+    def load(self, topic: str, source: Any, **options: Any) -> TopicUnderTest:
+        """Append the rows of a file or table to a topic, which is created if it does not exist. source: the path of
+        a JSON lines, CSV or Parquet file, with the options of klog.importing.import_file (key="id", ...), or columns
+        such as an Arrow table, with those of Log.append. Raises what they raise."""
+        from klog.testing.loading import load
+
+        found = self.topic(topic)
+        load(self._broker, found, source, **options)
+        return found
+
     def dump(self) -> str:
         """The newest records of all topics as text."""
         names = [name for name in self.logs.topics() if not name.startswith("__")]
         return dump_topics(self._broker, names) or "no topics"
+
+    # ---- groups ------------------------------------------------------------------------------------------------------
+
+    def group(self, group: str) -> GroupUnderTest:
+        """A consumer group, to look into it: .state, .members, .offsets, .lag(topic)."""
+        from klog.testing.group import GroupUnderTest
+
+        return GroupUnderTest(self._broker, group)
+
+    def wait_group(
+        self, group: str, state: str = "Stable", *, members: int | None = None, timeout: float = 10.0
+    ) -> GroupUnderTest:
+        """Wait until a group has a state, by Kafka's name of it, and so many members. Returns the group. Raises
+        TimeoutError."""
+        return self.group(group).wait(state, members=members, timeout=timeout)
+
+    def wait_group_lag(self, group: str, topic: str, lag: int = 0, *, timeout: float = 10.0) -> GroupUnderTest:
+        """Wait until a group has committed all but `lag` records of a topic. Returns the group. Raises TimeoutError."""
+        return self.group(group).wait_lag(topic, lag, timeout=timeout)
 
     # ---- faults ------------------------------------------------------------------------------------------------------
 
@@ -211,15 +338,39 @@ class TestBroker:
         path = os.path.join(home, newest)
         os.truncate(path, max(0, os.path.getsize(path) - last_bytes))
 
+    # ---- several brokers ---------------------------------------------------------------------------------------------
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers, of those that are stopped, too."""
+        return self._broker.nodes.ids
+
+    def leader(self, partition: int) -> int:
+        """The id of the broker that leads partitions of this number, of all topics."""
+        return self._broker.nodes.placement(partition).leader
+
+    def stop_broker(self, node_id: int) -> None:
+        """Stop one of several brokers: its port refuses connections, and others lead what it led. Raises ValueError for
+        the last one that is running."""
+        self._broker.stop_broker(node_id)
+
+    def start_broker(self, node_id: int) -> None:
+        """Start a stopped one of several brokers on its port. It leads again what it led before."""
+        self._broker.start_broker(node_id)
+
     # ---- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy all that the broker has into a new directory. The broker is restarted for it: clients reconnect."""
+        if os.path.exists(path):
+            raise FileExistsError(f"{os.fspath(path)}: it exists already; a snapshot is a new directory")
         was_running = self._broker.is_running
         self.stop()
-        shutil.copytree(self.directory, path, ignore=shutil.ignore_patterns(".lock"))
-        if was_running:
-            self.start()
+        try:
+            copy_directory(self.directory, path)
+        finally:
+            if was_running:
+                self.start()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go back to a snapshot, or to a copy of any log.dir. The broker is restarted: clients reconnect."""
@@ -228,9 +379,22 @@ class TestBroker:
         was_running = self._broker.is_running
         self.stop()
         remove_tree(self.directory, RealFiles())
-        shutil.copytree(path, self.directory, ignore=shutil.ignore_patterns(".lock"))
+        copy_directory(path, self.directory)
         if was_running:
             self.start()
+
+
+def _release(version: str) -> Release:
+    from klog.testing.releases import release
+
+    return release(version)
+
+
+def _defaults(brokers: int) -> dict[str, Any]:
+    """The broker's properties. Several brokers share the coordinators by the partitions of their topics."""
+    if arguments.whole("brokers", brokers, 1) == 1:
+        return _DEFAULTS
+    return _DEFAULTS | {"offsets.topic.num.partitions": brokers, "transaction.state.log.num.partitions": brokers}
 
 
 def _topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:

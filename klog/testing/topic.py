@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.clock import SystemClock
+from klog.testing.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,17 +56,14 @@ class TopicUnderTest:
 
     def wait(self, count: int, timeout: float = 10.0) -> list[Record]:
         """Wait until the topic has at least so many records, and return them. Raises TimeoutError."""
-        clock = SystemClock()
-        deadline = clock.monotonic() + timeout
-        while True:
-            found = self.records()
-            if len(found) >= count:
-                return found
-            if clock.monotonic() >= deadline:
-                raise TimeoutError(
-                    f"{count} records of {self.name} expected within {timeout} s; there are {len(found)}"
-                )
-            clock.sleep(0.005)
+        found: list[Record] = []
+
+        def is_there() -> bool:
+            found[:] = self.records()
+            return len(found) >= count
+
+        wait_for(is_there, timeout, lambda: f"{count} records of {self.name} expected; there are {len(found)}")
+        return found
 
     def dump(self) -> str:
         """The newest records as text, for the report of a failed test."""

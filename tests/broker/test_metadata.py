@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from klog.broker import Broker
-from klog.errors import InvalidConfig
+from klog.broker.adopted import check_adopted
+from klog.errors import HandoverRefused, InvalidConfig
 from klog.protocol import ApiKey, ErrorCode, decode, messages
 from tests.support.wire_client import WireClient
 
@@ -163,5 +164,41 @@ def test_invalid_arguments_are_named(tmp_path: Path) -> None:
     for listeners in (["a"], ["A://h:1", "a://h:2"]):
         with pytest.raises(ValueError, match="listener"):
             Broker(tmp_path, listeners=listeners)
-    with pytest.raises(TypeError, match="listeners"):
-        Broker(tmp_path, listeners="127.0.0.1:0")
+    for wrong in (
+        {"listeners": "127.0.0.1:0"},
+        {"listeners": None},
+        {"listeners": [3]},
+        {"listeners": []},
+        {"listeners": HERE, "durability": "never"},
+        {"listeners": HERE, "clock": 3},
+        {"listeners": HERE, "config": [1]},
+    ):
+        with pytest.raises((TypeError, ValueError), match=list(wrong)[-1].rstrip("s")):
+            Broker(tmp_path, **wrong)  # type: ignore[arg-type]
+    for path in (None, 3, "", "a\0b"):
+        with pytest.raises((TypeError, ValueError), match="path"):
+            Broker(path, listeners=HERE)  # type: ignore[arg-type]
+    with Broker(tmp_path, listeners=HERE) as broker:
+        for topic, partition in ((None, 0), ("t", "0")):
+            with pytest.raises(TypeError, match="topic|partition"):
+                broker.check(topic, partition)  # type: ignore[arg-type]
+        for timeout in (-1, "1", None):
+            with pytest.raises((TypeError, ValueError), match="timeout"):
+                broker.stop(timeout)  # type: ignore[arg-type]
+
+
+def test_a_directory_of_kafka_is_adopted_first(tmp_path: Path) -> None:
+    """Otherwise both brokers would give out the same producer ids."""
+    metadata = tmp_path / "__cluster_metadata-0"
+    metadata.mkdir()
+    (metadata / "00000000000000000000.log").touch()
+    with Broker(tmp_path, listeners=HERE):
+        pass  # its metadata log is empty: a directory that was formatted
+    (metadata / "00000000000000000000.log").write_bytes(b"records")
+    with pytest.raises(HandoverRefused, match="klog handover --adopt"):
+        Broker(tmp_path, listeners=HERE).start()
+    with pytest.raises(HandoverRefused) as caught:
+        check_adopted([str(tmp_path / "other"), str(tmp_path)])
+    assert str(tmp_path) in str(caught.value)
+    (tmp_path / "klog-producer-ids.json").write_text("{}")
+    check_adopted([str(tmp_path)])

@@ -212,6 +212,13 @@ class Groups:
             self.sync(group, response, parts if response.member_id == response.leader else None)
         return ordered
 
+    def stable_after(self, delay_ms: int, group: str, **more: Any) -> list[Any]:
+        """A stable group of one member where the first rebalance is delayed."""
+        call = self.enter(group, **more)
+        self.clock.advance(delay_ms)
+        self.sync(group, call.response)
+        return [call.response]
+
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
     def commit(

@@ -22,6 +22,7 @@ def beat(g: Groups, group: str, member: str, epoch: int, *, version: int = 1, **
     owned = more.pop("owned", None)
     if owned is not None:
         topic_id = g.topics.topic_id("t")
+        assert topic_id is not None
         more["topic_partitions"] = [TopicPartitions(topic_id=topic_id, partitions=sorted(owned))]
     fields = {**JOIN, "subscribed_topic_names": ["t"]} if epoch == 0 else {"member_epoch": epoch}
     return g.call(
@@ -138,6 +139,17 @@ def test_the_session_of_a_replaced_member_does_not_end_the_new_one(g: Groups) ->
     assert beat(g, "g", "b", 1, instance_id="i").code is ErrorCode.NONE
 
 
+def test_the_timers_of_a_member_end_when_it_leaves(g: Groups) -> None:
+    beat(g, "g", "a", 0)
+    beat(g, "g", "b", 0)
+    beat(g, "g", "a", 1)  # has to revoke within 20 seconds
+    g.clock.advance(1000)
+    beat(g, "g", "a", -1)
+    beat(g, "g", "a", 0)
+    g.clock.advance(20_000)
+    assert set(group_of(g, "g").members) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("operation", "kind", "code"),
     [
@@ -154,7 +166,7 @@ def test_heartbeats_need_authorization(g: Groups, operation: str, kind: str, cod
 def test_an_expression_sees_what_the_member_may_see(g: Groups) -> None:
     g.manager.create_topic("t2", 1)
     g.allowed = lambda operation, kind, name: name != "t2"
-    names = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+    names: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
     assert assigned(beat(g, "g", "m", 0, **names)) == {0, 1, 2}
     assert beat(g, "h", "m", 0, **{**names, "subscribed_topic_regex": "("}).code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
@@ -192,6 +204,24 @@ def test_an_append_that_fails_changes_nothing(g: Groups, monkeypatch: pytest.Mon
     assert group_of(g, "g").is_empty  # its session has ended once more
 
 
+def test_a_change_of_topics_is_noticed_again_if_it_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """testSubscriptionMetadataRefreshedAgainAfterWriteFailure"""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with groups(tmp_path, consumers={"refresh_interval_ms": 10_000}) as g:
+        beat(g, "g", "m", 0, subscribed_topic_names=None, subscribed_topic_regex="t.*")
+        g.manager.create_topic("t2", 1)
+        g.clock.advance(10_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(g.coordinator.table.log, "append", fail)
+            assert beat(g, "g", "m", 1).code is ErrorCode.NOT_COORDINATOR
+        assert beat(g, "g", "m", 1).response.member_epoch == 2
+
+
 def test_topics_that_change_are_noticed_at_once_if_the_broker_says_so(tmp_path: Path) -> None:
     with groups(tmp_path, consumers={"refresh_interval_ms": 3_600_000}) as g:
         assert assigned(beat(g, "g", "m", 0)) == {0, 1, 2}
@@ -214,6 +244,25 @@ def test_offsets_need_the_epoch(g: Groups) -> None:
     assert g.offsets("g") == {("t", 0): 5}
     beat(g, "g", "m", -1)
     assert g.commit("g", {("t", 1): 6}) == {("t", 1): ErrorCode.NONE}  # an administrator
+
+
+def test_a_commit_that_was_under_way_when_the_epoch_rose_is_accepted(g: Groups) -> None:
+    """KIP-1251"""
+    beat(g, "g", "a", 0)
+    beat(g, "g", "b", 0)
+    kept = assigned(beat(g, "g", "a", 1)) or set()
+    beat(g, "g", "a", 1, owned=kept)
+    beat(g, "g", "b", 2)
+    (mine, other) = min(kept), min({0, 1, 2} - kept)
+    accepted = {("t", mine): 5}
+    assert g.commit("g", accepted, member="a", generation=1) == {("t", mine): ErrorCode.NONE}
+    both = {**accepted, ("t", other): 6}
+    assert set(g.commit("g", both, member="a", generation=1).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+    assert g.offsets("g") == {("t", mine): 5}
+    assert g.txn_commit("g", {("t", mine): 7}, member_id="a", generation_id=1) == {("t", mine): ErrorCode.NONE}
+    assert g.txn_commit("g", {("t", other): 7}, member_id="a", generation_id=1) == {
+        ("t", other): ErrorCode.ILLEGAL_GENERATION
+    }
 
 
 def test_a_group_that_had_offsets_only_becomes_a_consumer_group(g: Groups) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ class ClassicConsumer:
             if self.heartbeat() is not ErrorCode.REBALANCE_IN_PROGRESS:
                 return
             assert self.join().code is ErrorCode.NONE
-            assert self.sync().code is ErrorCode.NONE
+            assert self.sync().code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
         raise AssertionError("the member joins again and again")
 
 
@@ -368,3 +369,63 @@ def test_an_append_that_fails_converts_nothing(g: Groups, monkeypatch: pytest.Mo
         patch.setattr(g.coordinator.table.log, "append", fail)
         assert beat(g, "g", "new", -1).code is ErrorCode.NOT_COORDINATOR
     assert group_of(g, "g").snapshot() == before
+
+
+# ---- both kinds, at random -----------------------------------------------------------------------------------------
+
+
+class NewConsumer:
+    """A consumer with the new protocol."""
+
+    def __init__(self, g: Groups, member_id: str) -> None:
+        self.g = g
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: set[int] = set()
+        self._report = False
+
+    def follow(self) -> None:
+        call = beat(self.g, "g", self.member_id, self.epoch, owned=self.owned if self._report else None)
+        assert call.code is ErrorCode.NONE
+        self._report = False
+        self.epoch = call.response.member_epoch
+        wanted = assigned(call)
+        if wanted is not None:
+            self._report = wanted != self.owned
+            self.owned = wanted
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_members_of_both_kinds_never_share_a_partition(g: Groups, seed: int) -> None:
+    """They come, go, and heartbeat in any order. The first one stays: so the group is a consumer group throughout."""
+    random = Random(seed)
+    members: list[NewConsumer | ClassicConsumer] = [NewConsumer(g, "first")]
+    members[0].follow()
+    for step in range(60):
+        choice = random.random()
+        if choice < 0.1 and len(members) < 5:
+            old = ClassicConsumer(g, instance=random.choice([None, f"i{step}"]))
+            assert old.join().code is ErrorCode.NONE
+            assert old.sync().code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+            members.append(old)
+        elif choice < 0.2 and len(members) < 5:
+            members.append(NewConsumer(g, f"m{step}"))
+            members[-1].follow()
+        elif choice < 0.3 and len(members) > 1:
+            gone = members.pop(random.randrange(1, len(members)))
+            if isinstance(gone, ClassicConsumer):
+                assert g.leave("g", gone.member_id, instance=gone.instance).members[0].error_code == 0
+            else:
+                assert beat(g, "g", gone.member_id, -1).code is ErrorCode.NONE
+        else:
+            random.choice(members).follow()
+        owned = [partition for member in members for partition in member.owned]
+        assert len(owned) == len(set(owned)), step
+    for _ in range(10):
+        for member in members:
+            member.follow()
+    assert group_of(g, "g").state == "Stable"
+    assert sorted(partition for member in members for partition in member.owned) == [0, 1, 2, 3]
+    snapshot = group_of(g, "g").snapshot()
+    g.restart()
+    assert group_of(g, "g").snapshot() == snapshot

@@ -155,6 +155,20 @@ def test_the_first_rebalance_is_not_delayed_beyond_the_rebalance_timeout(tmp_pat
         assert {call.response.generation_id for call in calls} == {1}
 
 
+def test_only_the_first_rebalance_is_delayed(tmp_path: Path) -> None:
+    with groups(tmp_path, config={"initial_rebalance_delay_ms": 9_000}) as g:
+        one = g.enter("g", session=6_000, rebalance=60_000)
+        g.clock.advance(8_999)  # beyond the session timeout, which the id was given out for
+        assert not one.done
+        g.clock.advance(1)
+        (two,) = g.stable_after(9_000, "h", session=1_000_000, rebalance=60_000)
+        new = g.enter("h", session=1_000_000)
+        g.clock.advance(59_999)
+        assert not new.done
+        g.clock.advance(1)
+        assert new.response.generation_id == two.generation_id + 1
+
+
 def test_the_protocol_with_most_votes_of_those_that_all_support(g: Groups) -> None:
     one = g.stable("g", protocols={"a": b"", "b": b"", "c": b""})[0]
     new = g.enter("g", protocols={"c": b"3", "b": b"2", "x": b""})

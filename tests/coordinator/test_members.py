@@ -227,8 +227,7 @@ def test_an_id_that_was_given_out_leaves(g: Groups) -> None:
 def test_leaving_answers_the_join_that_waits(g: Groups) -> None:
     (one,) = g.stable("g")
     new = g.enter("g")
-    member = g.coordinator.table.groups()[0].describe().members[-1].member_id  # type: ignore[attr-defined]
-    g.leave("g", member)
+    g.leave("g", new_id(g, "g"))
     assert new.code is ErrorCode.UNKNOWN_MEMBER_ID
     again = g.join("g", one.member_id)
     assert again.response.generation_id == 2
@@ -245,12 +244,11 @@ def test_leaving_is_refused_without_authorization(g: Groups) -> None:
 # ---- static members ----------------------------------------------------------------------------------------------
 
 
-def static(g: Groups, version: int = 9) -> list[Any]:
+def static(g: Groups, **more: Any) -> list[Any]:
     """A stable group of two static members: i (the leader) and j."""
-    g.enter("g", instance="i", version=version)
-    two = g.enter("g", instance="j", version=version)
-    members = g.coordinator.table.groups()[0].describe().members  # type: ignore[attr-defined]
-    one = g.join("g", members[0].member_id, instance="i", version=version)
+    joined = g.enter("g", instance="i", **more).response
+    two = g.enter("g", instance="j", **more)
+    one = g.join("g", joined.member_id, instance="i", **more)
     first, second = one.response, two.response
     g.sync("g", second, instance="j")
     g.sync("g", first, {first.member_id: b"1", second.member_id: b"2"}, instance="i")
@@ -383,3 +381,75 @@ def test_a_restarted_member_while_assignments_are_awaited_starts_a_rebalance(g: 
     assert g.state("g") == "PreparingRebalance"
     g.join("g", first.member_id, instance="i")
     assert again.response.generation_id == one.response.generation_id + 1
+
+
+def test_static_members_that_are_late_are_in_the_next_generation(g: Groups) -> None:
+    first, second = static(g, session=100_000)
+    new = g.enter("g", session=100_000)
+    g.leave("g", new_id(g, "g"))
+    assert new.code is ErrorCode.UNKNOWN_MEMBER_ID
+    g.clock.advance(20_000)  # the rebalance timeout: no member has joined, so it begins again
+    assert g.state("g") == "PreparingRebalance"
+    again = g.join("g", second.member_id, instance="j", session=100_000)
+    g.clock.advance(19_999)
+    assert not again.done
+    g.clock.advance(1)
+    assert again.response.leader == second.member_id
+    assert {each.member_id for each in again.response.members} == {first.member_id, second.member_id}
+
+
+def new_id(g: Groups, group: str) -> str:
+    """The id of the member that came last."""
+    member_id: str = g.coordinator.table.get(group).describe().members[-1].member_id  # type: ignore[union-attr, attr-defined]
+    return member_id
+
+
+def test_a_static_member_that_left_comes_back_as_a_new_one(g: Groups) -> None:
+    joined = g.join("g", instance="i").response
+    g.leave("g", joined.member_id, instance="i")
+    again = g.join("g", instance="i").response
+    assert again.error_code == 0
+    assert again.member_id != joined.member_id
+
+
+def test_a_restarted_static_member_times_out(g: Groups) -> None:
+    static(g)
+    g.clock.advance(9_000)
+    g.join("g", instance="i")
+    g.join("g", instance="j")
+    g.clock.advance(9_999)
+    assert g.state("g") == "Stable"
+    g.clock.advance(1)
+    assert g.state("g") == "Empty"
+
+
+def test_sessions_begin_again_with_the_assignment(g: Groups) -> None:
+    """They have ended while the members waited for it, which did not count."""
+    first = g.stable("g", 2, session=6_000, rebalance=60_000)
+    calls = [g.join("g", each.member_id, session=6_000, rebalance=60_000) for each in first]
+    leader, follower = sorted((call.response for call in calls), key=lambda response: not response.members)
+    g.sync("g", follower)
+    for _ in range(3):
+        g.clock.advance(5_000)
+        g.heartbeat("g", leader.member_id, leader.generation_id)
+    g.sync("g", leader)
+    for _ in range(2):
+        assert g.state("g") == "Stable"
+        g.clock.advance(3_000)
+        g.heartbeat("g", leader.member_id, leader.generation_id)
+    assert g.state("g") == "PreparingRebalance"
+
+
+def test_sessions_begin_again_when_a_rebalance_replaces_the_assignment(g: Groups) -> None:
+    first = g.stable("g", 2, session=6_000, rebalance=60_000)
+    calls = [g.join("g", each.member_id, session=6_000, rebalance=60_000) for each in first]
+    leader, follower = sorted((call.response for call in calls), key=lambda response: not response.members)
+    g.sync("g", follower)
+    for _ in range(3):
+        g.clock.advance(5_000)
+        g.heartbeat("g", leader.member_id, leader.generation_id)
+    again = g.join("g", leader.member_id, protocols={"range": b"other"}, session=6_000, rebalance=60_000)
+    g.clock.advance(5_999)
+    assert not again.done
+    g.clock.advance(1)  # the follower was told to join again, and is gone
+    assert len(again.response.members) == 1

@@ -398,7 +398,9 @@ def test_a_pending_offset_does_not_expire(g: Groups) -> None:
     g.txn_commit("g", {T0: 6})
     g.clock.advance(8 * DAY_MS)
     assert g.offsets("g") == {T0: 5}
-    assert g.state("g") == "Empty"
+    g.txn_commit("pending", {T0: 6}, producer=(8, 0))
+    g.clock.advance(8 * DAY_MS)
+    assert g.state("g") == g.state("pending") == "Empty"
 
 
 def test_offsets_of_partitions_that_are_gone_are_deleted(g: Groups) -> None:

@@ -38,7 +38,7 @@ tell("flush", lambda: log.flush() or "done")
 tell("append", lambda: append(b"three"))
 tell("read", lambda: len(list(log.read())))
 tell("read", lambda: len(list(log.read())))
-logs._abandon()
+logs.abandon()
 """
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import klog
+from klog.coordinator.transactions.producer_ids import raise_next, stored_next
+from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, HandoverRefused
 from klog.handover import MetadataRecord, adopt, handover
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -19,7 +21,7 @@ from tests.support.failing_files import FailingFiles
 from tests.support.golden import HOME
 from tests.support.logs import tree
 
-IDS = [uuid.UUID(int=(number + 1) << 100) for number in range(4)]
+IDS = [uuid.UUID(int=(number + 1) << 100) for number in range(5)]
 FEATURE = MetadataRecord("feature_level_record", 0, {"name": "metadata.version", "feature_level": 27})
 KEEP = {"retention.ms": "-1"}
 
@@ -57,7 +59,8 @@ def test_klog_knows_the_topics_of_a_real_broker(tmp_path: Path) -> None:
     assert tree(data) == before and planned["changed"] is True
     report = adopt(data)
     assert report == {**planned, "dry_run": False}
-    assert tree(data).keys() - before.keys() == {"klog-topics.json"}
+    assert tree(data).keys() - before.keys() == {"klog-topics.json", "klog-producer-ids.json"}
+    assert stored_next(str(data)) == 1000 + (1 << 40)
     assert {name: content for name, content in tree(data).items() if name in before} == before
     assert report["next_producer_id"] == 1000 and report["offset"] == 126
     assert report["broker_config"] == {"min.insync.replicas": "1"}
@@ -72,7 +75,7 @@ def test_klog_knows_the_topics_of_a_real_broker(tmp_path: Path) -> None:
 def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with klog.open(data, create=True) as logs:
-        for name in ("same", "altered", "deleted", "recreated", "klogs"):
+        for name in ("same", "altered", "deleted", "recreated", "replaced", "klogs"):
             logs.create_topic(name, config={"retention.ms": 5, "klog.flush.bytes": 7})
         ids = {name: logs.log(name).topic_id for name in logs.topics()}
     for name in ("deleted", "recreated"):
@@ -80,12 +83,16 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
     place(data, "recreated", IDS[0])
     place(data, "new", IDS[1], partitions=2)
     place(data, "stranger", IDS[2])
+    place(data, "other", IDS[2])  # the broker has a topic of this name, with another id
+    shutil.rmtree(data / "replaced-0")
+    place(data, "replaced", IDS[2])  # as klog has
     topics = {
         "same": state(ids["same"], {"retention.ms": "5"}),
         "altered": state(ids["altered"], {"retention.ms": "6", "cleanup.policy": "compact,delete"}),
         "recreated": state(IDS[0]),
         "new": state(IDS[1], {"cleanup.policy": "compact"}, 2),
         "elsewhere": state(IDS[3]),
+        "other": state(IDS[4]),
     }
     ran(data, topics)
     report = adopt(data)
@@ -96,8 +103,10 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
         "new": "added",
         "klogs": "kept",
     }
-    assert report["removed"] == ["deleted"]
-    assert sorted(warning.split(" is ")[0] for warning in report["warnings"]) == ["topic klogs", "topic stranger"]
+    assert report["removed"] == ["deleted", "replaced"]
+    assert sorted(warning.split(" is ")[0] for warning in report["warnings"]) == [
+        *("topic klogs", "topic other", "topic replaced", "topic stranger"),
+    ]
     found = {each["topic"]: each for each in report["topics"]}
     assert found["altered"]["config"] == {"retention.ms": 6, "cleanup.policy": "compact,delete", "klog.flush.bytes": 7}
     assert found["recreated"]["topic_id"] == encode_uuid(IDS[0]) and found["recreated"]["config"] == {}
@@ -105,6 +114,22 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
         assert logs.topics()["new"] == [0, 1] and logs.log("new").config.compacts
         assert logs.log("recreated").topic_id == IDS[0]
         assert logs.log("altered").config.retention_ms == 6
+
+
+def test_klogs_producer_ids_stay_above_those_of_the_broker(tmp_path: Path) -> None:
+    """Neither gives out an id of the other, whichever runs next."""
+
+    def broker_has_given_out(ids: int) -> int:
+        fields = {"broker_id": 1, "broker_epoch": 1, "next_producer_id": ids}
+        ran(tmp_path, {}, MetadataRecord("producer_ids_record", 0, fields))
+        adopt(tmp_path)
+        return stored_next(str(tmp_path))
+
+    first = broker_has_given_out(1000)
+    assert first > 1 << 39
+    raise_next(RealFiles(), str(tmp_path), first + 5000)  # klog's broker has run
+    assert broker_has_given_out(9000) == first + 5000
+    assert broker_has_given_out(first + 6000) > first + (1 << 39), "handed over again, and the broker has gone on there"
 
 
 def test_a_config_that_klog_does_not_know_is_left_out(tmp_path: Path) -> None:
@@ -139,7 +164,8 @@ def test_the_brokers_own_configuration_is_reported(tmp_path: Path) -> None:
     ran(tmp_path, {}, MetadataRecord("register_broker_record", 3, {**broker, "log_dirs": [IDS[3]]}))
     assert adopt(tmp_path)["broker_config"] == {}
     registration = MetadataRecord("register_broker_record", 3, {**broker, "log_dirs": [IDS[3]]})
-    ran(tmp_path, {}, registration, config("", "1"), config("8", "2"))
+    other = MetadataRecord("register_broker_record", 3, {**broker, "broker_id": 8, "log_dirs": [IDS[2]]})
+    ran(tmp_path, {}, registration, other, config("", "1"), config("8", "2"))
     assert adopt(tmp_path)["broker_config"] == {"log.retention.ms": "1"}
     ran(tmp_path, {}, registration, config("7", "3"), config("", "1"))
     assert adopt(tmp_path)["broker_config"] == {"log.retention.ms": "3"}

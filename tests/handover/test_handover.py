@@ -14,13 +14,20 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.config.properties import read_properties
-from klog.disk import DirectoryLock
+from klog.config.properties import parse_properties, read_properties
+from klog.coordinator.transactions.producer_ids import raise_next
+from klog.disk import DirectoryLock, RealFiles
 from klog.errors import AlreadyLocked, ConfigUnknown, DuplicateLog, HandoverRefused, InconsistentTopicId
 from klog.handover import MetadataRecord, handover, metadata
 from klog.handover.cluster import PartitionMetadata
+from klog.log.directory import versioned
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid, format_metadata
+from klog.log.state.producer_state import ProducerState
+from klog.log.state.snapshots import format_snapshot
 from klog.record import decode, encode
+from klog.security import Authorizer, ClientQuotas, SecurityConfig, Users
+from klog.security.acl_types import Acl, Operation, PatternType, Permission, ResourceType
+from klog.security.config import AUTHORIZER
 from tests.support.batches import produced
 from tests.support.failing_files import FailingFiles
 from tests.support.golden import HOME
@@ -196,7 +203,70 @@ def test_producer_ids_are_above_all_seen(data: Path) -> None:
     with klog.open(data) as logs:
         logs.create_topic("__transaction_state", config={"cleanup.policy": "compact"})
         logs.append("__transaction_state", [(b"\0\0\0\1x", state)])
-    assert run(data)["next_producer_id"] == 71_000
+    assert run(data, dry_run=True)["next_producer_id"] == 71_000
+    expired = {90_000: ProducerState(0, 0, 0, 0, NOW, -1, None)}
+    (data / "t-1" / f"{1:020d}.snapshot").write_bytes(format_snapshot(expired))
+    assert run(data, dry_run=True)["next_producer_id"] == 91_000
+    raise_next(RealFiles(), str(data), 95_000)  # klog's broker has given out ids that no log has
+    assert run(data, dry_run=True)["next_producer_id"] == 95_000
+    (data / "t-1" / f"{1:020d}.snapshot").write_bytes(format_snapshot({1 << 62: expired[90_000]}))
+    assert run(data)["next_producer_id"] == 95_000, "a forged id would use up all others"
+
+
+def test_producer_ids_are_found_without_snapshots(data: Path) -> None:
+    for path in data.glob("t-*/*.snapshot"):
+        path.unlink()
+    assert run(data)["next_producer_id"] == 5000
+
+
+def test_the_brokers_users_rules_quotas_and_configurations_are_handed_over(data: Path, tmp_path: Path) -> None:
+    config = SecurityConfig.of({"authorizer.class.name": AUTHORIZER})
+    Users(str(data)).set_password("alice", "SCRAM-SHA-512", "pencil")
+    kinds = ResourceType.TOPIC, PatternType.PREFIXED
+    rule = Acl(*kinds, "t", "User:alice", "*", Operation.READ, Permission.ALLOW)
+    Authorizer(str(data), config).change(add=[rule])
+    entity = (("client-id", None), ("user", "alice"))
+    ClientQuotas(str(data), config, ManualClock(NOW)).change({entity: {"producer_byte_rate": 5.0}})
+    document = {
+        "version": 1,
+        "broker": {"log.retention.ms": "7"},
+        "default": {"klog.x": "1", "compression.type": "lz4"},
+    }
+    (data / "klog-broker.json").write_bytes(versioned.encode(document))
+
+    report = run(data, node_id=4)
+    found = metadata(data)
+    stored = Users(str(data)).of("alice")["SCRAM-SHA-512"]
+    user = found.scram["alice", 2]
+    assert (user["iterations"], user["salt"], user["stored_key"], user["server_key"]) == (
+        *(stored.iterations, stored.salt, stored.stored_key, stored.server_key),
+    )
+    (acl,) = found.acls.values()
+    assert (acl["resource_type"], acl["pattern_type"], acl["resource_name"], acl["principal"]) == (
+        2,
+        4,
+        "t",
+        "User:alice",
+    )
+    assert (acl["host"], acl["operation"], acl["permission_type"]) == ("*", 3, 3)
+    assert found.quotas == {entity: {"producer_byte_rate": 5.0}}
+    assert found.configs == {("broker", "4"): {"log.retention.ms": "7"}, ("broker", ""): {"compression.type": "lz4"}}
+    assert (data / "bootstrap.checkpoint").stat().st_mode & 0o777 == 0o600, "it has the keys of users"
+    shown = "\n".join(report["warnings"])
+    assert "access rules have no effect" in shown and "no listener has SASL" in shown
+    assert run(data, node_id=4)["changed"] == []
+    (tmp_path / "data.server.properties").unlink()
+    secured = run(data, node_id=4, listeners="SASL_SSL://h:1", config={"authorizer.class.name": AUTHORIZER})
+    assert secured["warnings"] == []
+
+
+def test_further_entries_of_the_server_properties(data: Path) -> None:
+    config = {"log.retention.ms": -1, "auto.create.topics.enable": False, "klog.sasl.failures.max": 3}
+    found = parse_properties(run(data, config=config, properties_out="-")["properties"])
+    assert found["log.retention.ms"] == "-1" and found["auto.create.topics.enable"] == "false"
+    assert not any(key.startswith("klog.") for key in found)
+    with pytest.raises(ValueError, match="config='log.dirs': the handover sets it"):
+        run(data, config={"log.dirs": "/x"})
 
 
 def test_extra_records_are_handed_over(data: Path, tmp_path: Path) -> None:

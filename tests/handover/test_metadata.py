@@ -157,6 +157,14 @@ def test_an_incomplete_snapshot_is_skipped(tmp_path: Path) -> None:
     assert metadata(tmp_path).topics["t"].config == {"a": "1"}
 
 
+def test_the_newest_snapshot_counts(tmp_path: Path) -> None:
+    """The log before it may be gone."""
+    snapshot(tmp_path, 2, FEATURE, TOPIC)
+    snapshot(tmp_path, 5, FEATURE, TOPIC, config("t", "a", "1"))
+    write(tmp_path, config("t", "b", "2"), at=5)
+    assert metadata(tmp_path).topics["t"].config == {"a": "1", "b": "2"}
+
+
 def test_a_torn_end_is_left_out_and_damage_before_it_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, FEATURE, TOPIC, config("t", "a", "1"))
     whole = path.read_bytes()
@@ -190,6 +198,8 @@ def test_a_directory_without_metadata_is_refused_and_a_formatted_one_is_read(tmp
     (tmp_path / "bootstrap.checkpoint").write_bytes((HOME / "handover" / "4.1.checkpoint").read_bytes())
     found = metadata(tmp_path)
     assert found.offset is None and found.features["metadata.version"] == 27 and not found.topics
+    snapshot(tmp_path, 0)  # of `format --standalone`: the voters, and no record of metadata
+    assert metadata(tmp_path) == found
 
 
 numbers = st.integers(0, 2**31 - 1)

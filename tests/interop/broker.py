@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -24,7 +25,7 @@ START_SECONDS = 600  # to wait for an event, even on a busy machine
 STOP_SECONDS = 300
 _HOST = f"127.{1 + (os.getpid() >> 16 & 63)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 CLUSTER_ID = "kl0gKl0gKl0gKl0gKl0gKg"
-_JAVA = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+_SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 # What a broker logs only if something in a directory is wrong or unexpected.
 _TROUBLE = re.compile(
@@ -47,8 +48,10 @@ def _free_port() -> int:
 class Broker:
     """One log.dir and a broker on it. Use start(), stop() and kill(), or `with` for a run."""
 
-    def __init__(self, kafka: Kafka, home: Path, **settings: object) -> None:
+    def __init__(self, kafka: Kafka, home: Path, jvm: Sequence[str] = _SMALL_JVM, **settings: object) -> None:
+        """jvm: the options of the broker's JVM."""
         self.kafka = kafka
+        self._jvm = jvm
         self.home = home
         self.log_dir = home / "data"
         self.starts = 0
@@ -98,7 +101,7 @@ class Broker:
         return self.home / f"broker-{self.starts}.log"
 
     def _run_tool(self, *arguments: str) -> None:
-        command = [*_JAVA, _QUIET, "-cp", self._class_path, *arguments]
+        command = ["java", *_SMALL_JVM, _QUIET, "-cp", self._class_path, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
         assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
@@ -113,7 +116,8 @@ class Broker:
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    *_JAVA,
+                    "java",
+                    *self._jvm,
                     "-Dorg.slf4j.simpleLogger.showThreadName=false",
                     "-cp",
                     self._class_path,

@@ -7,10 +7,12 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import klog
+import klog.broker
 from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.handover import MetadataRecord, adopt, handover, metadata
@@ -141,6 +143,14 @@ def producer_ids(log: Log) -> set[int]:
     return set(log.producers)
 
 
+def complaints(broker: Broker) -> list[str]:
+    """Those of the broker with the two lines after each, without what only a busy machine causes: slow events of the
+    controller, and requests to it that time out."""
+    lines, found = broker.log.splitlines(), set(broker.complaints())
+    shown = ["\n".join(lines[number : number + 3]) for number, line in enumerate(lines) if line in found]
+    return [text for text in shown if "EventPerformanceMonitor" not in text and "TimeoutException" not in text]
+
+
 def no_strays(directory: Path) -> None:
     assert [name for name in os.listdir(directory) if name.endswith("-stray")] == []
 
@@ -213,7 +223,7 @@ def test_kafka_starts_on_a_handed_over_directory_and_klog_takes_it_back(handed: 
         served = {
             (topic, partition): run(consume(handed, topic, "read_uncommitted", partition)) for topic, partition in there
         }
-    assert handed.complaints() == []
+    assert complaints(handed) == []
     assert "unclean" not in "".join(line for line in handed.log.splitlines() if "PartitionChangeBuilder" in line)
     assert f"Skipping recovery of {len(there) + 2} logs" in handed.log
     no_strays(data)
@@ -245,7 +255,7 @@ def test_kafka_starts_on_a_handed_over_directory_and_klog_takes_it_back(handed: 
 
     with handed:
         serves(handed, there)
-    assert handed.complaints() == []
+    assert complaints(handed) == []
     no_strays(data)
 
 
@@ -261,7 +271,7 @@ def test_two_directories_and_more_metadata_than_a_batch_holds(kafka: Kafka, tmp_
             for partition in range(20):
                 logs.log(topic, partition).append(pairs(topic, 3))
         there = everything(logs)
-    users = [f"user-{n}" for n in range(3000)]
+    users = [f"user-{n}" for n in range(1200)]
     quotas = [
         MetadataRecord("client_quota_record", 0, {**QUOTA, "entity": [{"entity_type": "user", "entity_name": user}]})
         for user in users
@@ -271,7 +281,7 @@ def test_two_directories_and_more_metadata_than_a_batch_holds(kafka: Kafka, tmp_
         for _ in range(2):
             with broker:
                 serves(broker, {key: there[key] for key in list(there)[::9]})
-            assert broker.complaints() == []
+            assert complaints(broker) == []
             assert f"Skipping recovery of {len(there) // 2} logs" in broker.log
         found = metadata(paths)
         assert [entity[0][1] for entity in found.quotas] == users
@@ -322,10 +332,56 @@ def test_klog_adopts_the_directory_of_a_broker(kafka: Kafka, tmp_path: Path) -> 
         with broker:
             serves(broker, there)
             assert run(resume(broker, "readers", "plain")) == {0: 20}
-        assert broker.complaints() == []
+        assert complaints(broker) == []
         no_strays(data)
     finally:
         broker.kill()
+
+
+class KlogBroker(klog.broker.Broker):
+    """With the name that the clients of these tests use."""
+
+    @property
+    def address(self) -> str:
+        return self.bootstrap_servers
+
+
+def test_groups_and_transactions_move_between_klogs_broker_and_kafka(kafka: Kafka, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(broker: Any, start: int, name: str) -> None:
+        """Ten records of a group, and a transaction with the same transactional id."""
+        with broker:
+            assert run(consume_some(broker, "plain", "readers", 10)) == list(range(start, start + 10))
+            run(produce(broker, "plain", pairs(name, 10), enable_idempotence=True))
+            rounds = (pairs(name, 5), "commit"), (pairs("void", 5), "abort")
+            run(transact(broker, "payments", TRANSACTIONAL_ID, *rounds))
+
+    with klog.open(data, create=True) as logs:
+        for topic in ("plain", "payments"):
+            logs.create_topic(topic, config=KEEP)
+        logs.append("plain", pairs("first", 20))
+    local = KlogBroker(data, listeners=["127.0.0.1:0"], config={"group.initial.rebalance.delay.ms": 0})
+    life(local, 0, "klog")
+    broker = HandedOver(kafka, tmp_path / "broker", data)
+    try:
+        life(broker, 10, "kafka")
+        assert complaints(broker) == []
+        assert adopt(data)["removed"] == []
+        life(local, 20, "again")
+        life(broker, 30, "last")  # its own metadata log is still valid
+        assert complaints(broker) == []
+        no_strays(data)
+    finally:
+        broker.kill()
+    with klog.open(data, read_only=True) as logs:
+        paid = content(stored(logs.log("payments"), "read_committed"))
+        assert paid == [pair for name in ("klog", "kafka", "again", "last") for pair in pairs(name, 5)]
+        assert len(stored(logs.log("plain"))) == 60
+        transactional, idempotent = (set(logs.log(topic).producers) for topic in ("payments", "plain"))
+        assert len(transactional) == 1 and len(idempotent) == 4, "a producer id was given out twice"
+        assert not transactional & idempotent
+    assert [str(problem) for problem in klog.verify(data).problems] == []
 
 
 def create(broker: Broker, topic: str, config: dict[str, str]) -> None:

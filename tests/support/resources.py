@@ -1,4 +1,4 @@
-"""How much memory this process holds."""
+"""How much memory a process holds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
+def resident_bytes(pid: int | None = None) -> int:
+    """Of this process, or of another."""
+    with open(f"/proc/{pid or 'self'}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

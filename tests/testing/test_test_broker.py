@@ -49,7 +49,7 @@ def test_waiting_for_records() -> None:
         late.start()
         assert [record.value for record in b.topic("orders").wait(1)] == [b"v"]
         late.join()
-        with pytest.raises(TimeoutError, match="2 records of orders"):
+        with pytest.raises(TimeoutError, match="2 records of orders expected; there are 1"):
             b.topic("orders").wait(2, timeout=0.01)
 
 

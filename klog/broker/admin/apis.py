@@ -18,6 +18,7 @@ from klog.broker.admin.leaders import Leaders
 from klog.broker.admin.log_dirs import LogDirs
 from klog.broker.admin.replica_moves import ReplicaMoves
 from klog.broker.admin.topic_pages import TopicPages
+from klog.broker.metadata import Placement
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
 from klog.protocol import ApiKey
@@ -53,7 +54,7 @@ class AdminApis:
 
     config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
     nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
-    them. Raises CorruptCheckpoint, NewerFormat, OSError.
+    them. brokers, placement: of several brokers in one process. Raises CorruptCheckpoint, NewerFormat, OSError.
     """
 
     def __init__(
@@ -69,24 +70,28 @@ class AdminApis:
         features: Mapping[str, int] | None = None,
         delete_topic_enable: bool = True,
         files: Files | None = None,
+        brokers: tuple[int, ...] | None = None,
+        placement: Callable[[int], Placement] | None = None,
     ) -> None:
+        brokers = (node_id,) if brokers is None else brokers
         self.dynamic = DynamicConfigs(logs, files)
         self.moves = ReplicaMoves(logs)
-        settings = BrokerSettings(config)
-        own = {name: getattr(settings, name.replace(".", "_")) for name in settings.names() if name not in BROKER_KEYS}
+        settings = BrokerSettings.of(config or {}).by_name()
+        settings["advertised.listeners"] = settings["advertised.listeners"] or None
+        own = {name: value for name, value in settings.items() if name not in BROKER_KEYS}
         view = ConfigView(logs, self.dynamic, config or {}, {**own, "node.id": node_id, **(effective or {})})
         self._components = (
-            CreateTopics(logs, topics, view, node_id),
+            CreateTopics(logs, topics, view, brokers),
             DeleteTopics(topics, enabled=delete_topic_enable),
-            CreatePartitions(topics, node_id),
+            CreatePartitions(topics, brokers),
             DescribeConfigs(topics, view, node_id),
             AlterConfigs(logs, topics, self.dynamic, node_id),
             DeleteRecords(topics),
             LogDirs(logs, topics, self.moves),
-            Leaders(topics, node_id),
+            Leaders(topics, brokers),
             Cluster(nodes, cluster_id, features),
             EpochEnds(topics),
-            TopicPages(topics, node_id),
+            TopicPages(topics, placement or _only(node_id)),
         )
 
     def handlers(self) -> dict[ApiKey, Callable[[Any, Any], Message | None]]:
@@ -103,3 +108,9 @@ class AdminApis:
     def close(self) -> None:
         """Give up moves that are under way. Before the directory is closed."""
         self.moves.close()
+
+
+def _only(node_id: int) -> Callable[[int], Placement]:
+    """The placement of all partitions at one broker."""
+    place = Placement(node_id, [node_id], [node_id])
+    return lambda partition: place

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class CreatePartitions:
-    """Any thread. node_id: the only replica that a partition can have."""
+    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition."""
 
-    def __init__(self, topics: TopicCatalogView, node_id: int) -> None:
+    def __init__(self, topics: TopicCatalogView, brokers: tuple[int, ...]) -> None:
         self._topics = topics
-        self._node_id = node_id
+        self._brokers = brokers
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -75,4 +75,4 @@ class CreatePartitions:
                 f"{topic.count - present} partitions are to be added, but {len(topic.assignments)} are assigned",
             )
         for each in topic.assignments:
-            check_replicas(each.broker_ids, self._node_id)
+            check_replicas(each.broker_ids, self._brokers)

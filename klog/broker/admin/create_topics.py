@@ -28,13 +28,13 @@ _DEFAULT: Final = -1
 
 
 class CreateTopics:
-    """Any thread. node_id: the only replica that a partition can have."""
+    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition."""
 
-    def __init__(self, logs: LogManager, topics: TopicCatalogView, view: ConfigView, node_id: int) -> None:
+    def __init__(self, logs: LogManager, topics: TopicCatalogView, view: ConfigView, brokers: tuple[int, ...]) -> None:
         self._logs = logs
         self._topics = topics
         self._view = view
-        self._node_id = node_id
+        self._brokers = brokers
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -97,7 +97,7 @@ class CreateTopics:
         if not context.authorized("DESCRIBE_CONFIGS", "TOPIC", name):
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return
-        result.num_partitions, result.replication_factor = partitions, 1
+        result.num_partitions, result.replication_factor = partitions, len(self._brokers)
         result.configs = [
             messages.CreateTopics.Response.Config(
                 name=entry.name,
@@ -139,12 +139,14 @@ class CreateTopics:
                     "the assignments must name the partitions 0, 1, 2, ... once each",
                 )
             for each in topic.assignments:
-                check_replicas(each.broker_ids, self._node_id)
+                check_replicas(each.broker_ids, self._brokers)
             return len(numbers)
         if factor == _DEFAULT:
             factor = self._logs.config.default_replication_factor
-        if factor != 1:
-            brokers = "1 broker is there" if factor > 1 else "at least 1 expected, or -1 for the default"
+        count_max = len(self._brokers)
+        if not 1 <= factor <= count_max:
+            there = "1 broker is there" if count_max == 1 else f"{count_max} brokers are there"
+            brokers = there if factor > 1 else "at least 1 expected, or -1 for the default"
             raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: {brokers}")
         if count == _DEFAULT:
             return self._default_partitions(topic.name)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from klog.protocol import Message
     from klog.security import Context, Topics
 
-HIGH_WATERMARK: Final = -1
 _NONE: Final = -1
 
 
@@ -52,6 +51,4 @@ class DeleteRecords:
         log = find_log(self._topics, topic, result.partition_index)
         if isinstance(log, ErrorCode):
             raise Refused(log)
-        if offset < HIGH_WATERMARK:
-            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
         result.low_watermark = log.delete_records(offset)

@@ -28,9 +28,9 @@ _PREFERRED, _UNCLEAN = 0, 1
 class Leaders:
     """Any thread."""
 
-    def __init__(self, topics: TopicCatalogView, node_id: int) -> None:
+    def __init__(self, topics: TopicCatalogView, brokers: tuple[int, ...]) -> None:
         self._topics = topics
-        self._node_id = node_id
+        self._brokers = brokers
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -69,7 +69,7 @@ class Leaders:
         self._check_partition(topic, partition)
         if isinstance(find_log(self._topics, topic, partition), ErrorCode):
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} is offline")
-        raise Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {self._node_id} leads {topic}-{partition} already")
+        raise Refused(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{partition} has its leader already")
 
     def _offline(self) -> list[messages.ElectLeaders.Response.Topic]:
         """The partitions without a leader."""
@@ -112,7 +112,7 @@ class Leaders:
         self._check_partition(topic, partition)
         if replicas is None:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}-{partition} is not being reassigned")
-        check_replicas(replicas, self._node_id)
+        check_replicas(replicas, self._brokers)
 
     def list_partition_reassignments(self, context: Context, request: Any) -> Message:
         """None."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klog.broker.catalog import TopicCatalogView, TopicInfo
+    from klog.broker.metadata import Placement
     from klog.protocol import Message
     from klog.security import Context
 
@@ -26,11 +27,13 @@ _NO_LEADER: Final = -1
 
 
 class TopicPages:
-    """Any thread. page_max: partitions of a response."""
+    """Any thread. placement: of a partition by its number. page_max: partitions of a response."""
 
-    def __init__(self, topics: TopicCatalogView, node_id: int, *, page_max: int = PAGE_MAX) -> None:
+    def __init__(
+        self, topics: TopicCatalogView, placement: Callable[[int], Placement], *, page_max: int = PAGE_MAX
+    ) -> None:
         self._topics = topics
-        self._node_id = node_id
+        self._placement = placement
         self._page_max = page_max
 
     def handlers(self) -> dict[ApiKey, Callable[[Any, Any], Message | None]]:
@@ -86,26 +89,27 @@ class TopicPages:
     def _partition(self, topic: str, number: int) -> messages.DescribeTopicPartitions.Response.Partition:
         Partition = messages.DescribeTopicPartitions.Response.Partition
         log = find_log(self._topics, topic, number)
-        node = [self._node_id]
+        place = self._placement(number)
         if isinstance(log, ErrorCode) or log.offline is not None:
             return Partition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
                 leader_id=_NO_LEADER,
-                replica_nodes=node,
-                isr_nodes=node,
+                replica_nodes=place.replicas,
+                isr_nodes=place.in_sync,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=node,
+                offline_replicas=place.replicas,
             )
         return Partition(
             partition_index=number,
-            leader_id=self._node_id,
+            leader_id=place.leader,
             leader_epoch=leader_epoch(log),
-            replica_nodes=node,
-            isr_nodes=node,
+            replica_nodes=place.replicas,
+            isr_nodes=place.in_sync,
             eligible_leader_replicas=[],
             last_known_elr=[],
+            offline_replicas=[each for each in place.replicas if each not in place.in_sync],
         )
 
 

@@ -13,7 +13,7 @@ from klog.config.table import SEGMENT_BYTES_KAFKA
 from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from klog.config import ManagerConfig
 
@@ -36,13 +36,13 @@ def check_collision(name: str, others: Iterable[str]) -> None:
             )
 
 
-def check_replicas(replicas: list[int], node_id: int) -> None:
-    """Raise Refused unless these are the replicas that a partition has here: this node."""
+def check_replicas(replicas: list[int], brokers: Collection[int]) -> None:
+    """Raise Refused unless these can be the replicas of a partition: brokers that are there, each once."""
     if not replicas:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment of a partition names no broker")
     if len(set(replicas)) != len(replicas):
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment {replicas} names a broker twice")
-    unknown = [replica for replica in replicas if replica != node_id]
+    unknown = [replica for replica in replicas if replica not in brokers]
     if unknown:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -128,6 +128,9 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
+    def has_owned_since(self, member_id: str, epoch: int, topic: str, partition: int) -> bool:
+        return False  # a generation assigns all partitions anew
+
     def validate_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state == DEAD else ErrorCode.NONE
 

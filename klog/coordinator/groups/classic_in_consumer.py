@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.classic_member import join_refused, sync_refused
 from klog.coordinator.groups.consumer_draft import ConsumerDraft
+from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Outcome, Subscription, check_size, check_static, replace_static
 from klog.coordinator.groups.consumer_member import ClassicMetadata, ConsumerMember, MemberState
 from klog.coordinator.groups.consumer_records import id_text
@@ -25,12 +26,17 @@ from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.classic_member import Protocols
-    from klog.coordinator.groups.consumer_group import ConsumerGroup
     from klog.coordinator.groups.consumer_groups import ConsumerGroups
+    from klog.coordinator.groups.group import Group
     from klog.protocol.messages import ConsumerProtocolSubscription, Heartbeat, JoinGroup, SyncGroup
     from klog.security.context import Context
 
 _MEMBER_ID_REQUIRED_VERSION = 4
+
+
+def _consumer(group: Group) -> ConsumerGroup:
+    assert isinstance(group, ConsumerGroup)
+    return group
 
 
 class ClassicInConsumer:
@@ -42,12 +48,12 @@ class ClassicInConsumer:
     # ---- JoinGroup -------------------------------------------------------------------------------------------------
 
     def join(
-        self, context: Context, group: ConsumerGroup, request: JoinGroup.Request, protocols: Protocols
+        self, context: Context, group: Group, request: JoinGroup.Request, protocols: Protocols
     ) -> JoinGroup.Response | None:
         """A member joins, or joins again. None: the group is no consumer group with members any more, since this member
         was the last one with the new protocol."""
         try:
-            return self._join(context, group, request, protocols)
+            return self._join(context, _consumer(group), request, protocols)
         except Refused as refused:
             return join_refused(context, refused.code, request.member_id)
         except AppendFailed as failed:
@@ -130,8 +136,9 @@ class ClassicInConsumer:
 
     # ---- SyncGroup -------------------------------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, request: SyncGroup.Request) -> SyncGroup.Response:
+    def sync(self, found: Group, request: SyncGroup.Request) -> SyncGroup.Response:
         """A member asks for its partitions."""
+        group = _consumer(found)
         try:
             member = self._find(group, request.member_id, request.group_instance_id, request.generation_id)
             assert member.classic is not None
@@ -158,8 +165,9 @@ class ClassicInConsumer:
 
     # ---- Heartbeat -------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group: ConsumerGroup, request: Heartbeat.Request) -> ErrorCode:
+    def heartbeat(self, found: Group, request: Heartbeat.Request) -> ErrorCode:
         """A member is alive."""
+        group = _consumer(found)
         try:
             member = self._find(group, request.member_id, request.group_instance_id, request.generation_id)
         except Refused as refused:
@@ -168,11 +176,9 @@ class ClassicInConsumer:
         timers = Outcome()
         timers.timers["session", member.member_id] = member.classic.session_timeout_ms
         self._consumers.commit(group, timers)
-        if (
-            member.member_epoch < group.epoch
-            or member.state is MemberState.UNREVOKED_PARTITIONS
-            or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits(group, member))
-        ):
+        # A member that has to revoke partitions is at an older epoch, too.
+        released = member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits(group, member)
+        if member.member_epoch < group.epoch or released:
             self._consumers.set_timer_if_absent(group, "join", member.member_id, member.rebalance_timeout_ms)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -201,8 +207,9 @@ class ClassicInConsumer:
 
     # ---- LeaveGroup ------------------------------------------------------------------------------------------------
 
-    def leave(self, group: ConsumerGroup, leaving: list[tuple[str, str | None]]) -> list[ErrorCode]:
+    def leave(self, found: Group, leaving: list[tuple[str, str | None]]) -> list[ErrorCode]:
         """Members leave, or are removed by their instance ids: (member id, instance id). Returns their errors."""
+        group = _consumer(found)
         codes, left = [], []
         for member_id, instance_id in leaving:
             try:

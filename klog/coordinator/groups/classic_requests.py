@@ -10,9 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.classic_group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
-from klog.coordinator.groups.classic_in_consumer import ClassicInConsumer
 from klog.coordinator.groups.classic_member import ClassicMember, join_refused, sync_refused
-from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.group_keys import read_group_id
 from klog.coordinator.groups.group_records import group_record, group_record_with, restore
 from klog.coordinator.groups.rebalances import Rebalances
@@ -21,7 +19,7 @@ from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.classic_member import Protocols
-    from klog.coordinator.groups.consumer_groups import ConsumerGroups
+    from klog.coordinator.groups.consumer_kind import ConsumerKind
     from klog.coordinator.groups.group import Handler
     from klog.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
     from klog.record import Record
@@ -40,9 +38,9 @@ class ClassicGroups:
 
     record_types = frozenset((2,))
 
-    def __init__(self, table: GroupTable, rebalances: Rebalances, consumers: ConsumerGroups) -> None:
+    def __init__(self, table: GroupTable, rebalances: Rebalances, consumers: ConsumerKind) -> None:
         self._table = table
-        self._in_consumer = ClassicInConsumer(consumers)
+        self._consumers = consumers
         self._rebalances = rebalances
         self._config = table.config
 
@@ -97,8 +95,8 @@ class ClassicGroups:
             if code is not _NONE:
                 return join_refused(context, code, request.member_id)
             found = self._table.get(request.group_id)
-            if isinstance(found, ConsumerGroup) and not found.is_empty:
-                response = self._in_consumer.join(context, found, request, protocols)
+            if found is not None and found.kind == "consumer" and not found.is_empty:
+                response = self._consumers.classic.join(context, found, request, protocols)
                 if response is not None:
                     return response
             group = self._group_to_join(request, protocols)
@@ -247,8 +245,8 @@ class ClassicGroups:
             return sync_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         with self._table.lock:
             group = self._table.get(request.group_id)
-            if isinstance(group, ConsumerGroup) and self._table.unavailable is _NONE:
-                return self._in_consumer.sync(group, request)
+            if group is not None and group.kind == "consumer" and self._table.unavailable is _NONE:
+                return self._consumers.classic.sync(group, request)
             code = self._check_sync(group, request)
             if code is not _NONE:
                 return sync_refused(code)
@@ -291,8 +289,8 @@ class ClassicGroups:
         with table.lock:
             group = table.get(group_id)
             if not isinstance(group, ClassicGroup) or table.unavailable is not _NONE:
-                if isinstance(group, ConsumerGroup) and table.unavailable is _NONE:
-                    return messages.Heartbeat.Response(error_code=self._in_consumer.heartbeat(group, request))
+                if group is not None and group.kind == "consumer" and table.unavailable is _NONE:
+                    return messages.Heartbeat.Response(error_code=self._consumers.classic.heartbeat(group, request))
                 return messages.Heartbeat.Response(error_code=self._no_group(group_id))
             member = group.members.get(request.member_id)
             if member is None or request.group_instance_id is not None:
@@ -340,8 +338,8 @@ class ClassicGroups:
                         self._rebalances.prepare(group, "members have left")
                     else:
                         self._rebalances.maybe_complete_join(group)
-            elif isinstance(group, ConsumerGroup):
-                codes = self._in_consumer.leave(group, leaving)
+            elif group is not None and group.kind == "consumer":
+                codes = self._consumers.classic.leave(group, leaving)
             else:
                 codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         if context.version < _MEMBERS_LEAVE_VERSION:

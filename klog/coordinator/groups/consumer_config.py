@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
-
-from klog import arguments
-from klog.coordinator.groups.config import INT_MAX
-from klog.errors import InvalidConfig
-from klog.values import dataclass, field, fields
+from klog.config.keyed import INT_MAX, Keyed, key
+from klog.values import dataclass
 
 ASSIGNOR_NAMES = ("uniform", "range")
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
@@ -18,35 +13,40 @@ _CLASSES = {
 }
 
 
-def _key(name: str | None, default: int, low: int) -> Any:
-    return field(default=default, metadata={"name": name, "low": low})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
+class ConsumerGroupConfig(Keyed):
     """Times in ms.
 
-    One default is not Kafka's: a changed group gets its assignment at once, as in Kafka 4.1, where 4.3 waits until a
-    second after the last one. refresh_interval_ms: heartbeats look so often for changes of topics; Kafka is notified of
-    them, as klog can be with GroupCoordinator.topics_changed(). The first of the assignors is the default one. Raises
+    Some defaults are not Kafka's: the intervals have no bounds, and a changed group gets its assignment at once, as in
+    Kafka 4.1, where 4.3 waits until a second after the last one. refresh_interval_ms: heartbeats look so often for
+    changes of topics; Kafka is notified of them, as klog can be with GroupCoordinator.topics_changed(). The first of
+    the assignors is the default one. Raises
     ValueError or TypeError.
     """
 
-    session_timeout_ms: int = _key("group.consumer.session.timeout.ms", 45_000, 1)
-    heartbeat_interval_ms: int = _key("group.consumer.heartbeat.interval.ms", 5_000, 1)
-    max_size: int = _key("group.consumer.max.size", INT_MAX, 1)
-    assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, 0)
-    regex_refresh_interval_ms: int = _key("group.consumer.regex.refresh.interval.ms", 600_000, 1)
-    refresh_interval_ms: int = _key(None, 1_000, 0)
-    assignors: tuple[str, ...] = field(default=ASSIGNOR_NAMES, metadata={"name": "group.consumer.assignors"})
-    migration_policy: str = field(default="bidirectional", metadata={"name": "group.consumer.migration.policy"})
+    session_timeout_ms: int = key("group.consumer.session.timeout.ms", 45_000, 1)
+    min_session_timeout_ms: int = key("group.consumer.min.session.timeout.ms", 1, 1)
+    max_session_timeout_ms: int = key("group.consumer.max.session.timeout.ms", INT_MAX, 1)
+    heartbeat_interval_ms: int = key("group.consumer.heartbeat.interval.ms", 5_000, 1)
+    min_heartbeat_interval_ms: int = key("group.consumer.min.heartbeat.interval.ms", 1, 1)
+    max_heartbeat_interval_ms: int = key("group.consumer.max.heartbeat.interval.ms", INT_MAX, 1)
+    max_size: int = key("group.consumer.max.size", INT_MAX, 1)
+    assignment_interval_ms: int = key("group.consumer.assignment.interval.ms", 0, 0)
+    regex_refresh_interval_ms: int = key("group.consumer.regex.refresh.interval.ms", 600_000, 1)
+    refresh_interval_ms: int = key(None, 1_000, 0)
+    assignors: tuple[str, ...] = key("group.consumer.assignors", ASSIGNOR_NAMES)
+    migration_policy: str = key("group.consumer.migration.policy", "bidirectional")
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if "low" in each.metadata:
-                hint = f" ({each.metadata['name']})" if each.metadata["name"] else ""
-                value = arguments.whole(each.name, getattr(self, each.name), each.metadata["low"], INT_MAX, hint=hint)
-                object.__setattr__(self, each.name, value)
+        Keyed.__post_init__(self)
+        object.__setattr__(self, "migration_policy", str(self.migration_policy).lower())
+        for name in ("session_timeout_ms", "heartbeat_interval_ms"):
+            low, value, high = (getattr(self, f"{bound}{name}") for bound in ("min_", "", "max_"))
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{name}={value} (group.consumer.{name.replace('_', '.')}): from {low} to {high}, the bounds that "
+                    "group.consumer.min and .max of it set"
+                )
         names = tuple(_CLASSES.get(name, name) for name in self.assignors)
         if not names or not set(names) <= set(ASSIGNOR_NAMES) or len(set(names)) < len(names):
             raise ValueError(f"assignors={self.assignors!r} (group.consumer.assignors): uniform or range, or both")
@@ -66,27 +66,3 @@ class ConsumerGroupConfig:
     def may_downgrade(self) -> bool:
         """May a consumer group become a classic group when its last member with the new protocol leaves?"""
         return self.migration_policy in ("bidirectional", "downgrade")
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """From properties by Kafka's names, as in a server.properties; other names are left out. Raises
-        InvalidConfig."""
-        found: dict[str, Any] = {}
-        for each in fields(cls):
-            name = each.metadata["name"]
-            if name not in values:
-                continue
-            value = values[name]
-            if each.name == "assignors":
-                found[each.name] = tuple(part.strip() for part in str(value).split(",") if part.strip())
-            elif each.name == "migration_policy":
-                found[each.name] = str(value).lower()
-            else:
-                try:
-                    found[each.name] = int(value)
-                except (TypeError, ValueError):
-                    raise InvalidConfig(f"{name}={value!r}: a whole number expected") from None
-        try:
-            return cls(**found)
-        except ValueError as error:
-            raise InvalidConfig(str(error)) from None

@@ -179,15 +179,13 @@ class ConsumerGroup:
             return ErrorCode.UNSUPPORTED_VERSION
         return self._validate_epoch(member, epoch)
 
-    def validate_stale_commit(self, member_id: str, epoch: int, topic: str, partition: int) -> ErrorCode:
-        """May a member with an older epoch commit this partition? Yes, if it has owned it since that epoch (KIP-1251):
-        the commit was under way when the member's epoch rose. For what validate_commit() refuses as stale."""
+    def has_owned_since(self, member_id: str, epoch: int, topic: str, partition: int) -> bool:
         member = self._members.get(member_id)
         topic_id = self.topics.topic_id(topic)
-        since = None if member is None or topic_id is None else member.assignment_epoch(topic_id, partition)
-        if member is not None and since is not None and since <= epoch <= member.member_epoch:
-            return ErrorCode.NONE
-        return ErrorCode.ILLEGAL_GENERATION if member is not None and member.classic else ErrorCode.STALE_MEMBER_EPOCH
+        if member is None or topic_id is None:
+            return False
+        since = member.assignment_epoch(topic_id, partition)
+        return since is not None and since <= epoch <= member.member_epoch
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         if member_id is None and epoch < 0:

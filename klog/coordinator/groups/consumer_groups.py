@@ -1,4 +1,4 @@
-"""ConsumerGroups: the requests, records and timers of the groups of KIP-848. A GroupKind of the coordinator.
+"""ConsumerGroups: the requests, records and timers of the groups of KIP-848.
 
 A request is answered at once: its changes are computed, appended and applied (consumer_group.py G1). A member's timers:
 
@@ -24,14 +24,14 @@ from klog.coordinator.groups.group_conversion import can_become_classic, classic
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
 from klog.logger import logger_of
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from klog.coordinator.groups.consumer_heartbeat import Timer
     from klog.coordinator.groups.deadlines import Deadline
-    from klog.coordinator.groups.group import Handler, Records
+    from klog.coordinator.groups.group import Records
     from klog.coordinator.groups.rebalances import Rebalances
     from klog.record import Record
     from klog.security.context import Context
@@ -42,9 +42,7 @@ _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "A
 
 
 class ConsumerGroups:
-    """The consumer groups of a broker. A GroupKind."""
-
-    record_types = frozenset((3, 4, 5, 6, 7, 8, 16))
+    """The consumer groups of a broker: what consumer_kind.py loads."""
 
     def __init__(self, table: GroupTable, rebalances: Rebalances, config: ConsumerGroupConfig | None = None) -> None:
         self._table = table
@@ -52,15 +50,10 @@ class ConsumerGroups:
         self._config = config or ConsumerGroupConfig()
         self._timers: dict[str, dict[tuple[Timer, str], Deadline]] = {}
 
-    # ---- GroupKind -------------------------------------------------------------------------------------------------
-
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
-            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
-        }
+    # ---- life: under the lock --------------------------------------------------------------------------------------
 
     def replay(self, record: Record) -> None:
+        """Apply a record while the coordinator loads."""
         from klog.internal_topics import decode  # reads schemas
 
         found = decode(record, TOPIC)
@@ -78,6 +71,7 @@ class ConsumerGroups:
             self._table.remove(group_id)
 
     def loaded(self) -> None:
+        """All records have been replayed: start the timers."""
         for group in self._groups():
             for member in group.members.values():
                 outcome = Outcome()
@@ -88,9 +82,6 @@ class ConsumerGroups:
                     outcome.timers["rebalance", member.member_id] = member.rebalance_timeout_ms
                 outcome.timers["session", member.member_id] = session
                 self._set_timers(group.group_id, outcome)
-
-    def closed(self) -> None:
-        """No request waits."""
 
     def topics_changed(self) -> None:
         """Topics were created, deleted, or have more partitions: the next heartbeats look at them. Takes the lock."""

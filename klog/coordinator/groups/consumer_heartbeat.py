@@ -24,7 +24,7 @@ from klog.coordinator.groups.consumer_member import (
 )
 from klog.coordinator.groups.consumer_records import id_text
 from klog.coordinator.groups.refusal import Refused
-from klog.coordinator.groups.topic_pattern import InvalidPattern, TopicPattern
+from klog.coordinator.pattern import InvalidPattern, Pattern
 from klog.protocol import ErrorCode, messages
 from klog.values import dataclass, field
 
@@ -309,7 +309,7 @@ class Subscription:
 
     def _match(self, regex: str, names: Sequence[str], *, is_own: bool) -> frozenset[str] | None:
         try:
-            pattern = TopicPattern(regex)
+            pattern = Pattern(regex)
         except InvalidPattern as error:
             if is_own:
                 raise Refused(

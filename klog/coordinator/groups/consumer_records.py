@@ -77,12 +77,14 @@ def member_metadata(group_id: str, member: ConsumerMember) -> Change:
         "subscribed_topic_regex": member.regex,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "server_assignor": member.server_assignor,
-    }
-    if classic is not None:
-        value["classic_member_metadata"] = {
+        # None has to be written: Kafka reads a field that is left out as an empty one.
+        "classic_member_metadata": None
+        if classic is None
+        else {
             "session_timeout_ms": classic.session_timeout_ms,
             "supported_protocols": [{"name": name, "metadata": metadata} for name, metadata in classic.protocols],
-        }
+        },
+    }
     return MEMBER, {"group_id": group_id, "member_id": member.member_id}, value
 
 

@@ -5,7 +5,7 @@
     OffsetFetch                                        OffsetFetches        ├─ GroupTable ─ __consumer_offsets
     ListGroups, DescribeGroups, DeleteGroups           GroupAdmin           │
     (time)                                             Expiry               │
-    ConsumerGroupHeartbeat, ConsumerGroupDescribe      ConsumerGroups       │
+    ConsumerGroupHeartbeat, ConsumerGroupDescribe      ConsumerKind         │
     other kinds of groups, by plug()                   GroupKind            ┘
 
 load() replays the topic before the first request; until then and after close() requests get an error.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from klog.coordinator.groups.admin import GroupAdmin
 from klog.coordinator.groups.classic_requests import ClassicGroups
 from klog.coordinator.groups.config import GroupConfig
-from klog.coordinator.groups.consumer_groups import ConsumerGroups
+from klog.coordinator.groups.consumer_kind import ConsumerKind
 from klog.coordinator.groups.expiry import Expiry
 from klog.coordinator.groups.offset_commits import OffsetCommits
 from klog.coordinator.groups.offset_fetch import OffsetFetches
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from klog.clock import Clock
     from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+    from klog.coordinator.groups.description import GroupDescription
     from klog.coordinator.groups.group import GroupKind, Handler
     from klog.coordinator.groups.offset_commits import TransactionCheck
     from klog.protocol import ApiKey
@@ -66,7 +67,7 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._rebalances = rebalances
         self._expiry = Expiry(self.table)
-        self._consumers = ConsumerGroups(self.table, rebalances, consumers)
+        self._consumers = ConsumerKind(self.table, rebalances, consumers)
         self._kinds: list[GroupKind] = [ClassicGroups(self.table, rebalances, self._consumers), self._consumers]
         self._commits = OffsetCommits(self.table, rebalances, transactions)
         self._fetches = OffsetFetches(self.table)
@@ -145,6 +146,19 @@ class GroupCoordinator:
                     kind.closed()
 
     # ---- calls of other components -----------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """What a group is now; None for an unknown one."""
+        from klog.coordinator.groups.description import describe
+
+        with self.table.lock:
+            group = self.table.get(group_id)
+            return None if group is None else describe(group, self.table.offsets)
+
+    def group_ids(self) -> list[str]:
+        """The ids of all groups, sorted."""
+        with self.table.lock:
+            return sorted(group.group_id for group in self.table.groups())
 
     def transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
         """The marker of a transaction is in a partition of __consumer_offsets. Called after its append."""

@@ -45,6 +45,10 @@ class Group(Protocol):
     ) -> ErrorCode:
         """May this member commit offsets? epoch: generation or member epoch, -1 for none. version: of the request."""
 
+    def has_owned_since(self, member_id: str, epoch: int, topic: str, partition: int) -> bool:
+        """Has the member had this partition from an older epoch on until now? Then validate_commit() is too strict for
+        it: the commit was under way when the member's epoch rose (KIP-1251)."""
+
     def validate_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """May this member fetch offsets? member_id is None and epoch -1 in requests without a member."""
 

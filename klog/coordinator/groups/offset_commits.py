@@ -97,7 +97,7 @@ class OffsetCommits:
             code = group.validate_commit(
                 request.member_id, request.group_instance_id, epoch, transactional=False, version=context.version
             )
-            if code is not _NONE:
+            if code is not _NONE and not _is_under_way(code, group, request.member_id, epoch, accepted):
                 return code
             if group.kind == "classic":
                 _keep_alive(group, request.member_id)
@@ -181,7 +181,9 @@ class OffsetCommits:
                 transactional=True,
                 version=context.version,
             )
-        if code is not _NONE:
+        if code is not _NONE and not (
+            group is not None and _is_under_way(code, group, request.member_id, request.generation_id, accepted)
+        ):
             return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
         records = [
             (offset_key(group_id, each.topic, each.partition), offset_value(each.committed)) for each in accepted
@@ -314,3 +316,10 @@ def _keep_alive(group: Group, member_id: str) -> None:
 def _refuse(accepted: list[_Accepted], code: ErrorCode) -> None:
     for each in accepted:
         each.response.error_code = code
+
+
+def _is_under_way(code: ErrorCode, group: Group, member_id: str, epoch: int, accepted: list[_Accepted]) -> bool:
+    """Was the commit refused for its epoch only, and has the member owned all the partitions since that? Kafka 4.3."""
+    return code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION) and all(
+        group.has_owned_since(member_id, epoch, each.topic, each.partition) for each in accepted
+    )

@@ -185,8 +185,10 @@ class Rebalances:
             self.complete_join(group)
 
     def _sync_due(self, group: ClassicGroup) -> None:
-        late = [group.members[member_id] for member_id in group.not_synced if member_id in group.members]
-        if group.state not in (COMPLETING, STABLE) or not late:
+        if group.state not in (COMPLETING, STABLE):
+            return
+        late = [group.members[member_id] for member_id in group.not_synced]
+        if not late:
             return
         for member in late:
             group.remove(member)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klog.coordinator.patterns import Pattern
+from klog.coordinator.pattern import InvalidPattern, Pattern
 from klog.coordinator.transactions.handlers import CLUSTER, Handler
 from klog.coordinator.transactions.markers import Markers
 from klog.coordinator.transactions.metadata import DEAD, EPOCH_MAX, STATES, VERSION_2, TransactionMetadata
@@ -148,8 +148,9 @@ class AdminHandlers:
         pattern = None
         if request.transactional_id_pattern:
             try:
-                pattern = Pattern(request.transactional_id_pattern)
-            except ValueError:
+                characters = frozenset().union(*(each.transactional_id for each in self._transactions.all()))
+                pattern = Pattern(request.transactional_id_pattern, characters)
+            except InvalidPattern:
                 return m.ListTransactions.Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         found = [
             m.ListTransactions.Response.TransactionState(

@@ -36,6 +36,7 @@ class ProducerIds:
 
     def __init__(self, files: Files, directory: str, in_use: Callable[[], Iterable[int]]) -> None:
         self._files = files
+        self._directory = directory
         self._path = os.path.join(directory, FILE)
         self._in_use = in_use
         self._lock = threading.Lock()
@@ -46,7 +47,9 @@ class ProducerIds:
         """A new id. Raises OSError, CorruptCheckpoint, NewerFormat; OverflowError after 2^63 ids."""
         with self._lock:
             if self._end is None:
-                self._next = max(self._stored(), 1 + max(filter(_is_plausible, self._in_use()), default=-1))
+                self._next = max(
+                    stored_next(self._directory), 1 + max(filter(is_plausible, self._in_use()), default=-1)
+                )
             if self._end is None or self._next == self._end:
                 self._reserve()
             found = self._next
@@ -60,23 +63,34 @@ class ProducerIds:
         self._files.replace(self._path, versioned.encode({"version": VERSION, "next": end}))
         self._end = end
 
-    def _stored(self) -> int:
-        try:
-            data = read_whole(self._path)
-        except FileNotFoundError:
-            return 0
-        try:
-            found = versioned.parse(data, self._path, VERSION)["next"]
-            if type(found) is not int or not 0 <= found <= ID_MAX:
-                raise ValueError(f"next={found!r}")
-        except versioned.MALFORMED as error:
-            raise CorruptCheckpoint(
-                f"invalid: {error}. If no producer of this broker runs, remove the file: ids then begin above those "
-                f"in the logs",
-                path=self._path,
-            ) from None
-        return found
+
+def stored_next(directory: str) -> int:
+    """The `next` of a log.dir's file; 0 without one. Raises OSError, CorruptCheckpoint, NewerFormat."""
+    path = os.path.join(directory, FILE)
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        found = versioned.parse(data, path, VERSION)["next"]
+        if type(found) is not int or not 0 <= found <= ID_MAX:
+            raise ValueError(f"next={found!r}")
+    except versioned.MALFORMED as error:
+        raise CorruptCheckpoint(
+            f"invalid: {error}. If no producer of this broker runs, remove the file: ids then begin above those "
+            f"in the logs",
+            path=path,
+        ) from None
+    return found
 
 
-def _is_plausible(producer_id: int) -> bool:
+def raise_next(files: Files, directory: str, least: int) -> None:
+    """Let no id below `least` be given out, durably, in a log.dir that no broker serves. Raises OSError,
+    CorruptCheckpoint, NewerFormat."""
+    if stored_next(directory) < least:
+        files.replace(os.path.join(directory, FILE), versioned.encode({"version": VERSION, "next": least}))
+
+
+def is_plausible(producer_id: int) -> bool:
+    """Can a broker have given out this id?"""
     return 0 <= producer_id < PLAUSIBLE

@@ -50,6 +50,7 @@ def test_validate_only_adds_nothing(world: World) -> None:
         (topic("a", 3, [[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("a", 3, [[NODE, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("a", 3, [[2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("a", 3, [[NODE, NODE]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("__consumer_offsets", 9), ErrorCode.INVALID_REQUEST),
     ],
 )

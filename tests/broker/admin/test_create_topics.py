@@ -122,8 +122,11 @@ def test_minus_one_means_the_defaults_of_the_broker(tmp_path: Path) -> None:
         (assigned("a", {0: [7]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_refused_and_leaves_nothing(world: World, asked: Any, code: ErrorCode) -> None:
-    (result,) = create(world, asked).values()
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_what_cannot_be_created_is_refused_and_leaves_nothing(
+    world: World, asked: Any, code: ErrorCode, validate_only: bool
+) -> None:
+    (result,) = create(world, asked, validate_only=validate_only).values()
     assert CODES[result.error_code] is code
     assert result.error_message, "a client cannot tell what was wrong"
     assert world.topics.names() == []

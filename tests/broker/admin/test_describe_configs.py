@@ -59,6 +59,13 @@ def test_a_fresh_topic_has_every_key_with_its_default(world: World, version: int
     )
 
 
+def test_defaults_of_a_fresh_topic_are_those_of_the_first_synonym(world: World) -> None:
+    world.topics.create("a", 1)
+    found = describe(world, TOPIC, "a", include_synonyms=True)
+    assert synonyms(found["segment.bytes"]) == [("log.segment.bytes", "1073741824", DEFAULT)]
+    assert synonyms(found["retention.ms"]) == [], "log.retention.ms has no default, only log.retention.hours has"
+
+
 def test_documentation_is_there_if_it_is_asked_for(world: World) -> None:
     world.topics.create("a", 1)
     assert {each.documentation for each in describe(world, TOPIC, "a").values()} == {None}

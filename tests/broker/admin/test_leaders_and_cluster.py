@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from klog.broker.admin.topic_pages import TopicPages
+from klog.broker.metadata import Placement
 from klog.broker.partitions import NO_ID
 from klog.errors import StorageOffline
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -223,7 +224,7 @@ def test_a_limit_below_one_still_goes_on(world: World) -> None:
 
 def test_the_broker_has_a_limit_of_its_own(world: World) -> None:
     world.topics.create("a", 3)
-    handler = TopicPages(world.topics, NODE, page_max=2).describe_topic_partitions
+    handler = TopicPages(world.topics, lambda _: Placement(NODE, [NODE], [NODE]), page_max=2).describe_topic_partitions
     context = FakeContext(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, everything)
     response: Any = handler(context, Pages(topics=[], response_partition_limit=2000))
     assert shown(response) == [("a", 0, [0, 1])]

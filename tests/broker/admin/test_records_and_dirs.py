@@ -126,6 +126,7 @@ def test_an_offline_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         world.logs.log("a", 1).append([(b"k", b"v")])
     assert gone in world.logs.offline_directories
+    Path(gone).mkdir()  # it stays offline
     found = dirs(world)
     assert found["two"].error_code == ErrorCode.KAFKA_STORAGE_ERROR and found["two"].topics == []
     assert found["one"].error_code == 0 and held(found["one"]) == [("a", 0, False)]
@@ -173,10 +174,11 @@ class Stopped:
     """Holds a move after its first closed segment."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.reached, self.go_on, self.calls = threading.Event(), threading.Event(), 0
         progress = world.admin.moves._progress
 
         def held_up(event: Event) -> None:
+            self.calls += 1
             self.reached.set()
             assert self.go_on.wait(30)
             progress(event)
@@ -215,7 +217,7 @@ def test_closing_gives_up_moves(two: World, monkeypatch: pytest.MonkeyPatch) -> 
         closing.join(0.01)
     stopped.go_on.set()
     closing.join(30)
-    assert not closing.is_alive()
+    assert not closing.is_alive() and stopped.calls == 1, "the second move must not begin"
     assert os.path.dirname(two.logs.log("a", 0).path) == first
     assert os.path.dirname(two.logs.log("b", 0).path) == second
     assert [name for path in two.logs.paths for name in os.listdir(path) if name.endswith("-future")] == []

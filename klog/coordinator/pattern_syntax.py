@@ -6,64 +6,50 @@ r"""The syntax of RE2: text to a tree of sets of characters, assertions, sequenc
     atom     := char | "." | "[" class "]" | "(" pattern ")" | "(?" flags ")" | "(?" flags ":" pattern ")"
               | "(?P<" name ">" pattern ")" | "^" | "$" | "\A" | "\z" | "\b" | "\B" | "\Q" text "\E" | escape
 
-A topic's name has letters, digits, ".", "_" and "-" only. So a character class is a set of these, and the rest of
-Unicode matters only in that it matches nothing. Kafka: re2j.
+The texts that are matched have few different characters: a topic's name has letters, digits, ".", "_" and "-". So a
+character class is a set of these, and the rest of Unicode matters only in that it matches nothing. Kafka: re2j.
 """
 
 from __future__ import annotations
 
 import string
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 REPEAT_MAX = 1000
 DEPTH_MAX = 100
-
-WORD = TOPIC_CHARACTERS - set(".-")
-_DIGITS = frozenset(string.digits)
-_LOWER = frozenset(string.ascii_lowercase)
-_UPPER = frozenset(string.ascii_uppercase)
-_LETTERS = _LOWER | _UPPER
-_NONE: frozenset[str] = frozenset()
-_PERL = {"d": _DIGITS, "w": WORD, "s": _NONE}
+_ASCII_WORD = frozenset(string.ascii_letters + string.digits + "_")
+_PERL = {"d": string.digits, "w": string.ascii_letters + string.digits + "_", "s": "\t\n\f\r "}
 _POSIX = {
-    "alnum": _LETTERS | _DIGITS,
-    "alpha": _LETTERS,
-    "ascii": TOPIC_CHARACTERS,
-    "blank": _NONE,
-    "cntrl": _NONE,
-    "digit": _DIGITS,
-    "graph": TOPIC_CHARACTERS,
-    "lower": _LOWER,
-    "print": TOPIC_CHARACTERS,
-    "punct": frozenset("._-"),
-    "space": _NONE,
-    "upper": _UPPER,
-    "word": WORD,
-    "xdigit": frozenset(string.hexdigits),
+    "alnum": string.ascii_letters + string.digits,
+    "alpha": string.ascii_letters,
+    "ascii": "".join(map(chr, range(128))),
+    "blank": "\t ",
+    "cntrl": "".join(map(chr, (*range(32), 127))),
+    "digit": string.digits,
+    "graph": "".join(map(chr, range(33, 127))),
+    "lower": string.ascii_lowercase,
+    "print": "".join(map(chr, range(32, 127))),
+    "punct": string.punctuation,
+    "space": string.whitespace,
+    "upper": string.ascii_uppercase,
+    "word": string.ascii_letters + string.digits + "_",
+    "xdigit": string.hexdigits,
 }
-# General categories of Unicode, and the scripts that have characters of topic names.
-_UNICODE = {
-    "Any": TOPIC_CHARACTERS,
-    "L": _LETTERS,
-    "Lu": _UPPER,
-    "Ll": _LOWER,
-    "N": _DIGITS,
-    "Nd": _DIGITS,
-    "P": frozenset("._-"),
-    "Pc": frozenset("_"),
-    "Pd": frozenset("-"),
-    "Po": frozenset("."),
-    "Latin": _LETTERS,
-    "Common": TOPIC_CHARACTERS - _LETTERS,
-}
-_UNICODE_EMPTY = frozenset(
+_CATEGORIES = frozenset(
     (
-        *("C", "Cc", "Cf", "Co", "Cs", "Lm", "Lo", "Lt", "M", "Mc", "Me", "Mn", "Nl", "No", "Pe", "Pf", "Pi", "Ps"),
-        *("S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs", "Arabic", "Armenian", "Cyrillic", "Devanagari"),
-        *("Georgian", "Greek", "Han", "Hangul", "Hebrew", "Hiragana", "Inherited", "Katakana", "Tamil", "Thai"),
+        *("C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No"),
+        *("P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"),
     )
 )
+# Scripts, with the first word of their characters' names.
+_SCRIPTS = {
+    **{name: name.upper() for name in ("Arabic", "Armenian", "Cyrillic", "Devanagari", "Georgian", "Greek", "Hangul")},
+    **{name: name.upper() for name in ("Hebrew", "Hiragana", "Katakana", "Latin", "Tamil", "Thai")},
+    "Han": "CJK",
+}
 _CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 
 # What has to hold between two characters.
@@ -95,17 +81,20 @@ Node = frozenset[str] | int | Repeat | Sequence | Choice
 
 
 class _Flags(NamedTuple):
-    """(?i): both cases. (?U), (?s) and (?m) change nothing here: the whole name must match, and has no newline."""
+    """(?i): both cases. (?s): "." matches a newline. (?U) changes nothing, because the whole text must match; (?m) does
+    not, either."""
 
     ignore_case: bool = False
+    dot_all: bool = False
 
 
 class Parser:
-    """Reads a pattern from left to right."""
+    """Reads a pattern from left to right. characters: those that occur in the texts."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, characters: frozenset[str]) -> None:
         self._text = text
         self._at = 0
+        self._characters = characters
 
     def parse(self) -> Node:
         node = self._choice(_Flags(), 0)
@@ -145,7 +134,7 @@ class Parser:
                 # Without \E the rest is literal.
                 text, end, _ = self._text[self._at :].partition("\\E")
                 self._at += len(text) + len(end)
-                nodes.extend(_literal(char, flags) for char in text)
+                nodes.extend(self._literal(char, flags) for char in text)
                 self._repeats(nodes)
             else:
                 nodes.append(self._atom(flags, depth))
@@ -167,12 +156,12 @@ class Parser:
         if char == "\\":
             return self._escape(flags)
         if char == ".":
-            return TOPIC_CHARACTERS
+            return self._characters if flags.dot_all else self._characters - {"\n"}
         if char == "^":
             return BEGIN
         if char == "$":
             return END
-        return _literal(char, flags)
+        return self._literal(char, flags)
 
     def _close(self, node: Node) -> Node:
         if not self._take(")"):
@@ -184,7 +173,7 @@ class Parser:
         self._at += 2
         if self._take("P<") or self._take("<"):
             name = self._until(">", "the name of a group")
-            if not name or not set(name) <= WORD:
+            if not name or not set(name) <= _ASCII_WORD:
                 raise InvalidPattern(f"invalid name of a group: {name!r}")
             inner = flags
         else:
@@ -209,7 +198,9 @@ class Parser:
             else:
                 seen = True
                 if char == "i":
-                    flags = _Flags(ignore_case=value)
+                    flags = flags._replace(ignore_case=value)
+                elif char == "s":
+                    flags = flags._replace(dot_all=value)
         if not value and not seen:
             raise InvalidPattern("no flag after - in a group")
         return flags
@@ -261,7 +252,7 @@ class Parser:
                 some = _POSIX.get(name.removeprefix("^"))
                 if some is None:
                     raise InvalidPattern(f"invalid character class: [:{name}:]")
-                found |= TOPIC_CHARACTERS - some if name.startswith("^") else some
+                found |= self._some(some, negated=name.startswith("^"))
                 continue
             low = self._class_char()
             if isinstance(low, frozenset):
@@ -273,11 +264,14 @@ class Parser:
                 high = self._class_char()
             if isinstance(high, frozenset) or high < low:
                 raise InvalidPattern(f"invalid character class range: {low}-")
-            found |= {char for char in TOPIC_CHARACTERS if low <= char <= high}
+            found |= {char for char in self._characters if low <= char <= high}
             if flags.ignore_case:
-                found |= {char for char in _LETTERS if low <= char.swapcase() <= high}
+                found |= {char for char in self._characters if low <= char.swapcase() <= high}
         self._at += 1
-        return TOPIC_CHARACTERS - found if negated else frozenset(found)
+        return self._some(found, negated=negated)
+
+    def _some(self, characters: Iterable[str], *, negated: bool) -> frozenset[str]:
+        return self._characters.difference(characters) if negated else self._characters.intersection(characters)
 
     def _class_char(self) -> str | frozenset[str]:
         char = self._peek()
@@ -289,7 +283,7 @@ class Parser:
             if self._take(letter):
                 return assertion
         found = self._escaped(in_class=False)
-        return found if isinstance(found, frozenset) else _literal(found, flags)
+        return found if isinstance(found, frozenset) else self._literal(found, flags)
 
     def _escaped(self, *, in_class: bool) -> str | frozenset[str]:
         """The character or class after a backslash."""
@@ -298,19 +292,18 @@ class Parser:
             raise InvalidPattern("trailing \\ at the end of the expression")
         self._at += 1
         if char.lower() in _PERL:
-            some = _PERL[char.lower()]
-            return TOPIC_CHARACTERS - some if char.isupper() else some
+            return self._some(_PERL[char.lower()], negated=char.isupper())
         if char in "pP":
             if self._take("{"):
-                return _unicode_class(self._until("}", "\\p{"), negated=char == "P")
+                return self._unicode_class(self._until("}", "\\p{"), negated=char == "P")
             self._at += 1
-            return _unicode_class(self._text[self._at - 1 : self._at], negated=char == "P")
+            return self._unicode_class(self._text[self._at - 1 : self._at], negated=char == "P")
         if char in _CONTROLS:
             return _CONTROLS[char]
         if char == "x":
             return self._hexadecimal()
         if char == "C" and not in_class:
-            return TOPIC_CHARACTERS
+            return self._characters
         if char == "0" or (char in "1234567" and self._peek() in tuple("01234567")):
             digits = char
             while len(digits) < 3 and self._peek() in tuple("01234567"):
@@ -320,6 +313,31 @@ class Parser:
         if char.isascii() and char.isalnum():
             raise InvalidPattern(f"invalid escape sequence: \\{char}")
         return char
+
+    def _literal(self, char: str, flags: _Flags) -> frozenset[str]:
+        """The characters that a literal one stands for; none if no text has it."""
+        return self._some((char, char.swapcase()) if flags.ignore_case else (char,), negated=False)
+
+    def _unicode_class(self, name: str, *, negated: bool) -> frozenset[str]:
+        import unicodedata  # few patterns need it
+
+        if name.startswith("^"):
+            name, negated = name[1:], not negated
+        if name == "Any":
+            some = self._characters
+        elif name in _CATEGORIES:
+            some = frozenset(char for char in self._characters if unicodedata.category(char).startswith(name))
+        elif name in _SCRIPTS or name in ("Common", "Inherited"):
+            scripts = {char: unicodedata.name(char, "").partition(" ")[0] for char in self._characters}
+            known = frozenset(_SCRIPTS.values())
+            if name in _SCRIPTS:
+                some = frozenset(char for char, first in scripts.items() if first.split("-")[0] == _SCRIPTS[name])
+            else:
+                some = frozenset(char for char, first in scripts.items() if first.split("-")[0] not in known)
+                some = some if name == "Common" else frozenset()
+        else:
+            raise InvalidPattern(f"unknown class of characters: \\p{{{name}}}")
+        return self._some(some, negated=negated)
 
     def _hexadecimal(self) -> str:
         if self._take("{"):
@@ -340,17 +358,3 @@ def _sequence(nodes: list[Node]) -> Node:
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
-
-
-def _literal(char: str, flags: _Flags) -> frozenset[str]:
-    """The characters that a literal one stands for; none if no topic's name has it."""
-    return frozenset((char, char.swapcase()) if flags.ignore_case else (char,)) & TOPIC_CHARACTERS
-
-
-def _unicode_class(name: str, *, negated: bool) -> frozenset[str]:
-    if name.startswith("^"):
-        name, negated = name[1:], not negated
-    some = _NONE if name in _UNICODE_EMPTY else _UNICODE.get(name)
-    if some is None:
-        raise InvalidPattern(f"unknown class of characters: \\p{{{name}}}")
-    return TOPIC_CHARACTERS - some if negated else some

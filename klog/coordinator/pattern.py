@@ -1,20 +1,21 @@
-"""TopicPattern: a regular expression in RE2's syntax, matched against whole topic names in linear time.
+"""Pattern: a regular expression of a client, in RE2's syntax, matched against whole texts in linear time.
 
-Every member of a group can send a pattern, and Python's `re` takes exponential time for some, such as (a+)+b, which no
+A client can send any pattern, and Python's `re` takes exponential time for some, such as (a+)+b, which no
 check of the pattern finds reliably. So the pattern becomes a nondeterministic automaton, and all its states advance
-together over the name: at most STATES_MAX steps for each character. What RE2 cannot match in linear time, such as
-backreferences and lookarounds, is an error here as it is there. Kafka: TopicRegexResolver, which uses re2j.
+together over the text: at most STATES_MAX steps for each character. What RE2 cannot match in linear time, such as
+backreferences and lookarounds, is an error here as it is there. Kafka: TopicRegexResolver and ListTransactions
+(KIP-1152), which use re2j.
 """
 
 from __future__ import annotations
 
+import string
 from typing import TYPE_CHECKING
 
-from klog.coordinator.groups.topic_pattern_syntax import (
+from klog.coordinator.pattern_syntax import (
     BEGIN,
     BOUNDARY,
     END,
-    WORD,
     Choice,
     InvalidPattern,
     Parser,
@@ -23,33 +24,35 @@ from klog.coordinator.groups.topic_pattern_syntax import (
 )
 
 if TYPE_CHECKING:
-    from klog.coordinator.groups.topic_pattern_syntax import Node
+    from klog.coordinator.pattern_syntax import Node
 
-__all__ = ["STATES_MAX", "InvalidPattern", "TopicPattern"]
+__all__ = ["STATES_MAX", "TOPIC_CHARACTERS", "InvalidPattern", "Pattern"]
 
 STATES_MAX = 2000
+TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+_WORD = frozenset(string.ascii_letters + string.digits + "_")
 _CACHE_MAX = 10_000
 
 
-class TopicPattern:
-    """A compiled pattern. Under the lock of its group: a match adds to a cache.
+class Pattern:
+    """A compiled pattern. One thread at a time: a match adds to a cache. characters: those of the texts.
 
     Raises InvalidPattern for text that is not a pattern of RE2, or that needs more than STATES_MAX states.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, characters: frozenset[str] = TOPIC_CHARACTERS) -> None:
         self.text = text
         # (characters, next): take one of them. (assertion, next): go on if it holds. (None, (next, next)): a choice.
         self._states: list[tuple[frozenset[str] | int | None, tuple[int, ...]]] = [(None, ())]
         self._steps = 0
-        self._start = self._compile(Parser(text).parse(), 0)
+        self._start = self._compile(Parser(text, characters).parse(), 0)
         self._cache: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
 
-    def matches(self, name: str) -> bool:
-        """Does the pattern match the whole of a topic's name?"""
+    def matches(self, text: str) -> bool:
+        """Does the pattern match the whole text?"""
         states = frozenset((self._start,))
         before = ""
-        for char in name:
+        for char in text:
             states = self._advance(states, before, char)
             if not states:
                 return False
@@ -58,7 +61,7 @@ class TopicPattern:
 
     def _advance(self, states: frozenset[int], before: str, char: str) -> frozenset[int]:
         """The states after a character; char "" for the end: state 0, if the pattern matches."""
-        context = "" if not before else "w" if before in WORD else "-"
+        context = "" if not before else "w" if before in _WORD else "-"
         key = (states, context, char)
         found = self._cache.get(key)
         if found is None:
@@ -127,5 +130,5 @@ def _holds(assertion: int, context: str, char: str) -> bool:
         return not context
     if assertion == END:
         return not char
-    at_boundary = (context == "w") != (char in WORD)
+    at_boundary = (context == "w") != (char in _WORD)
     return at_boundary == (assertion == BOUNDARY)

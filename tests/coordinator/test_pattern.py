@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.coordinator.groups.topic_pattern import InvalidPattern, TopicPattern
+from klog.coordinator.pattern import InvalidPattern, Pattern
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ from klog.coordinator.groups.topic_pattern import InvalidPattern, TopicPattern
     ],
 )
 def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> None:
-    found = TopicPattern(pattern)
+    found = Pattern(pattern)
     assert [name for name in matching + others if found.matches(name)] == matching
 
 
@@ -85,7 +85,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
 )
 def test_what_is_invalid(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
-        TopicPattern(pattern)
+        Pattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_is_invalid(pattern: str) -> None:
 )
 def test_patterns_that_are_exponential_elsewhere_take_linear_time(pattern: str) -> None:
     """Each of these takes longer than the universe has, with Python's re."""
-    found = TopicPattern(pattern)
+    found = Pattern(pattern)
     assert not found.matches("a" * 248 + "-")
 
 
@@ -117,7 +117,7 @@ def _patterns() -> st.SearchStrategy[str]:
 
 @given(_patterns(), st.lists(st.text("ab-.1", max_size=6), max_size=8))
 def test_it_agrees_with_the_regular_expressions_of_python(pattern: str, names: list[str]) -> None:
-    ours, theirs = TopicPattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    ours, theirs = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
     for name in names:
         # Kafka, too, has no empty names; and Python's \B never matches an empty string.
         assert ours.matches(name) == bool(theirs.fullmatch(name)) or not name
@@ -126,6 +126,30 @@ def test_it_agrees_with_the_regular_expressions_of_python(pattern: str, names: l
 @given(st.text(st.sampled_from(string.punctuation + "ab1PQEpdxi"), max_size=20))
 def test_any_text_is_a_pattern_or_invalid(text: str) -> None:
     try:
-        TopicPattern(text).matches("a-1")
+        Pattern(text).matches("a-1")
     except InvalidPattern:
         pass
+
+
+# ---- texts of other characters, such as transactional ids ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("a.c", ["abc", "a\u00fcc"], ["a\nc"]),
+        ("(?s)a.c", ["a\nc"], ["ac"]),
+        (r"\d{2,3}\w\s\D", ["12a x", "123_\t-"], ["1a x", "1234a x", "12a 5"]),
+        (r"[^\d_]+", ["abc", "-", "\u00fc"], ["a1", "_", ""]),
+        (r"[\]x]", ["]", "x"], ["\\"]),
+        (r"\x41\x{1F600}\t\.", ["A\U0001f600\t."], ["A"]),
+        (r"\p{Lu}\p{Greek}\PL", ["A\u03b1-", "\u00dc\u03b11"], ["aa-", "A\u03b1a"]),
+        (r"[[:punct:][:space:]]+", ["$ \t!"], ["$a"]),
+        ("(?i)\u00e4x", ["\u00c4X"], ["ax"]),
+        ("a{,3}", ["a{,3}"], ["aa"]),
+    ],
+)
+def test_texts_of_any_characters(pattern: str, yes: list[str], no: list[str]) -> None:
+    compiled = Pattern(pattern, frozenset().union(*yes, *no))
+    assert [text for text in yes if not compiled.matches(text)] == []
+    assert [text for text in no if compiled.matches(text)] == []

@@ -1,0 +1,32 @@
+"""Whether a directory may be served: one of a Kafka broker has to be adopted first.
+
+Kafka keeps the ids and configurations of topics, and the next producer id, in its metadata log. Without them klog would
+give out producer ids that Kafka gives out again later, and a batch would be dropped as a duplicate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from klog.coordinator.transactions.producer_ids import FILE
+from klog.errors import HandoverRefused
+
+_METADATA_LOG = "__cluster_metadata-0"
+
+
+def check_adopted(paths: Sequence[str]) -> None:
+    """Raise HandoverRefused for a directory with Kafka's metadata log that klog has not taken over."""
+    if os.path.exists(os.path.join(paths[0], FILE)):
+        return
+    for path in paths:
+        metadata = os.path.join(path, _METADATA_LOG)
+        if os.path.isdir(metadata) and any(map(_has_records, os.scandir(metadata))):
+            raise HandoverRefused(
+                f"{path} is that of a Kafka broker, whose metadata log has the topics' configurations and the next "
+                f"producer id; take it over with `klog handover --adopt {path}`"
+            )
+
+
+def _has_records(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith((".log", ".checkpoint")) and entry.stat().st_size > 0

@@ -1,0 +1,181 @@
+"""Nodes: the brokers that this process is for its clients, one or several, and which of them leads what.
+
+  N1  the ids follow one another, from node.id on. All brokers serve the same directory, so each has a replica of every
+      partition
+  N2  the replicas of partition p begin with broker p modulo their number; the first running one is the leader
+  N3  a partition of an internal topic has its coordinator at its leader
+  N4  a stopped broker refuses connections, and is not in the metadata; it comes back on the same ports
+
+Several brokers are for tests of clients: they see leaders and coordinators move. Kafka: BrokerRegistration,
+StripedReplicaPlacer.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog import arguments
+from klog.broker.listeners import advertised
+from klog.broker.metadata import Node, Placement
+from klog.errors import InvalidConfig
+from klog.network import Server
+from klog.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from klog.network import Listener, NetworkConfig
+    from klog.network.server import Handler
+
+NOBODY = -1
+_PORT_MAX = 65535
+
+
+class _Running(NamedTuple):
+    """A broker that accepts connections. nodes: what clients of each listener are told of it."""
+
+    server: Server
+    nodes: dict[str, Node]
+
+
+class Nodes:
+    """Any thread. listeners: of the first broker; the others have the ports after theirs, or free ones for port 0.
+    configured: advertised.listeners."""
+
+    def __init__(
+        self,
+        listeners: Iterable[Listener],
+        first_id: int,
+        count: int = 1,
+        *,
+        network: NetworkConfig,
+        configured: str | None = None,
+    ) -> None:
+        first = list(listeners)
+        self.ids = tuple(range(first_id, first_id + arguments.whole("brokers", count, 1, 100)))
+        self._listeners = {node_id: _moved(first, node_id - first_id) for node_id in self.ids}
+        self._network = network
+        self._configured = configured
+        if count > 1 and configured:
+            raise InvalidConfig(f"advertised.listeners={configured!r}: one address for {count} brokers")
+        self._lock = threading.Lock()  # of start() and stop(); the dict below is replaced as a whole
+        self._running: dict[int, _Running] = {}
+        self._handler_of: Callable[[int], Handler] | None = None
+
+    @property
+    def authenticates(self) -> bool:
+        """Has any listener SASL?"""
+        return any(each.authenticates for each in self._listeners[self.ids[0]])
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all running brokers."""
+        return ",".join(f"{node.host}:{node.port}" for each in self._running.values() for node in each.nodes.values())
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener of the first broker."""
+        return self._listeners[self.ids[0]][0].port
+
+    def metrics(self) -> dict[str, float]:
+        """The values of the network; of several brokers each with its id."""
+        if len(self.ids) == 1:
+            return self._running[self.ids[0]].server.metrics()
+        return {
+            f"{name}.broker-{node_id}": value
+            for node_id, each in self._running.items()
+            for name, value in each.server.metrics().items()
+        }
+
+    # ---- who leads what ----------------------------------------------------------------------------------------------
+
+    def of(self, listener: str) -> list[Node]:
+        """The running brokers as clients of a listener see them."""
+        return [each.nodes[listener] for each in self._running.values()]
+
+    def placement(self, partition: int) -> Placement:
+        """Leader and replicas of a partition, of whatever topic (N2)."""
+        ids, running = self.ids, self._running
+        first = partition % len(ids)
+        replicas = [*ids[first:], *ids[:first]]
+        in_sync = [each for each in replicas if each in running]
+        return Placement(in_sync[0] if in_sync else NOBODY, replicas, in_sync)
+
+    def leads(self, node_id: int, partition: int) -> bool:
+        """Is this broker the leader of a partition?"""
+        return self.placement(partition).leader == node_id
+
+    def coordinator(self, listener: str, partition: int) -> Node:
+        """The broker that leads a partition of an internal topic (N3); no broker after stop()."""
+        running = self._running
+        found = running.get(self.placement(partition).leader)
+        return Node(NOBODY, "", NOBODY) if found is None else found.nodes[listener]
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def bind(self, handler_of: Callable[[int], Handler]) -> None:
+        """Bind the listeners of all brokers, whose requests the handler of their id gets. Raises OSError; then none is
+        bound."""
+        self._handler_of = handler_of
+        with self._lock:
+            try:
+                for node_id in self.ids:
+                    self._bind(node_id)
+            except BaseException:
+                self._end(0)
+                raise
+
+    def start(self) -> None:
+        """Serve."""
+        for each in self._running.values():
+            each.server.start()
+
+    def stop(self, timeout: float) -> None:
+        """Stop all brokers. timeout: as of Server.stop."""
+        with self._lock:
+            self._end(timeout)
+
+    def start_one(self, node_id: int) -> None:
+        """Start a broker again, on its ports. It leads again what it led before. A second call does nothing."""
+        self._check(node_id)
+        with self._lock:
+            if node_id not in self._running:
+                self._bind(node_id).server.start()
+
+    def stop_one(self, node_id: int, timeout: float = 0) -> None:
+        """Stop a broker: others lead what it led. A second call does nothing. Raises ValueError for the last one."""
+        self._check(node_id)
+        with self._lock:
+            found = self._running.get(node_id)
+            if found is None:
+                return
+            if len(self._running) == 1:
+                raise ValueError(f"broker {node_id} is the last one that is running")
+            self._running = {number: each for number, each in self._running.items() if number != node_id}
+            found.server.stop(timeout)
+
+    def _bind(self, node_id: int) -> _Running:
+        assert self._handler_of is not None
+        server = Server(self._listeners[node_id], self._handler_of(node_id), config=self._network)
+        self._listeners[node_id] = server.listeners  # a port that the kernel chose is kept for the next start
+        made = _Running(server, advertised(server.listeners, self._configured, node_id))
+        self._running = dict(sorted({**self._running, node_id: made}.items()))
+        return made
+
+    def _end(self, timeout: float) -> None:
+        running, self._running = self._running, {}
+        for each in running.values():
+            each.server.stop(timeout)
+
+    def _check(self, node_id: int) -> None:
+        if node_id not in self.ids:
+            raise ValueError(f"broker {node_id!r}: the brokers are {', '.join(map(str, self.ids))}")
+
+
+def _moved(listeners: list[Listener], number: int) -> list[Listener]:
+    """The listeners of the broker after `number` others."""
+    for each in listeners:
+        if each.port and each.port + number > _PORT_MAX:
+            raise ValueError(f"listeners: {each.host}:{each.port} leaves no ports for the brokers after it")
+    return [replace(each, port=each.port + number) if each.port and number else each for each in listeners]

@@ -1,0 +1,79 @@
+"""What a group is now, for programs in the broker's process: tests that wait for a rebalance, or for an offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.errors import KlogError
+from klog.protocol import decode_data, messages
+
+if TYPE_CHECKING:
+    from klog.coordinator.groups.group import Group
+    from klog.coordinator.groups.offsets import OffsetStore
+
+
+class MemberDescription(NamedTuple):
+    """One member. partitions: what it reads now, by topic; empty for a protocol that is not a consumer's."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: dict[str, list[int]]
+
+
+class GroupDescription(NamedTuple):
+    """A picture of one group. state: Kafka's name of it. kind: "classic" or "consumer". offsets: the committed ones."""
+
+    group_id: str
+    kind: str
+    state: str
+    members: tuple[MemberDescription, ...]
+    offsets: dict[tuple[str, int], int]
+
+
+def describe(group: Group, offsets: OffsetStore) -> GroupDescription:
+    """The picture of a group. Under the lock of its table."""
+    described = group.describe()
+    if isinstance(described, messages.ConsumerGroupDescribe.Response.Group):
+        members = tuple(
+            MemberDescription(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                {
+                    topic.topic_name: sorted(topic.partitions)
+                    for topic in each.assignment.topic_partitions
+                    if topic.topic_name
+                },
+            )
+            for each in described.members
+        )
+    else:
+        assert isinstance(described, messages.DescribeGroups.Response.Group)
+        members = tuple(
+            MemberDescription(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                _assigned(bytes(each.member_assignment)) if group.protocol_type == "consumer" else {},
+            )
+            for each in described.members
+        )
+    committed = {
+        (topic, partition): found.offset
+        for topic, partitions in offsets.topics(group.group_id).items()
+        for partition, found in partitions.items()
+    }
+    return GroupDescription(group.group_id, group.kind, group.state, members, committed)
+
+
+def _assigned(data: bytes) -> dict[str, list[int]]:
+    """The partitions in the assignment of a member, which a client has written; none if it cannot be decoded."""
+    try:
+        _, assignment = decode_data(messages.ConsumerProtocolAssignment, data)
+    except KlogError:
+        return {}
+    return {each.topic: sorted(each.partitions) for each in assignment.assigned_partitions if each.partitions}

@@ -1,0 +1,208 @@
+"""The calls of klog.testing.control, each with its path: what a TestBroker does for a test in another language."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from klog import arguments
+from klog.clock import ManualClock
+from klog.testing.json_records import from_fields, to_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klog.testing.controlled import Controlled
+    from klog.testing.faults import Fault
+
+    Query = dict[str, str]
+    Body = dict[str, Any]
+    Found = dict[str, Any]
+    Call = Callable[[Query, Body], Found]
+
+_TIMEOUT = 10.0
+
+
+class NotFound(Exception):
+    """There is no such path, or nothing of this name."""
+
+
+class Calls:
+    """The calls over one broker. Any thread: those that start or stop it come one after the other."""
+
+    def __init__(self, broker: Controlled) -> None:
+        self._broker = broker
+        self._life = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._faults: dict[int, Fault] = {}
+        self._fixed: dict[tuple[str, ...], Call] = {
+            ("GET",): self._facts,
+            ("GET", "metrics"): lambda query, body: dict(self._broker.metrics()),
+            ("GET", "topics"): lambda query, body: dict(self._broker.logs.topics()),
+            ("POST", "topics"): self._create_topic,
+            ("GET", "faults"): lambda query, body: {"faults": [_shown(*each) for each in self._faults.items()]},
+            ("POST", "faults"): self._inject,
+            ("DELETE", "faults"): self._clear_faults,
+            ("POST", "clock", "advance"): self._advance,
+            ("POST", "snapshot"): lambda query, body: self._changed(lambda: self._broker.snapshot(_path(body))),
+            ("POST", "restore"): lambda query, body: self._changed(lambda: self._broker.restore(_path(body))),
+            ("POST", "start"): lambda query, body: self._changed(self._broker.start),
+            ("POST", "stop"): lambda query, body: self._changed(self._broker.stop),
+            ("POST", "kill"): lambda query, body: self._changed(self._broker.kill),
+            ("POST", "restart"): lambda query, body: self._changed(self._broker.restart),
+        }
+        self._named: dict[tuple[str, ...], Callable[[str, Query, Body], Found]] = {
+            ("GET", "topics", "records"): self._records,
+            ("POST", "topics", "records"): self._append,
+            ("GET", "groups"): self._group,
+            ("GET", "faults"): self._fault,
+            ("DELETE", "faults"): self._stop_fault,
+            ("POST", "brokers", "start"): lambda name, query, body: self._changed(
+                lambda: self._broker.start_broker(_number("broker", name))
+            ),
+            ("POST", "brokers", "stop"): lambda name, query, body: self._changed(
+                lambda: self._broker.stop_broker(_number("broker", name))
+            ),
+        }
+
+    def find(self, method: str, names: tuple[str, ...]) -> Call:
+        """The call of a method and the names in its path. Raises NotFound."""
+        found = self._fixed.get((method, *names))
+        if found is not None:
+            return found
+        if len(names) in (2, 3):
+            call = self._named.get((method, names[0], *names[2:]))
+            if call is not None:
+                return lambda query, body: call(names[1], query, body)
+        raise NotFound(f"there is no {method} /{'/'.join(names)}")
+
+    # ---- the broker --------------------------------------------------------------------------------------------------
+
+    def _facts(self, query: Query, body: Body) -> Found:
+        broker = self._broker
+        return {
+            "is_running": broker.is_running,
+            "bootstrap_servers": broker.bootstrap_servers if broker.is_running else None,
+            "directory": broker.directory,
+            "brokers": list(broker.broker_ids),
+        }
+
+    def _changed(self, change: Callable[[], object]) -> Found:
+        with self._life:
+            change()
+            return self._facts({}, {})
+
+    def _advance(self, query: Query, body: Body) -> Found:
+        clock = self._broker.clock
+        if not isinstance(clock, ManualClock):
+            raise RuntimeError("the broker has the clock of the system; start it with a manual one")
+        clock.advance(_of(body, "ms"))
+        return {"wall_ms": clock.wall_ms()}
+
+    # ---- topics and groups -------------------------------------------------------------------------------------------
+
+    def _create_topic(self, query: Query, body: Body) -> Found:
+        name = _of(body, "name")
+        self._broker.create_topic(name, **{key: body[key] for key in body if key != "name"})
+        return {"name": name, "partitions": self._broker.logs.topics()[name]}
+
+    def _records(self, topic: str, query: Query, body: Body) -> Found:
+        found = self._broker.topic(self._topic(topic))
+        if "wait" in query:
+            found.wait(_number("wait", query["wait"]), _seconds(query))
+        partition = _number("partition", query["partition"]) if "partition" in query else None
+        isolation = query.get("isolation", "read_committed")
+        return {"records": [to_fields(each) for each in found.records(partition, isolation=isolation)]}
+
+    def _append(self, topic: str, query: Query, body: Body) -> Found:
+        records = _of(body, "records")
+        if not isinstance(records, list):
+            raise arguments.wrong_type("records", records, "a list")
+        self._broker.topic(topic).append([from_fields(each) for each in records])
+        return {"appended": len(records)}
+
+    def _topic(self, topic: str) -> str:
+        if topic not in self._broker.logs.topics():
+            raise NotFound(f"there is no topic {topic!r}")
+        return topic
+
+    def _group(self, group: str, query: Query, body: Body) -> Found:
+        found = self._broker.group(group)
+        timeout = _seconds(query)
+        members = _number("members", query["members"]) if "members" in query else None
+        if members is not None or "state" in query:
+            found.wait(query.get("state", "Stable"), members=members, timeout=timeout)
+        topic = query.get("topic")
+        if topic is not None and "lag" in query:
+            found.wait_lag(topic, _number("lag", query["lag"]), timeout=timeout)
+        shown = {
+            "group": group,
+            "state": found.state,
+            "members": [each._asdict() for each in found.members],
+            "offsets": [
+                {"topic": name, "partition": number, "offset": offset}
+                for (name, number), offset in sorted(found.offsets.items())
+            ],
+        }
+        return shown if topic is None else shown | {"lag": found.lag(topic)}
+
+    # ---- faults ------------------------------------------------------------------------------------------------------
+
+    def _inject(self, query: Query, body: Body) -> Found:
+        fault = self._broker.inject(**body)
+        number = next(self._numbers)
+        self._faults[number] = fault
+        return _shown(number, fault)
+
+    def _clear_faults(self, query: Query, body: Body) -> Found:
+        self._broker.clear_faults()
+        self._faults = {}
+        return {}
+
+    def _fault(self, number: str, query: Query, body: Body) -> Found:
+        fault = self._found(number)
+        if "wait" in query:
+            fault.wait(_number("wait", query["wait"]), _seconds(query))
+        return _shown(int(number), fault)
+
+    def _stop_fault(self, number: str, query: Query, body: Body) -> Found:
+        fault = self._found(number)
+        fault.stop()
+        return _shown(int(number), fault)
+
+    def _found(self, number: str) -> Fault:
+        found = self._faults.get(_number("fault", number))
+        if found is None:
+            raise NotFound(f"there is no fault {number}")
+        return found
+
+
+def _shown(number: int, fault: Fault) -> Found:
+    return {"id": number, "hits": fault.hits, "is_active": fault.is_active}
+
+
+def _of(body: Body, name: str) -> Any:
+    if name not in body:
+        raise ValueError(f"the body has no {name!r}")
+    return body[name]
+
+
+def _path(body: Body) -> str:
+    return arguments.path("path", _of(body, "path"))
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ValueError(f"{name}={text!r}: a number expected")
+    return int(text)
+
+
+def _seconds(query: Query) -> float:
+    text = query.get("timeout")
+    if text is None:
+        return _TIMEOUT
+    try:
+        return arguments.some_seconds("timeout", float(text))
+    except ValueError:
+        raise ValueError(f"timeout={text!r}: seconds expected") from None

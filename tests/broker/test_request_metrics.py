@@ -1,0 +1,32 @@
+"""The metrics of requests, under Kafka's names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import klog
+from klog.broker import Broker
+from klog.protocol import ApiKey
+from tests.support.wire_client import WireClient
+
+
+def test_requests_are_counted_and_timed_by_their_api(tmp_path: Path) -> None:
+    with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
+        broker.logs.create_topic("t")
+        with WireClient(broker.bootstrap_servers) as client:
+            for _ in range(3):
+                client.call(ApiKey.METADATA, 9, topics=None)
+            found = broker.metrics()
+            text = klog.metrics.prometheus(broker)
+    assert found["RequestsPerSecCount.Metadata"] == 3
+    for name in ("RequestQueueTimeMs", "LocalTimeMs", "TotalTimeMs"):
+        assert found[f"{name}Count.Metadata"] == 3
+        assert 0 < found[f"{name}Max.Metadata"] < 60_000 or name == "RequestQueueTimeMs"
+    assert found["RequestBytes.Metadata"] > 3 * 10
+    for line in (
+        'kafka_network_requestmetrics_requests_total{request="Metadata"} 3',
+        'kafka_network_requestmetrics_totaltimems_count{request="Metadata"} 3',
+        'klog_network_server_connectioncount{listener="PLAINTEXT"} 1',
+        'kafka_log_log_logendoffset{topic="t",partition="0"} 0',
+    ):
+        assert line in text

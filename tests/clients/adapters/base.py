@@ -1,0 +1,160 @@
+"""What the behaviour matrix asks of a client library; one adapter per library. All calls block, with bounded waits.
+
+An error code of the broker is raised as Refused, whatever the library calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "WAIT_SECONDS",
+    "Admin",
+    "Client",
+    "Consumer",
+    "Header",
+    "Login",
+    "Message",
+    "Partition",
+    "Producer",
+    "Refused",
+]
+
+WAIT_SECONDS = 60.0  # longer than any healthy call, even on a busy machine
+Partition = tuple[str, int]
+Header = tuple[str, bytes | None]
+
+
+class Refused(Exception):
+    """The broker answered with this error code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Message:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Login:
+    """SASL on a listener without TLS."""
+
+    mechanism: str
+    user: str
+    password: str
+
+
+class Producer(Protocol):
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Queue one record."""
+
+    def flush(self) -> list[tuple[int, int]]:
+        """(partition, offset) of what was sent since the last flush, in that order. With acks=0 they mean nothing."""
+
+    def begin(self) -> None: ...
+
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: Consumer) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Consumer(Protocol):
+    def assign(self, offsets: Mapping[Partition, int]) -> None: ...
+
+    def subscribe(self, topics: Sequence[str]) -> None: ...
+
+    def poll(self, seconds: float) -> list[Message]: ...
+
+    def seek(self, partition: Partition, offset: int) -> None: ...
+
+    def assignment(self) -> set[Partition]: ...
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+
+    def committed(self, partition: Partition) -> int | None: ...
+
+    def offset_for_time(self, partition: Partition, timestamp_ms: int) -> int | None:
+        """The first offset whose timestamp is not before this one; None if there is none."""
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        """The first offset, and the one after the last that this consumer may read."""
+
+    def close(self) -> None: ...
+
+
+class Admin(Protocol):
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None: ...
+
+    def add_partitions(self, topic: str, total: int) -> None: ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; Refused(3) if there is no such topic."""
+
+    def topics(self) -> set[str]: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+    def config(self, topic: str) -> dict[str, str | None]:
+        """Every configuration key of the topic."""
+
+    def set_config(self, topic: str, name: str, value: str) -> None: ...
+
+    def groups(self) -> set[str]: ...
+
+    def group_state(self, group: str) -> tuple[str, int]:
+        """The state ("Stable", "Empty", "Dead") and the number of members."""
+
+    def group_offsets(self, group: str) -> dict[Partition, int]: ...
+
+    def delete_records(self, partition: Partition, before: int) -> int:
+        """The first offset afterwards."""
+
+    def delete_group(self, group: str) -> None: ...
+
+    def latest(self, partition: Partition) -> int: ...
+
+    def at_max_timestamp(self, partition: Partition) -> int:
+        """The offset of the record with the greatest timestamp."""
+
+    def close(self) -> None: ...
+
+
+class Client(Protocol):
+    name: str
+    lacks: frozenset[str]  # calls of Admin that the library does not offer; "consumer protocol" for KIP-848
+
+    def producer(
+        self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
+    ) -> Producer:
+        """With a transactional id its transactions are initialized. Requests may hold 8 MiB."""
+
+    def consumer(
+        self, group: str | None = None, *, isolation: str = "read_uncommitted", protocol: str = "classic"
+    ) -> Consumer:
+        """Starts at the first offset where none is committed; never commits by itself; looks for new partitions."""
+
+    def admin(self) -> Admin: ...

@@ -1,0 +1,69 @@
+"""klog's broker and, among the deep tests, Apache Kafka: one of each for the whole session. Tests share them, so each
+uses names of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.clients.adapters import CLIENTS, Admin, Client, load
+from tests.clients.servers import Server, Unavailable, serve
+
+_NUMBERS = itertools.count()
+KINDS_OF_SERVERS = [
+    pytest.param("klog", id="on-klog"),
+    pytest.param("kafka", id="on-kafka", marks=[pytest.mark.java, pytest.mark.deep]),
+]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], Server]]:
+    """The broker of a kind, started when it is first asked for."""
+    running: dict[str, Server] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Server:
+            if kind not in running:
+                running[kind] = stack.enter_context(serve(kind))
+            return running[kind]
+
+        yield get
+
+
+@pytest.fixture(scope="session", params=KINDS_OF_SERVERS)
+def server(servers: Callable[[str], Server], request: pytest.FixtureRequest) -> Server:
+    try:
+        return servers(request.param)
+    except Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client(server: Server, request: pytest.FixtureRequest) -> Client:
+    try:
+        return load(request.param, server.bootstrap)
+    except ImportError as missing:
+        pytest.skip(f"needs: {missing.name}")
+
+
+@pytest.fixture(scope="session")
+def admin(client: Client) -> Iterator[Admin]:
+    made = client.admin()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for the topic, group or transactional id of one test."""
+    return f"t{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def topic(admin: Admin, name: str) -> str:
+    """A new topic with one partition."""
+    admin.create_topic(name)
+    return name

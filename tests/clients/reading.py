@@ -1,0 +1,54 @@
+"""Consuming until something is there, within bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tests.clients.adapters import Client, Consumer, Message
+from tests.support.patience import PATIENCE
+
+__all__ = ["collect", "eventually", "everything", "settle"]
+
+QUIET_SECONDS = 0.1  # what is too many is in the same fetch, or in the next
+_POLL_SECONDS = 0.1
+
+
+def collect(consumer: Consumer, count: int) -> list[Message]:
+    """Poll until `count` records are there; fails if more arrive with them."""
+    until = time.monotonic() + PATIENCE
+    found: list[Message] = []
+    while len(found) < count:
+        assert time.monotonic() < until, f"{len(found)} records of {count}: {found[-3:]}"
+        found += consumer.poll(_POLL_SECONDS)
+    assert len(found) == count, found
+    return found
+
+
+def everything(client: Client, topic: str, count: int, isolation: str = "read_uncommitted") -> list[Message]:
+    """The records of partition 0 that a new consumer can read: waits for `count`, then a moment for what is too many."""
+    consumer = client.consumer(isolation=isolation)
+    try:
+        consumer.assign({(topic, 0): 0})
+        return collect(consumer, count) + consumer.poll(QUIET_SECONDS)
+    finally:
+        consumer.close()
+
+
+def settle(consumers: Sequence[Consumer], balanced: Callable[[], bool]) -> list[Message]:
+    """Poll all members of a group until their assignments satisfy `balanced`; returns the records seen meanwhile."""
+    until = time.monotonic() + PATIENCE
+    seen: list[Message] = []
+    while not balanced():
+        assert time.monotonic() < until, [consumer.assignment() for consumer in consumers]
+        for consumer in consumers:
+            seen += consumer.poll(_POLL_SECONDS)
+    return seen
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread or process brings about."""
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)

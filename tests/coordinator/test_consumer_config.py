@@ -1,0 +1,21 @@
+"""The configuration of consumer groups by Kafka's names."""
+
+from __future__ import annotations
+
+import pytest
+
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.errors import InvalidConfig
+
+
+def test_the_intervals_lie_within_their_bounds() -> None:
+    found = ConsumerGroupConfig.of(
+        {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": 100}
+    )
+    assert (found.heartbeat_interval_ms, found.min_heartbeat_interval_ms) == (300, 100)
+    for values in (
+        {"group.consumer.heartbeat.interval.ms": 99, "group.consumer.min.heartbeat.interval.ms": 100},
+        {"group.consumer.max.session.timeout.ms": 44_999},
+    ):
+        with pytest.raises(InvalidConfig, match="interval|session"):
+            ConsumerGroupConfig.of(values)

@@ -1,0 +1,103 @@
+"""Nothing is left of test brokers: also of 8 processes at once, of which some are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klog.testing import TestBroker, place
+from klog.testing.place import new_directory, remove_directory, remove_left
+
+SUITE = """
+import os, signal
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.klog_broker(topics=["orders"], control=True)
+def test_one(klog_broker, number):
+    klog_broker.topic("orders").append([(b"k", b"v")])
+    if number == 2 and os.environ["DIES"] == "1":
+        print("DIES", klog_broker.directory, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert klog_broker.topic("orders").values() == [b"v"]
+"""
+# The fixture in processes of a directory of their own, so that no other run's directories count.
+RUN = "from klog.testing import place; import pytest, sys; place._TMPFS = sys.argv[1]; sys.exit(pytest.main(sys.argv[2:]))"
+
+
+def test_eight_processes_leave_nothing_but_what_the_next_start_removes(tmp_path: Path) -> None:
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    (tmp_path / "test_it.py").write_text(SUITE)
+    options = ["-q", "-s", "-p", "klog.testing.pytest_plugin", "-p", "no:cacheprovider", "test_it.py"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", RUN, str(memory), *options],
+            cwd=tmp_path,
+            env={**os.environ, "DIES": str(number % 4 // 3), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(8)
+    ]
+    ended = [(process.communicate(timeout=120)[0], process.returncode) for process in processes]
+    assert [code for _, code in ended] == [0, 0, 0, -signal.SIGKILL] * 2
+    died = {output.split("DIES ")[1].split()[0] for output, code in ended if code}
+    left = {str(each / "log") for each in memory.iterdir()}
+    assert left <= died  # a process that started after the death of another has removed its directory
+    remove_left(str(memory))
+    assert list(memory.iterdir()) == []
+
+
+def test_only_directories_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path))
+    dead, other = tmp_path / "klog-test-dead" / "log", tmp_path / "other"
+    dead.mkdir(parents=True)
+    other.mkdir()
+    (tmp_path / "klog-test-link").symlink_to(other)
+    (tmp_path / "klog-test-file").write_text("")
+    alive = new_directory()
+    assert not dead.exists()
+    assert os.path.isdir(alive) and other.is_dir() and (tmp_path / "klog-test-link").is_symlink()
+    assert os.stat(alive).st_mode & 0o777 == os.stat(os.path.dirname(alive)).st_mode & 0o777 == 0o700
+    remove_directory(alive)
+    remove_directory(alive)
+    assert not os.path.exists(os.path.dirname(alive))
+
+
+def test_a_restored_broker_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path / "shm"))
+    (tmp_path / "shm").mkdir()
+    with TestBroker(topics=["orders"]) as b:
+        b.snapshot(tmp_path / "s")
+        b.restore(tmp_path / "s")
+        remove_left(str(tmp_path / "shm"))
+        b.topic("orders").append([(b"k", b"v")])
+        assert b.restart().topic("orders").values() == [b"v"]
+    assert list((tmp_path / "shm").iterdir()) == []
+
+
+def test_too_much_for_memory_goes_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path / "shm"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "disk"))
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "disk").mkdir()
+    path = new_directory(1 << 60)
+    assert path.startswith(str(tmp_path / "disk"))
+    remove_directory(path)
+
+
+def test_a_broker_that_does_not_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path))
+    with TestBroker() as b:
+        address = b.bootstrap_servers
+        with pytest.raises(ValueError, match="brokers"):
+            TestBroker(brokers=0)
+        with pytest.raises(OSError, match="in use"), TestBroker(listeners=[address], control=True):
+            pass
+        assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,98 @@
+"""TestBroker.load and TestBroker(copy_of=...): records that are there before the test begins."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.errors import KlogError
+from klog.testing import TestBroker
+from klog.testing.place import copy_directory
+from klog.testing.waiting import wait_for
+from tests.support.wire_client import WireClient
+from tests.testing.test_several_brokers import fetch_request
+from tests.testing.test_test_broker import produce
+
+FLIGHTS = Path(__file__).resolve().parent.parent / "golden" / "flights" / "logdir"
+
+
+def tree(path: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        str(each.relative_to(path)): (each.stat().st_mtime_ns, each.stat().st_size, each.read_bytes())
+        for each in sorted(path.rglob("*"))
+        if each.is_file()
+    }
+
+
+def test_json_lines_csv_and_parquet(tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").write_text('{"id": "a", "sum": 1}\n{"id": "b", "sum": 2}\n')
+    (tmp_path / "orders.csv").write_text("id,sum\nc,3\n")
+    with TestBroker() as b:
+        assert len(b.load("orders", tmp_path / "orders.jsonl", key="id")) == 2
+        b.load("orders", str(tmp_path / "orders.csv"), key="id")
+        assert [record.key for record in b.topic("orders").records()] == [b"a", b"b", b"c"]
+        assert json.loads(b.topic("orders").values()[1] or b"") == {"id": "b", "sum": 2}
+        with pytest.raises(FileNotFoundError):
+            b.load("orders", tmp_path / "missing.csv")
+        parquet: Any = pytest.importorskip("pyarrow.parquet", reason="needs: pyarrow")
+        arrow: Any = pytest.importorskip("pyarrow", reason="needs: pyarrow")
+        parquet.write_table(arrow.table({"id": ["d"]}), tmp_path / "orders.parquet")
+        b.load("orders", tmp_path / "orders.parquet", key="id")
+        b.load("table", arrow.table({"key": [b"e"], "value": [b"v"]}))
+        assert b.topic("orders").records()[-1].key == b"d"
+        assert b.topic("table").values() == [b"v"]
+
+
+def test_consumers_that_wait_get_what_is_loaded(tmp_path: Path) -> None:
+    from klog.protocol import ApiKey
+
+    (tmp_path / "orders.jsonl").write_text('{"id": "a"}\n')
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        client.send(ApiKey.FETCH, 4, fetch_request(0, max_wait_ms=60_000))
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        b.load("orders", tmp_path / "orders.jsonl")
+        assert client.receive(ApiKey.FETCH, 4).responses[0].partitions[0].records
+
+
+def test_a_copy_of_a_brokers_directory(tmp_path: Path) -> None:
+    copy_directory(FLIGHTS, tmp_path / "production")
+    before = tree(tmp_path / "production")
+    with TestBroker(copy_of=tmp_path / "production") as b:
+        (topic,) = [name for name in b.logs.topics() if name == "flights"]
+        count = len(b.topic(topic))
+        assert count > 0
+        with WireClient(b.bootstrap_servers) as client:
+            assert produce(client, b"new", topic) == 0
+        assert b.topic(topic).values()[-1] == b"new"
+        assert len(b.topic(topic)) == count + 1
+        copied = b.directory
+    assert not os.path.exists(copied)
+    assert tree(tmp_path / "production") == before
+
+
+def test_a_copy_has_the_same_bytes_and_times(tmp_path: Path) -> None:
+    holes = tmp_path / "from"
+    holes.mkdir()
+    (holes / "file").write_bytes(b"a" + bytes(200_000) + b"b" + bytes(100_000))
+    (holes / "empty").write_bytes(b"")
+    (holes / ".lock").write_bytes(b"")
+    os.utime(holes / "file", (1, 1))
+    copy_directory(holes, tmp_path / "to")
+    kept = {name: found for name, found in tree(holes).items() if name != ".lock"}
+    assert tree(tmp_path / "to") == kept
+
+
+def test_what_cannot_be_copied(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        TestBroker(copy_of=tmp_path / "missing")
+    with pytest.raises(ValueError, match="one of the two"):
+        TestBroker(copy_of=tmp_path, directory=tmp_path)
+    (tmp_path / "orders.jsonl").write_text("{")
+    with TestBroker() as b:
+        with pytest.raises(KlogError):
+            b.load("orders", tmp_path / "orders.jsonl")
+        assert b.logs.topics() == {}

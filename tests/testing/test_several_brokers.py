@@ -1,0 +1,193 @@
+"""TestBroker(brokers=3): clients see three brokers, and have to find the right one."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from klog.errors import InvalidConfig
+from klog.protocol import ApiKey, ErrorCode, messages
+from klog.record import encode
+from klog.testing import TestBroker
+from klog.testing.waiting import wait_for
+from tests.support.wire_client import WireClient
+from tests.testing.test_group import CONFIG, join
+
+NOT_LEADER, NOT_COORDINATOR = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.NOT_COORDINATOR)
+
+
+def clients(b: TestBroker, stack: ExitStack) -> list[WireClient]:
+    """A connection to each running broker, in the order of their ids."""
+    return [stack.enter_context(WireClient(each)) for each in b.bootstrap_servers.split(",")]
+
+
+def produced(client: WireClient, partition: int, value: bytes = b"v") -> int:
+    Request = messages.Produce.Request
+    asked = Request.Partition(index=partition, records=encode([(b"k", value, 1_700_000_000_000)]))
+    found = client.call(
+        ApiKey.PRODUCE, 9, acks=1, timeout_ms=1000, topic_data=[Request.Topic(name="orders", partition_data=[asked])]
+    )
+    code: int = found.responses[0].partition_responses[0].error_code
+    return code
+
+
+def fetched(client: WireClient, partition: int, max_wait_ms: int = 0) -> int:
+    client.send(ApiKey.FETCH, 4, fetch_request(partition, max_wait_ms))
+    code: int = client.receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code
+    return code
+
+
+def fetch_request(partition: int, max_wait_ms: int) -> Any:
+    Request = messages.Fetch.Request
+    asked = Request.Partition(partition=partition, fetch_offset=0, partition_max_bytes=1000)
+    return Request(
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1000, topics=[Request.Topic(topic="orders", partitions=[asked])]
+    )
+
+
+def leaders(client: WireClient) -> tuple[dict[int, int], dict[int, int]]:
+    """({partition: leader}, {broker: port})"""
+    found = client.call(ApiKey.METADATA, 9, topics=[messages.Metadata.Request.Topic(name="orders")])
+    assert all(each.leader_id == each.isr_nodes[0] for each in found.topics[0].partitions)
+    return (
+        {each.partition_index: each.leader_id for each in found.topics[0].partitions},
+        {each.node_id: each.port for each in found.brokers},
+    )
+
+
+def test_requests_reach_the_leader_only() -> None:
+    with TestBroker(brokers=3, topics={"orders": 4}) as b, ExitStack() as stack:
+        assert b.broker_ids == (1, 2, 3)
+        first, second, third = clients(b, stack)
+        ports = [int(each.rpartition(":")[2]) for each in b.bootstrap_servers.split(",")]
+        assert len(set(ports)) == 3
+        for client in (first, second, third):
+            assert leaders(client) == ({0: 1, 1: 2, 2: 3, 3: 1}, dict(zip((1, 2, 3), ports, strict=True)))
+        assert [produced(first, number) for number in range(4)] == [0, NOT_LEADER, NOT_LEADER, 0]
+        assert [produced(third, number) for number in range(4)] == [NOT_LEADER, NOT_LEADER, 0, NOT_LEADER]
+        assert [len(b.topic("orders").records(number)) for number in range(4)] == [1, 0, 1, 1]
+        assert [fetched(second, number) for number in range(4)] == [NOT_LEADER, 0, NOT_LEADER, NOT_LEADER]
+        asked = messages.ListOffsets.Request
+        found = second.call(
+            ApiKey.LIST_OFFSETS,
+            5,
+            topics=[
+                asked.Topic(
+                    name="orders", partitions=[asked.Partition(partition_index=each, timestamp=-1) for each in range(3)]
+                )
+            ],
+        )
+        assert [each.error_code for each in found.topics[0].partitions] == [NOT_LEADER, 0, NOT_LEADER]
+        cluster = second.call(ApiKey.DESCRIBE_CLUSTER, 0)
+        assert [each.broker_id for each in cluster.brokers] == [1, 2, 3]
+
+
+def test_a_stopped_broker_refuses_connections_and_leads_nothing() -> None:
+    with TestBroker(brokers=3, topics={"orders": 3}) as b, ExitStack() as stack:
+        first, second, third = clients(b, stack)
+        address = b.bootstrap_servers.split(",")[1]
+        third.send(ApiKey.FETCH, 4, fetch_request(2, max_wait_ms=60_000))
+        b.stop_broker(2)
+        assert second.is_closed()
+        with pytest.raises(ConnectionError):
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+        assert leaders(first)[0] == {0: 1, 1: 3, 2: 3}
+        assert sorted(leaders(first)[1]) == [1, 3]
+        assert (
+            produced(first, 1),
+            produced(stack.enter_context(WireClient(b.bootstrap_servers.split(",")[1])), 1),
+        ) == (
+            NOT_LEADER,
+            0,
+        )
+        b.stop_broker(1)
+        with pytest.raises(ValueError, match="last one"):
+            b.stop_broker(3)
+        b.start_broker(1)
+        b.start_broker(2)
+        assert address in b.bootstrap_servers
+        with WireClient(address) as again:
+            assert leaders(again)[0] == {0: 1, 1: 2, 2: 3}
+            assert produced(again, 1, b"w") == 0
+        assert b.topic("orders").values(1) == [b"v", b"w"]
+        b.restart()
+        assert address in b.bootstrap_servers
+        with pytest.raises(ValueError, match="the brokers are 1, 2, 3"):
+            b.stop_broker(4)
+
+
+def test_a_fetch_that_waits_is_told_when_its_leader_moves() -> None:
+    with TestBroker(brokers=2, topics={"orders": 2}) as b, ExitStack() as stack:
+        first, second = clients(b, stack)
+        b.stop_broker(2)
+        first.send(ApiKey.FETCH, 4, fetch_request(1, max_wait_ms=60_000))
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        b.start_broker(2)
+        assert first.receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
+        assert second.is_closed()
+
+
+def test_groups_and_transactions_are_at_their_coordinators() -> None:
+    with TestBroker(brokers=3, topics=["orders"], config=CONFIG) as b, ExitStack() as stack:
+        by_id = dict(zip(b.broker_ids, clients(b, stack), strict=True))
+        places = {}
+        for group in ("a", "b", "c"):
+            found = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group]).coordinators[0]
+            assert found.error_code == 0
+            places[group] = found.node_id
+        assert sorted(places.values()) == [1, 2, 3]
+        for group, here in places.items():
+            join(by_id[here], group, "orders")
+            for node_id, client in by_id.items():
+                beat = client.call(ApiKey.HEARTBEAT, 3, group_id=group, generation_id=1, member_id="nobody")
+                assert (beat.error_code == NOT_COORDINATOR) is (node_id != here)
+                listed = [each.group_id for each in client.call(ApiKey.LIST_GROUPS, 4).groups]
+                assert (group in listed) is (node_id == here)
+        described = by_id[places["a"]].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a", "b"]).groups
+        assert {each.group_id: each.error_code for each in described} == {"a": 0, "b": NOT_COORDINATOR}
+        asked = messages.OffsetFetch.Request.Group
+        offsets = by_id[places["a"]].call(
+            ApiKey.OFFSET_FETCH, 8, groups=[asked(group_id=each, topics=None) for each in "ab"]
+        )
+        assert {each.group_id: each.error_code for each in offsets.groups} == {"a": 0, "b": NOT_COORDINATOR}
+        here = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"]).coordinators[0].node_id
+        for node_id, client in by_id.items():
+            made = client.call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id="t", transaction_timeout_ms=1000)
+            assert made.error_code == (0 if node_id == here else NOT_COORDINATOR)
+        assert by_id[1].call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id=None).error_code == 0
+        b.stop_broker(places["a"])
+        moved = next(client for node_id, client in by_id.items() if node_id != places["a"])
+        found = moved.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a"]).coordinators[0]
+        assert found.node_id != places["a"]
+        described = by_id[found.node_id].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a"]).groups
+        assert described[0].group_state == "Stable"
+
+
+def test_replicas_are_at_all_brokers() -> None:
+    Topic = messages.CreateTopics.Request.Topic
+    with TestBroker(brokers=3) as b, ExitStack() as stack:
+        client = clients(b, stack)[1]
+        topics = [Topic(name="t3", num_partitions=1, replication_factor=3)]
+        topics.append(Topic(name="t4", num_partitions=1, replication_factor=4))
+        found = client.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout_ms=1000).topics
+        assert [each.error_code for each in found] == [0, int(ErrorCode.INVALID_REPLICATION_FACTOR)]
+        asked = [messages.Metadata.Request.Topic(name="t3")]
+        (partition,) = client.call(ApiKey.METADATA, 9, topics=asked).topics[0].partitions
+        assert partition.replica_nodes == partition.isr_nodes == [1, 2, 3]
+        b.stop_broker(1)
+        (partition,) = client.call(ApiKey.METADATA, 9, topics=asked).topics[0].partitions
+        assert (partition.leader_id, partition.isr_nodes, partition.offline_replicas) == (2, [2, 3], [1])
+        page = client.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=10)
+        assert [each.leader_id for topic in page.topics for each in topic.partitions] == [2]
+
+
+def test_what_several_brokers_cannot_have() -> None:
+    with pytest.raises(ValueError, match="brokers"):
+        TestBroker(brokers=0)
+    with pytest.raises(ValueError, match="leaves no ports"):
+        TestBroker(brokers=3, listeners=["127.0.0.1:65534"])
+    with pytest.raises(InvalidConfig, match="one address for 2 brokers"):
+        TestBroker(brokers=2, config={"advertised.listeners": "PLAINTEXT://here:9092"})
