@@ -164,9 +164,9 @@ class Nodes:
         return made
 
     def _end(self, timeout: float) -> None:
-        running, self._running = self._running, {}
-        for each in running.values():
+        for each in self._running.values():
             each.server.stop(timeout)
+        self._running = {}  # not before: the requests that are completed meanwhile need a leader
 
     def _check(self, node_id: int) -> None:
         if node_id not in self.ids:
