@@ -400,7 +400,7 @@ def test_settings_are_checked(value: object) -> None:
 
 
 def test_settings_have_the_names_of_kafka() -> None:
-    given = {"transaction.max.timeout.ms": 5, "transactional.id.expiration.ms": 6, "other": 7}
+    given = {"transaction.max.timeout.ms": 5, "transactional.id.expiration.ms": "6", "other": 7}  # "6": of a file
     found = TransactionConfig.of(given)
     assert (found.transaction_max_timeout_ms, found.transactional_id_expiration_ms) == (5, 6)
     assert TransactionConfig.of({}) == TransactionConfig()

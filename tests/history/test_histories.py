@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,6 @@ from klog.testing import TestBroker
 from tests.history.nemesis import disturb_process, disturb_requests
 from tests.history.workload import Result, run
 from tests.support.broker_process import BrokerProcess
-
-pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
 
 CONFIG = {
     "group.consumer.heartbeat.interval.ms": 300,
@@ -72,3 +72,21 @@ def test_requests_that_fail_before_and_after_their_effect(
                 patience=patience,
             )
         )
+
+
+def test_a_broker_that_loses_acknowledged_records_is_found_out(tmp_path: Path) -> None:
+    """The whole of workload and checker finds an anomaly if there is one: here a log is cut while the broker is dead."""
+    with BrokerProcess(tmp_path / "data", CONFIG) as broker:
+
+        def lose(_chance: random.Random, _seconds: float, wait: Callable[[float], None]) -> Counter[str]:
+            wait(2.0)
+            broker.kill()
+            (log,) = (broker.directory / "in-0").glob("*.log")
+            os.truncate(log, log.stat().st_size // 2)
+            broker.start()
+            wait(1.0)
+            return Counter(lost=1)
+
+        result = run(broker.address, lose, seed=seed(), seconds=3, members=1, patience=3)
+    found = {anomaly.name for anomaly in result.anomalies}
+    assert found & {"inconsistent offset", "lost write", "unseen", "stale end"}, found
