@@ -82,9 +82,9 @@ def produce(asking: Asking, topic: str = "t") -> Any:
     return Request(acks=1, timeout_ms=1000, topic_data=[Request.Topic(topic_id=topic_id, partition_data=[asked])])
 
 
-def fetch(asking: Asking, topic: str, partitions: range, **fields: Any) -> Any:
+def fetch(asking: Asking, topic: str, partitions: range, offset: int = 0, **fields: Any) -> Any:
     Request = messages.Fetch.Request
-    asked = [Request.Partition(partition=number, partition_max_bytes=1 << 20) for number in partitions]
+    asked = [Request.Partition(partition=n, fetch_offset=offset, partition_max_bytes=1 << 20) for n in partitions]
     topic_id: Any = asking.broker.topics.topic_id(topic)
     topics = [Request.Topic(topic_id=topic_id, partitions=asked)] if asked else []
     return Request(min_bytes=1, max_bytes=1 << 20, topics=topics, **fields)
@@ -108,17 +108,23 @@ def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
     asking: Asking, topic: str, partitions: int
 ) -> None:
     """One waits for records; then a record comes, and it is answered."""
-    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, topic, range(partitions)))
+    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, topic, range(partitions), session_epoch=0))
+    assert first.session_id
     for epoch in (1, 2, 3):
-        waiting = fetch(asking, topic, range(0), session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000)
+        waiting = fetch(
+            asking, topic, range(1), epoch - 1, session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000
+        )
         waits = asking.frames(ApiKey.FETCH, 17, waiting)
+        assert asking.broker.metrics()["PurgatorySize.Fetch"] == 1
         answered = asking.frames(ApiKey.PRODUCE, 13, produce(asking, topic))
-    assert waits <= 40
-    assert answered <= 80
+        assert asking.broker.metrics()["PurgatorySize.Fetch"] == 0
+    assert waits <= 70
+    assert answered <= 85
 
 
 def test_a_time_out_of_a_session_looks_at_its_partitions_briefly(asking: Asking) -> None:
-    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, "many", range(SESSION_PARTITIONS)))
+    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, "many", range(SESSION_PARTITIONS), session_epoch=0))
+    assert first.session_id
     frames = [
         asking.frames(
             ApiKey.FETCH, 17, fetch(asking, "many", range(0), session_id=first.session_id, session_epoch=epoch)
