@@ -17,7 +17,7 @@ from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
 from klog.broker.transaction_check import TransactionCheck
-from klog.clock import SystemClock
+from klog.clock import ManualClock, SystemClock
 from klog.coordinator import FindCoordinator
 from klog.coordinator.groups import GroupConfig, GroupCoordinator
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
@@ -44,6 +44,7 @@ _FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
 _OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+_JOIN_DELAY_MS = 100
 _APPENDING = frozenset(
     (
         ApiKey.PRODUCE,
@@ -98,7 +99,11 @@ class Serving:
             appended=lambda topic, partition: purgatory.check((topic, partition)),
         )
         check = TransactionCheck(self._transactions)
-        groups, consumers = GroupConfig.of(properties.all), ConsumerGroupConfig.of(properties.all)
+        # A moment for the metadata that the first member asks for at the same time: without it kafka-python 3.0 may
+        # assign nothing, and then fetch nothing. A clock that stands still would never end it.
+        delay = {"group.initial.rebalance.delay.ms": 0 if isinstance(clock, ManualClock) else _JOIN_DELAY_MS}
+        groups = GroupConfig.of(delay | properties.all)
+        consumers = ConsumerGroupConfig.of(properties.all)
         self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
         self._fetches: list[Fetch] = []
 
