@@ -190,6 +190,7 @@ def test_repetitions_in_a_request_are_answered_once(attacked: Victim, case: str)
     assert grown < 100 << 10
 
 
+@pytest.mark.deep
 def test_a_large_request_does_not_stop_other_clients(attacked: Victim) -> None:
     Topic = messages.Metadata.Request.Topic
     topics = [Topic(name=f"unknown-{number}") for number in range(60_000)]
@@ -209,6 +210,7 @@ def test_a_large_request_does_not_stop_other_clients(attacked: Victim) -> None:
 # ---- time, connections and memory ------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_slow_and_half_open_peers_are_closed(tmp_path: Path) -> None:
     with victim(tmp_path, klog_frame_ms=500, connections_max_idle_ms=1000) as found:
         frame = ping()
@@ -242,7 +244,8 @@ def connections(wanted: int) -> int:
     return wanted
 
 
-@pytest.mark.parametrize("number", [2000, pytest.param(10_000, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("number", [2000, 10_000])
 def test_idle_connections(tmp_path: Path, number: int) -> None:
     number = connections(number)
     with victim(tmp_path, rss_growth_max_mib=20 + number // 100) as found, contextlib.ExitStack() as stack:
@@ -257,6 +260,7 @@ def test_idle_connections(tmp_path: Path, number: int) -> None:
             assert answered(sock, 20)
 
 
+@pytest.mark.deep
 def test_pipelined_floods_of_peers_that_do_not_read(tmp_path: Path) -> None:
     """They get what their buffers hold, and are not read any further."""
     with victim(tmp_path, rss_growth_max_mib=100) as found, contextlib.ExitStack() as stack:
@@ -280,6 +284,7 @@ def test_pipelined_floods_of_peers_that_do_not_read(tmp_path: Path) -> None:
         assert sent > 100_000
 
 
+@pytest.mark.deep
 def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
     """Whole and half frames of many peers at once: they wait for each other, and good clients get their turn."""
     with victim(
@@ -317,6 +322,7 @@ def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
 # ---- what the broker remembers of its peers --------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_a_flood_of_fetch_sessions(attacked: Victim) -> None:
     Request = messages.Fetch.Request
     partitions = [Request.Partition(partition=each, partition_max_bytes=1) for each in range(2000)]
@@ -335,12 +341,14 @@ def init_producer(client: WireClient) -> Any:
     return client.call(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=60_000)
 
 
+@pytest.mark.deep
 def test_a_flood_of_producer_ids(attacked: Victim) -> None:
     """They cost the broker nothing: what it must remember begins with a batch, which takes space in a log first."""
     with attacked.client("flood") as client:
         assert len({init_producer(client).producer_id for _ in range(5000)}) == 5000
 
 
+@pytest.mark.deep
 def test_a_flood_of_producers(tmp_path: Path) -> None:
     with victim(tmp_path, rss_growth_max_mib=64) as found, found.client("flood") as client:
         for first in range(0, 10_000, 100):
@@ -380,6 +388,7 @@ def test_a_group_is_never_larger_than_its_limit(attacked: Victim) -> None:
         attacked.behave()
 
 
+@pytest.mark.deep
 def test_a_flood_of_members_that_only_ask_for_their_id(tmp_path: Path) -> None:
     with victim(tmp_path, rss_growth_max_mib=64) as found, found.client("x" * 20_000) as client:
         for _ in range(1000):
@@ -387,6 +396,7 @@ def test_a_flood_of_members_that_only_ask_for_their_id(tmp_path: Path) -> None:
             assert client.receive(ApiKey.JOIN_GROUP, 4).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
+@pytest.mark.deep
 def test_a_flood_of_groups_and_of_their_offsets(tmp_path: Path) -> None:
     Request = messages.OffsetCommit.Request
     partition = Request.Partition(partition_index=0, committed_offset=1, committed_metadata="x" * 4096)
@@ -401,6 +411,7 @@ def test_a_flood_of_groups_and_of_their_offsets(tmp_path: Path) -> None:
         assert committed.topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
+@pytest.mark.deep
 def test_members_with_large_metadata(tmp_path: Path) -> None:
     """A member's metadata is kept, written and sent to the leader: at some size the group is refused, not the broker."""
     with victim(tmp_path, rss_growth_max_mib=400) as found:
@@ -419,6 +430,7 @@ def test_members_with_large_metadata(tmp_path: Path) -> None:
         assert set(codes) <= {0, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
+@pytest.mark.deep
 def test_a_flood_of_members_of_consumer_groups(attacked: Victim) -> None:
     codes = Counter[int]()
     with attacked.client("flood") as client:

@@ -30,6 +30,7 @@ def test_one(klog_broker, number):
 RUN = "from klog.testing import place; import pytest, sys; place._TMPFS = sys.argv[1]; sys.exit(pytest.main(sys.argv[2:]))"
 
 
+@pytest.mark.deep
 def test_eight_processes_leave_nothing_but_what_the_next_start_removes(tmp_path: Path) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
