@@ -22,6 +22,7 @@ from klog.coordinator.groups.classic_group import ClassicGroup
 from klog.protocol import ErrorCode
 from klog.scheduler import Scheduler
 from tests.coordinator.harness import Call, Groups
+from tests.support.examples import examples
 
 GROUPS = st.sampled_from(("g", "h"))
 PARTITIONS = 3
@@ -289,4 +290,4 @@ class GroupsMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupsMachine.TestCase
-TestGroups.settings = settings(max_examples=40, stateful_step_count=40)
+TestGroups.settings = settings(max_examples=examples(deep=300, most=20), stateful_step_count=40)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from klog.errors import KlogError
 from klog.protocol import ErrorCode
+from tests.support.examples import examples
 from tests.support.transactions import OFFSETS, TOPIC, Cluster, Killed, Producer
 
 PARTITIONS = 3
@@ -215,4 +216,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(stateful_step_count=40)
+TestTransactions.settings = settings(max_examples=examples(deep=500, most=30), stateful_step_count=40)
