@@ -183,6 +183,8 @@ def _parse_final(text: str) -> tuple[str, str, str, bytes]:
         decoded = binascii.a2b_base64(proof, strict_mode=True)
     except ValueError:
         raise Refused("Invalid SCRAM client final message: the proof is not base64") from None
+    if binascii.b2a_base64(decoded, newline=False).decode() != proof:  # bits that no byte uses
+        raise Refused("Invalid SCRAM client final message: the proof is not base64")
     return without_proof, binding[2:], others[0][2:], decoded
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.clients.adapters import CLIENTS, Admin, Client, load
+from tests.clients.adapters import CLIENTS, Admin, Client, close_all, load
 from tests.clients.servers import Server, Unavailable, serve
 
 _NUMBERS = itertools.count()
@@ -54,6 +54,12 @@ def admin(client: Client) -> Iterator[Admin]:
     made = client.admin()
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture

@@ -27,11 +27,16 @@ __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
 KINDS = ("klog", "kafka")
 KAFKA_VERSION = "4.1.0"
-# What makes groups quick: no delay before the first rebalance, and members of the consumer protocol that report more
-# often than every 5 s.
+# What makes groups quick: a short delay before the first rebalance, and members of the consumer protocol that report
+# more often than every 5 s. Without any delay kafka-python may lead a group before it knows the topic's partitions, and
+# assigns nothing.
 _QUICK: dict[str, dict[str, object]] = {
-    "klog": {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 300},
-    "kafka": {"group.consumer.heartbeat.interval.ms": 300, "group.consumer.min.heartbeat.interval.ms": 100},
+    "klog": {"group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 300},
+    "kafka": {
+        "group.initial.rebalance.delay.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 300,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+    },
 }
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 4 << 30

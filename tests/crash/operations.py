@@ -28,6 +28,7 @@ from klog.log.staged import layout
 from klog.manager.by_hand import compact_directory, purge_directory
 from klog.manager.staging import abort_staged
 from klog.metrics import snapshot
+from klog.security import Users
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
@@ -605,6 +606,31 @@ def named_readers(root: Path, _book: Book) -> None:
             assert len(member.members) == 2
             other.close()
             member.delete()
+
+
+# ---- the broker's own files -------------------------------------------------------------------------------------------------
+
+
+def users(root: Path) -> None:
+    Users(str(root)).set_password("ann", "SCRAM-SHA-256", "pencil")
+
+
+def some_users(root: Path, notes: list[Any]) -> None:
+    """Those of a call that returned, or of the one that did not."""
+    known = ["ann", "bob", "cid"]
+    assert Users(str(root)).names() in (known[: 1 + len(notes)], known[: 2 + len(notes)])
+    Users(str(root)).set_password("dan", "SCRAM-SHA-256", "pencil")
+
+
+@operation(users, some_users)
+def passwords(root: Path, book: Book) -> None:
+    there = Users(str(root))
+    for user in ("bob", "cid"):
+        there.set_password(user, "SCRAM-SHA-256", "pencil")
+        book.note(user)
+
+
+# ---- topics and partitions ---------------------------------------------------------------------------------------------------
 
 
 @operation(interrupted_addition, unchanged)

@@ -26,7 +26,7 @@ STOP_SECONDS = 300
 _HOST = f"127.{1 + (os.getpid() >> 16 & 63)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 CLUSTER_ID = "kl0gKl0gKl0gKl0gKl0gKg"
 _SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+JAVA = ("java", *_SMALL_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")  # for tools: little memory, few lines
 # What a broker logs only if something in a directory is wrong or unexpected.
 _TROUBLE = re.compile(
     r"^ERROR|^WARN (kafka\.log|kafka\.cluster|kafka\.server\.Replica|org\.apache\.kafka\.(storage|controller\.Rep))|"
@@ -101,7 +101,7 @@ class Broker:
         return self.home / f"broker-{self.starts}.log"
 
     def _run_tool(self, *arguments: str) -> None:
-        command = ["java", *_SMALL_JVM, _QUIET, "-cp", self._class_path, *arguments]
+        command = [*JAVA, "-cp", self._class_path, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
         assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 

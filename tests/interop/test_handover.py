@@ -19,7 +19,7 @@ from klog.handover import MetadataRecord, adopt, handover, metadata
 from klog.log import Log
 from klog.log.directory.checkpoint import decode_uuid
 from klog.record import encode, iter_records
-from tests.interop.broker import _JAVA, CLUSTER_ID, START_SECONDS, Broker
+from tests.interop.broker import CLUSTER_ID, JAVA, START_SECONDS, Broker
 from tests.interop.clients import Pair, produce, run
 from tests.interop.handed import HandedOver
 from tests.interop.kafka import Kafka
@@ -113,7 +113,7 @@ def configs(broker: Broker, topics: list[str]) -> dict[str, dict[str, str]]:
 
 
 def tool(broker: Broker, name: str, *arguments: str) -> str:
-    command = [*_JAVA, "-cp", f"{broker.kafka.lib}/*", name, "--bootstrap-server", broker.address, *arguments]
+    command = [*JAVA, "-cp", f"{broker.kafka.lib}/*", name, "--bootstrap-server", broker.address, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
@@ -404,7 +404,7 @@ def test_bootstrap_is_that_of_kafkas_own_format(kafka: Kafka, tmp_path: Path, re
     write(ours)
     report = handover(ours, kafka_version=release, properties_out=written, cluster_id=CLUSTER_ID)
     written.write_text(report["properties"].replace(str(ours), str(formatted)))
-    command = [*_JAVA, "-cp", f"{kafka.lib}/*", "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
+    command = [*JAVA, "-cp", f"{kafka.lib}/*", "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
     subprocess.run(
         [*command, "-r", release, "-c", str(written)], check=True, capture_output=True, timeout=START_SECONDS
     )

@@ -225,6 +225,17 @@ def test_bytes_are_refused_or_answered_and_never_authenticate(sent: list[bytes])
     assert not exchange.complete
 
 
+def test_the_proof_has_one_spelling() -> None:
+    """The last character before the `=` has two bits that no byte uses."""
+    first = "n,,n=user,r=abc"
+    exchange, server_first = begun(first)
+    final = final_of(first, server_first)
+    other = final[:-2] + chr(ord(final[-2]) + 1) + "="
+    assert base64.b64decode(other[-44:]) == base64.b64decode(final[-44:])
+    with pytest.raises(Refused, match="base64"):
+        exchange.respond(other.encode())
+
+
 @given(st.data())
 def test_a_flipped_byte_of_the_final_message_is_refused(data: st.DataObject) -> None:
     first = "n,,n=user,r=abc"

@@ -278,7 +278,7 @@ class TestConsumerOffsets:
             log.append([(key(b"b"), None)])
             assert committed(log) == {OffsetKey("a", "t", 7): OffsetCommit(3, 5, "note", NOW, -1)}
             log.append([(key(b"a"), value(4)[:-3])])
-            with pytest.raises(CorruptData, match="8 bytes expected at byte 20 of 25") as caught:
+            with pytest.raises(CorruptData, match=r"commit_timestamp: .* \(position 20\)") as caught:
                 committed(log)
             assert (caught.value.offset, caught.value.path) == (5, log.path)
 

@@ -172,8 +172,6 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
             "pytest",
             "-q",
             "-p",
-            "klog.testing.pytest_plugin",
-            "-p",
             "no:cacheprovider",
             "test_it.py",
         ],

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
+from typing import Any
 
 from tests.clients.adapters.base import Admin, Client, Consumer, Login, Message, Partition, Producer, Refused
 
-__all__ = ["CLIENTS", "Admin", "Client", "Consumer", "Login", "Message", "Partition", "Producer", "Refused", "load"]
+__all__ = [
+    "CLIENTS",
+    "Admin",
+    "Client",
+    "Consumer",
+    "Login",
+    "Message",
+    "Partition",
+    "Producer",
+    "Refused",
+    "close_all",
+    "load",
+]
 
 _WHERE = {
     "confluent": ("confluent", "Confluent"),
@@ -20,4 +34,34 @@ def load(name: str, bootstrap: str, login: Login | None = None) -> Client:
     """The adapter of a library for a broker, for connections with this login. ImportError if the library is not installed."""
     module, kind = _WHERE[name]
     client: Client = getattr(import_module(f"tests.clients.adapters.{module}"), kind)(bootstrap, login)
-    return client
+    return _Tracked(client)
+
+
+_open: list[Producer | Consumer] = []
+
+
+class _Tracked:
+    """A client whose producers and consumers close_all() closes. The threads of those that a failed test leaves would
+    disturb the tests after it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.name, self.lacks = client.name, client.lacks
+
+    def producer(self, **options: Any) -> Producer:
+        _open.append(made := self._client.producer(**options))
+        return made
+
+    def consumer(self, group: str | None = None, **options: Any) -> Consumer:
+        _open.append(made := self._client.consumer(group, **options))
+        return made
+
+    def admin(self) -> Admin:
+        return self._client.admin()
+
+
+def close_all() -> None:
+    """Close what is open; most are closed already, which is no error here."""
+    while _open:
+        with contextlib.suppress(Exception):
+            _open.pop().close()
