@@ -5,7 +5,7 @@ The only package that makes system calls on files. Its API:
   files              Files (the protocol), RealFiles (this machine's), LogFile, HandleCache, read_whole, read_parts
   new files          NewFile: a stream of bytes that appears as a whole file
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
-  private files      replace_private, read_private: mode 0600, for keys
+  private files      Files.replace(private=True), read_private: mode 0600, for keys
   names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
                      process
@@ -36,7 +36,7 @@ from klog.disk.leases import NUMBERS, Holder, Leases
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
 from klog.disk.new_file import NewFile
 from klog.disk.presence import exists, is_directory
-from klog.disk.private import read_private, replace_private
+from klog.disk.private import read_private
 from klog.disk.removal import remove_tree
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
 from klog.disk.watch import Bell, Waiter
@@ -89,7 +89,6 @@ __all__ = [
     "read_private",
     "read_whole",
     "remove_tree",
-    "replace_private",
     "send_bytes",
     "send_slice",
     "send_yielding",

@@ -41,8 +41,9 @@ class Files(Protocol):
     def truncate(self, file: LogFile, size: int) -> None:
         """Set the file's length."""
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Make the file at path hold data, atomically and durably."""
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        """Make the file at path hold data, atomically and durably. A private file has mode 0600 before it has a byte;
+        see read_private()."""
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in the directory durable."""
@@ -86,12 +87,12 @@ class RealFiles:
         finally:
             end_cut(cut)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         temporary = path + ".tmp"
         with naming_the_next_step(temporary):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
-            fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+            fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o640)
         file = LogFile(fd, temporary, True, self.table)
         try:
             file.write(data, 0)

@@ -24,7 +24,7 @@ from klog.config import config_values
 from klog.config.properties import read_properties
 from klog.config.values import format_value
 from klog.coordinator.transactions.producer_ids import stored_next
-from klog.disk import DirectoryLock, Files, RealFiles, read_whole, replace_private
+from klog.disk import DirectoryLock, Files, RealFiles, read_whole
 from klog.errors import CorruptData, HandoverRefused
 from klog.handover.broker_state import broker_records
 from klog.handover.metadata import BOOTSTRAP
@@ -158,10 +158,7 @@ class _Handover:
         ]
         if not dry_run:
             for target, data in writes:
-                if target.endswith(BOOTSTRAP) and _has_keys(plan):
-                    replace_private(self.files, target, data)
-                else:
-                    self.files.replace(target, data)
+                self.files.replace(target, data, private=target.endswith(BOOTSTRAP) and _has_keys(plan))
         report = self._report(cluster_id, plan, properties, [target for target, _ in writes], dry_run)
         report["warnings"] += _security_warnings(plan, values)
         return report

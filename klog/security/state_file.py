@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from klog.disk import Files, read_private, replace_private
+from klog.disk import Files, read_private
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 
@@ -52,7 +52,8 @@ class StateFile:
 
     def save(self, document: Mapping[str, Any]) -> None:
         """Replace the file, durably. Raises OSError; then the old content is still there."""
-        replace_private(self._files, self.path, versioned.encode({"version": VERSION, **document}, indent=1))
+        data = versioned.encode({"version": VERSION, **document}, indent=1)
+        self._files.replace(self.path, data, private=True)
 
 
 class Malformed(ValueError):

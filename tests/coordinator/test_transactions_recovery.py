@@ -435,7 +435,7 @@ def test_ids_in_the_logs_are_in_use(cluster: Cluster) -> None:
 
 def test_a_block_that_cannot_be_reserved(tmp_path: Path) -> None:
     class Full(RealFiles):
-        def replace(self, path: str, data: bytes) -> None:
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
             raise OSError(errno.ENOSPC, "full", path)
 
     ids = ProducerIds(Full(), str(tmp_path), list)

@@ -50,8 +50,8 @@ class StopsAtManifest(FailingFiles):
         super().__init__(armed=False)
         self.state = state.encode()
 
-    def replace(self, path: str, data: bytes) -> None:
-        super().replace(path, data)
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        super().replace(path, data, private=private)
         if "klog-commit-" in path and b'"%s"' % self.state in data:
             raise Stop
 

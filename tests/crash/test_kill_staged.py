@@ -123,8 +123,8 @@ class _Stop(BaseException):
 class _StopsAfter(FailingFiles):
     """Ends the process after the manifest is there."""
 
-    def replace(self, path: str, data: bytes) -> None:
-        super().replace(path, data)
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        super().replace(path, data, private=private)
         if os.path.basename(path).startswith("klog-commit-"):
             raise _Stop
 

@@ -77,12 +77,12 @@ class NoSpaceForASnapshot(CrashFiles):
 
     armed = 0
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         if self.armed and path.endswith(".snapshot"):
             self.armed -= 1
             if not self.armed:
                 raise OSError(errno.ENOSPC, "full", path)
-        super().replace(path, data)
+        super().replace(path, data, private=private)
 
 
 def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> None:
@@ -190,13 +190,13 @@ class MarkerOrder(CrashFiles):
 
     markers = 0
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         if path.endswith(checkpoint.CLEAN_SHUTDOWN):
             logs = [name for name in self.names if name.endswith(".log")]
             assert logs and all(name in self.durable_names for name in logs)
             assert [name for name in logs if self.names[name].pending] == [], "S10: the marker is the last write"
             self.markers += 1
-        super().replace(path, data)
+        super().replace(path, data, private=private)
 
 
 def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:

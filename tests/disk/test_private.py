@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.disk import RealFiles, read_private, replace_private
+from klog.disk import RealFiles, read_private
 from tests.support.failing_files import FailingFiles
 
 
@@ -15,8 +15,8 @@ from tests.support.failing_files import FailingFiles
 def test_only_the_owner_may_read_the_file(tmp_path: Path, umask: int) -> None:
     path, before = str(tmp_path / "keys.json"), os.umask(umask)
     try:
-        replace_private(RealFiles(), path, b"one")
-        replace_private(RealFiles(), path, b"two")
+        RealFiles().replace(path, b"one", private=True)
+        RealFiles().replace(path, b"two", private=True)
     finally:
         os.umask(before)
     assert os.stat(path).st_mode & 0o777 == 0o600
@@ -47,17 +47,17 @@ def test_a_file_that_is_missing_is_none(tmp_path: Path) -> None:
 
 def test_the_old_content_stays_when_an_operation_fails(tmp_path: Path) -> None:
     path = str(tmp_path / "keys.json")
-    replace_private(RealFiles(), path, b"old")
+    RealFiles().replace(path, b"old", private=True)
     failed = []
     for nth in range(1, 10):
         files = FailingFiles(nth)
         try:
-            replace_private(files, path, b"new")
+            files.replace(path, b"new", private=True)
         except OSError:
             failed += files.failed
             assert read_private(path) == (b"new" if files.failed == ["fsync_dir"] else b"old")
-            replace_private(RealFiles(), path, b"old")
+            RealFiles().replace(path, b"old", private=True)
             assert os.listdir(tmp_path) == ["keys.json"]
         else:
             break
-    assert {"write", "fsync", "rename", "fsync_dir"} <= set(failed)
+    assert set(failed) == {"replace", "fsync", "fsync_dir"}

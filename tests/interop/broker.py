@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.interop.kafka import Kafka
 from tools import kafka_jars
@@ -45,40 +46,22 @@ def _free_port() -> int:
         return port
 
 
-class Broker:
-    """One log.dir and a broker on it. Use start(), stop() and kill(), or `with` for a run."""
+class BrokerProcess:
+    """The process of a broker, on a log.dir and a server.properties that are there. Use start(), stop() and kill(), or
+    `with` for a run."""
 
-    def __init__(self, kafka: Kafka, home: Path, jvm: Sequence[str] = _SMALL_JVM, **settings: object) -> None:
+    def __init__(self, kafka: Kafka, home: Path, log_dir: Path, jvm: Sequence[str] = _SMALL_JVM) -> None:
         """jvm: the options of the broker's JVM."""
         self.kafka = kafka
-        self._jvm = jvm
         self.home = home
-        self.log_dir = home / "data"
+        self.log_dir = log_dir
         self.starts = 0
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
         self._port, controller = _free_port(), _free_port()
-        home.mkdir(parents=True, exist_ok=True)
-        properties: dict[str, object] = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{_HOST}:{controller}",
-            "listeners": f"PLAINTEXT://{_HOST}:{self._port},CONTROLLER://{_HOST}:{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": self.log_dir,
-            "offsets.topic.num.partitions": 1,
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.num.partitions": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "group.initial.rebalance.delay.ms": 0,
-            "auto.create.topics.enable": "false",
-            "log.initial.task.delay.ms": 600_000,
-            **settings,
-        }
+        self.controller = f"{_HOST}:{controller}"
         self._properties = home / "server.properties"
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        self._run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        home.mkdir(parents=True, exist_ok=True)
 
     @property
     def address(self) -> str:
@@ -109,7 +92,7 @@ class Broker:
     def _class_path(self) -> str:
         return f"{kafka_jars.logger()}:{self.kafka.lib}/*"
 
-    def start(self) -> Broker:
+    def start(self) -> Self:
         """Return once clients can connect; AssertionError with the end of its log if it does not start."""
         assert self._process is None
         self.starts += 1
@@ -162,7 +145,7 @@ class Broker:
         """Lines of this start's log that a valid directory does not cause."""
         return [line for line in self.log.splitlines() if _TROUBLE.search(line) and _ALWAYS not in line]
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -172,3 +155,30 @@ class Broker:
             self.stop()
         else:
             self.kill()
+
+
+class Broker(BrokerProcess):
+    """One log.dir, formatted by Kafka's own tool, and a broker on it."""
+
+    def __init__(self, kafka: Kafka, home: Path, jvm: Sequence[str] = _SMALL_JVM, **settings: object) -> None:
+        super().__init__(kafka, home, home / "data", jvm)
+        properties: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{self.controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.log_dir,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+            "log.initial.task.delay.ms": 600_000,
+            **settings,
+        }
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self._run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))

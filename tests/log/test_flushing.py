@@ -43,9 +43,9 @@ class Gated(RealFiles):
             raise OSError(error, "broken", file.path)
         super().fdatasync(file)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         self.checkpoints += path.endswith(checkpoint.RECOVERY_POINT)
-        super().replace(path, data)
+        super().replace(path, data, private=private)
 
     def close(self) -> None:
         while self.entered.acquire(blocking=False):

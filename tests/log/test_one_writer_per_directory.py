@@ -297,10 +297,10 @@ def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkey
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
 def test_an_open_that_fails_at_its_end_leaves_no_lock(tmp_path: Path, error: BaseException) -> None:
     class Failing(RealFiles):
-        def replace(self, path: str, data: bytes) -> None:
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
             if path.endswith(checkpoint.HIGH_WATERMARK):
                 raise error
-            super().replace(path, data)
+            super().replace(path, data, private=private)
 
     Log.open(tmp_path / "t-0").close()
     high_watermarks = tmp_path / checkpoint.HIGH_WATERMARK

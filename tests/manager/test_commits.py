@@ -578,10 +578,10 @@ def test_abort_beside_the_holder_of_the_lock_removes_no_partition(root: Path) ->
 @pytest.mark.parametrize("topic", ["new", "other"])
 def test_abort_beside_a_creation(root: Path, topic: str) -> None:
     class Aborts(FailingFiles):
-        def replace(self, path: str, data: bytes) -> None:
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
             if path.endswith("partition.metadata"):
                 abort_staged(str(root), "a")
-            super().replace(path, data)
+            super().replace(path, data, private=private)
 
     stage(root, "a", {("new", 0): [b"x"]})
     with klog.open(root, files=Aborts(armed=False)) as logs:

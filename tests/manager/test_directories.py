@@ -523,9 +523,9 @@ class CountingFiles(FailingFiles):
         super().__init__()
         self.replaced: dict[str, int] = {}
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         self.replaced[os.path.basename(path)] = self.replaced.get(os.path.basename(path), 0) + 1
-        super().replace(path, data)
+        super().replace(path, data, private=private)
 
 
 def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path: Path) -> None:

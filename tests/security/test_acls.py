@@ -375,7 +375,7 @@ def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> Non
     files = FailingFiles(forever=True, armed=False)
     made = Authorizer(str(tmp_path), SecurityConfig.of(AUTHORIZER), files)
     made.change(add=[acl()])
-    files.armed, files.nth, files.only = True, 1, ("rename",)
+    files.armed, files.nth, files.only = True, 1, ("fsync",)
     assert create(made, acl("other")) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert delete(made, AclFilter()) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert described(made, AclFilter()) == described(authorizer(tmp_path), AclFilter()) == {acl()}

@@ -600,9 +600,9 @@ class _Watching(RealFiles):
         super().__init__()
         self._look = look
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         self._look()
-        super().replace(path, data)
+        super().replace(path, data, private=private)
         self._look()
 
     def rename(self, source: str, target: str) -> None:

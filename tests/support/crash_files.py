@@ -208,10 +208,10 @@ class CrashFiles(RealFiles):
         super().truncate(file, size)
         file.inode.pending.append(size)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         temporary, inode = path + ".tmp", Inode()
         self.step(f"create {os.path.basename(temporary)}")
-        Path(temporary).write_bytes(b"")
+        Path(temporary).touch(0o600 if private else 0o640)
         self._name(inode, None, temporary)
         self.step(f"write {os.path.basename(temporary)} 0+{len(data)}")
         Path(temporary).write_bytes(data)

@@ -96,9 +96,9 @@ class FailingFiles(RealFiles):
         self.check("truncate", file.path)
         super().truncate(file, size)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         self.check("replace", path)
-        super().replace(path, data)
+        super().replace(path, data, private=private)
 
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
