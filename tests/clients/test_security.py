@@ -210,5 +210,6 @@ def test_a_wrong_password_is_refused(server: Server, mechanism: str) -> None:
 
 def test_a_client_that_does_not_log_in_gets_nothing(server: Server) -> None:
     admin = ck_admin.AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-    with pytest.raises(Exception, match="_TRANSPORT"):
+    # librdkafka says either: the broker closed the connection, or it waited for the next one until its time was over.
+    with pytest.raises(Exception, match="_TRANSPORT|_TIMED_OUT"):
         admin.list_topics(timeout=2)
