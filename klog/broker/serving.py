@@ -129,6 +129,8 @@ class Serving:
             nodes=nodes.of,
             brokers=nodes.ids,
             placement=nodes.placement,
+            groups=consumers,
+            configure=self.groups.configure,
             config=properties.all,
             effective={
                 **groups.by_name(),

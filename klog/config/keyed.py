@@ -63,13 +63,12 @@ class Keyed:
         return frozenset(each.metadata["name"] for each in fields_of(cls) if each.metadata.get("name"))
 
     def by_name(self) -> dict[str, Any]:
-        """The values by Kafka's names, a list as text."""
-        found = {}
-        for each in fields_of(type(self)):
-            if each.metadata.get("name"):
-                value = getattr(self, each.name)
-                found[each.metadata["name"]] = ",".join(value) if isinstance(value, tuple) else value
-        return found
+        """The values by Kafka's names."""
+        return {
+            each.metadata["name"]: getattr(self, each.name)
+            for each in fields_of(type(self))
+            if each.metadata.get("name")
+        }
 
 
 def _parsed(name: str, value: Any, default: Any) -> Any:

@@ -43,11 +43,11 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     klog's broker will give out no producer id that the broker has given out, or will. Only configurations of topics are
     taken over, and no users, access rules and quotas: metadata(path) has them. For defaults from the broker's
     server.properties, open the directory with config=ManagerConfig.from_properties(path); those that were set
-    dynamically are in "broker_config".
+    dynamically are in "broker_config", those of groups in "group_configs".
 
     Returns {"path", "dry_run", "changed", "offset" (end of the metadata log), "next_producer_id", "broker_config",
-    "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"), "removed" (names),
-    "warnings"}. Raises HandoverRefused if there is no metadata, AlreadyLocked, CorruptData, OSError.
+    "group_configs", "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"),
+    "removed" (names), "warnings"}. Raises HandoverRefused if there is no metadata, AlreadyLocked, CorruptData, OSError.
     """
     paths = as_paths(path)
     dry_run = arguments.flag("dry_run", dry_run)
@@ -86,6 +86,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         "offset": found.offset,
         "next_producer_id": found.next_producer_id,
         "broker_config": _broker_config(found, paths),
+        "group_configs": {name: dict(own) for (kind, name), own in found.configs.items() if kind == "group" and own},
         "topics": [
             {
                 "topic": name,

@@ -1,7 +1,7 @@
 """What klog's broker keeps in its own files in the first log.dir, as records of Kafka's metadata.
 
     klog-users.json    user_scram_credential_record          klog-acls.json     access_control_entry_record
-    klog-quotas.json   client_quota_record                   klog-broker.json   config_record of the broker
+    klog-quotas.json   client_quota_record                   klog-broker.json   config_record of broker and groups
 
 Each file is read by the package that owns it. Kafka: ScramControlManager, AclControlManager, ClientQuotaControlManager,
 ConfigurationControlManager.
@@ -12,15 +12,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from klog.broker.admin import dynamic_configs
 from klog.clock import SystemClock
-from klog.disk import Files, read_whole
-from klog.errors import CorruptCheckpoint
-from klog.handover.cluster import RESOURCE_NUMBERS
+from klog.disk import Files
+from klog.handover.cluster import config_records
 from klog.handover.records import MetadataRecord
-from klog.log.directory import versioned
 from klog.security import Authorizer, ClientQuotas, SecurityConfig, Users
 from klog.security.acl_types import Acl, AclFilter
 from klog.security.config import AUTHORIZER
@@ -86,17 +84,9 @@ def _quotas(directory: str, files: Files) -> Iterator[MetadataRecord]:
 
 
 def _configs(directory: str, node_id: int) -> Iterator[MetadataRecord]:
-    path = os.path.join(directory, dynamic_configs.FILE)
-    try:
-        document: dict[str, Any] = versioned.parse(read_whole(path), path, dynamic_configs.VERSION)
-        found = {str(node_id): dict(document["broker"]), "": dict(document["default"])}
-    except FileNotFoundError:
-        return
-    except versioned.MALFORMED as error:
-        raise CorruptCheckpoint(f"not the configurations of a broker: {error}", path=path) from None
-    for name, config in found.items():
-        for key, value in sorted(config.items()):
-            if not key.startswith("klog."):
-                number = RESOURCE_NUMBERS["broker"]
-                fields = {"resource_type": number, "resource_name": name, "name": key, "value": value}
-                yield MetadataRecord("config_record", 0, fields)
+    broker, default, groups = dynamic_configs.read(os.path.join(directory, dynamic_configs.FILE))
+    resources = [("broker", str(node_id), broker), ("broker", "", default)]
+    resources += [("group", name, own) for name, own in groups.items()]
+    for kind, name, config in resources:
+        own = {key: value for key, value in config.items() if not key.startswith("klog.")}
+        yield from config_records(kind, name, own)

@@ -71,7 +71,7 @@ class ClusterMetadata:
             yield MetadataRecord("topic_record", 0, {"name": name, "topic_id": topic.topic_id})
             for number, partition in sorted(topic.partitions.items()):
                 yield _partition_record(topic.topic_id, number, partition, partition_record)
-            yield from _config_records("topic", name, topic.config)
+            yield from config_records("topic", name, topic.config)
 
     def security_records(self) -> Iterator[MetadataRecord]:
         """Yield the records of ACLs, SCRAM users, quotas and delegation tokens: the `extra` of another handover."""
@@ -90,7 +90,7 @@ class ClusterMetadata:
     def config_records(self) -> Iterator[MetadataRecord]:
         """Yield the records of the configurations of resources that are not topics."""
         for (kind, name), config in sorted(self.configs.items()):
-            yield from _config_records(kind, name, config)
+            yield from config_records(kind, name, config)
 
 
 def _partition_record(topic_id: uuid.UUID, number: int, partition: PartitionMetadata, version: int) -> MetadataRecord:
@@ -102,7 +102,8 @@ def _partition_record(topic_id: uuid.UUID, number: int, partition: PartitionMeta
     return MetadataRecord("partition_record", version, fields)
 
 
-def _config_records(kind: str, name: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
+def config_records(kind: str, name: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
+    """Yield the records of the configuration of a resource."""
     for key, value in sorted(config.items()):
         fields = {"resource_type": RESOURCE_NUMBERS[kind], "resource_name": name, "name": key, "value": value}
         yield MetadataRecord("config_record", 0, fields)

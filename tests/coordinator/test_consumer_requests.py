@@ -97,6 +97,21 @@ def test_a_member_without_heartbeats_is_removed(g: Groups) -> None:
     assert group_of(g, "g").state == "Empty"
 
 
+def test_a_group_may_have_its_own_times(g: Groups) -> None:
+    own = ConsumerGroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1000)
+    g.coordinator.configure("early", own)
+    assert beat(g, "early", "a", 0).response.heartbeat_interval_ms == 1000
+    assert beat(g, "late", "a", 0).response.heartbeat_interval_ms == 5000
+    g.coordinator.configure("late", own)
+    assert beat(g, "late", "a", 1).response.heartbeat_interval_ms == 1000
+    g.clock.advance(10_100)
+    assert group_of(g, "early").is_empty and group_of(g, "late").is_empty
+    g.coordinator.configure("early", None)
+    beat(g, "early", "b", 0)
+    g.clock.advance(44_000)
+    assert not group_of(g, "early").is_empty
+
+
 def test_a_member_that_does_not_revoke_is_removed(g: Groups) -> None:
     """testRebalanceTimeoutExpiration"""
     beat(g, "g", "a", 0)

@@ -156,8 +156,8 @@ def test_the_brokers_own_configuration_is_reported(tmp_path: Path) -> None:
         f"version=1\nnode.id=7\ncluster.id=c\ndirectory.id={encode_uuid(IDS[3])}\n"
     )
 
-    def config(name: str, value: str) -> MetadataRecord:
-        common = {"resource_type": 4, "name": "log.retention.ms"}
+    def config(name: str, value: str, kind: int = 4) -> MetadataRecord:
+        common = {"resource_type": kind, "name": "log.retention.ms" if kind == 4 else "consumer.session.timeout.ms"}
         return MetadataRecord("config_record", 0, {**common, "resource_name": name, "value": value})
 
     broker = {**fields, "broker_id": 7, "fenced": True, "in_controlled_shutdown": False}
@@ -167,8 +167,10 @@ def test_the_brokers_own_configuration_is_reported(tmp_path: Path) -> None:
     other = MetadataRecord("register_broker_record", 3, {**broker, "broker_id": 8, "log_dirs": [IDS[2]]})
     ran(tmp_path, {}, registration, other, config("", "1"), config("8", "2"))
     assert adopt(tmp_path)["broker_config"] == {"log.retention.ms": "1"}
-    ran(tmp_path, {}, registration, config("7", "3"), config("", "1"))
-    assert adopt(tmp_path)["broker_config"] == {"log.retention.ms": "3"}
+    ran(tmp_path, {}, registration, config("7", "3"), config("", "1"), config("g", "50000", 32))
+    report = adopt(tmp_path)
+    assert report["broker_config"] == {"log.retention.ms": "3"}
+    assert report["group_configs"] == {"g": {"consumer.session.timeout.ms": "50000"}}
 
 
 def test_every_directory_gets_the_topics(tmp_path: Path) -> None:

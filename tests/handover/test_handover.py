@@ -231,6 +231,7 @@ def test_the_brokers_users_rules_quotas_and_configurations_are_handed_over(data:
         "version": 1,
         "broker": {"log.retention.ms": "7"},
         "default": {"klog.x": "1", "compression.type": "lz4"},
+        "groups": {"g": {"consumer.session.timeout.ms": "50000"}},
     }
     (data / "klog-broker.json").write_bytes(versioned.encode(document))
 
@@ -250,7 +251,11 @@ def test_the_brokers_users_rules_quotas_and_configurations_are_handed_over(data:
     )
     assert (acl["host"], acl["operation"], acl["permission_type"]) == ("*", 3, 3)
     assert found.quotas == {entity: {"producer_byte_rate": 5.0}}
-    assert found.configs == {("broker", "4"): {"log.retention.ms": "7"}, ("broker", ""): {"compression.type": "lz4"}}
+    assert found.configs == {
+        ("broker", "4"): {"log.retention.ms": "7"},
+        ("broker", ""): {"compression.type": "lz4"},
+        ("group", "g"): {"consumer.session.timeout.ms": "50000"},
+    }
     assert (data / "bootstrap.checkpoint").stat().st_mode & 0o777 == 0o600, "it has the keys of users"
     shown = "\n".join(report["warnings"])
     assert "access rules have no effect" in shown and "no listener has SASL" in shown

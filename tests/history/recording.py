@@ -60,4 +60,3 @@ class Worker(threading.Thread):
             self.close()
         except BaseException as error:
             self.history.fail(f"{self.name}: {type(error).__name__}: {error}")
-            raise

@@ -21,7 +21,7 @@ from tools import kafka_jars
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(3600)]
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 CODES = {int(code): code for code in ErrorCode}
 NOBODY = uuid.UUID("00000000-0000-4000-8000-000000000001")
@@ -69,7 +69,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, 
     home = tmp_path_factory.mktemp("admin")
     paths = [str(home / name) for name in ("one", "two")]
     kafka = Broker(Kafka("4.1.0", jars.lib, jars.lib), home / "kafka", **{"log.dirs": ",".join(paths)})
-    config = {"auto.create.topics.enable": "false"}
+    bounds = {"group.consumer.max.session.timeout.ms": "60000"}  # Kafka's default; klog has none
+    config = {"auto.create.topics.enable": "false", **bounds}
     with kafka, OurBroker([home / "three", home / "four"], listeners=["127.0.0.1:0"], config=config) as ours:
         both = Client(kafka.address), Client(ours.bootstrap_servers)
         yield both
@@ -137,6 +138,17 @@ def described(client: Client, kind: int, name: str) -> tuple[ErrorCode, dict[str
 def shown(client: Client, name: str) -> dict[str, str | None]:
     """The own values of a topic."""
     return {key: each.value for key, each in described(client, TOPIC, name)[1].items() if each.config_source == 1}
+
+
+def of_group(client: Client, name: str) -> dict[str, Any]:
+    """The configurations of a group for consumers; Kafka has more, for kinds of groups that klog has not."""
+    found = described(client, GROUP, name)[1]
+    return {key: facts(each) for key, each in found.items() if key.startswith("consumer.")}
+
+
+def listed(client: Client, kind: int) -> Any:
+    response = client.send(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[kind])
+    return CODES[response.error_code], [each.resource_name for each in response.config_resources]
 
 
 def elected(client: Client, asked: dict[str, list[int]] | None, kind: int = 0) -> Any:
@@ -304,6 +316,19 @@ REQUESTS: dict[str, Any] = {
     "describe another broker": lambda c: described(c, BROKER, "2")[0],
     "describe no broker": lambda c: described(c, BROKER, "x")[0],
     "describe levels of no broker": lambda c: described(c, LOGGER, "")[0],
+    "group": lambda c: altered(c, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")),
+    "group, too long": lambda c: altered(c, GROUP, "g", ("consumer.session.timeout.ms", SET, "2000000000")),
+    "group, not a number": lambda c: altered(c, GROUP, "g", ("consumer.session.timeout.ms", SET, "x")),
+    "group, no list": lambda c: altered(c, GROUP, "g", ("consumer.session.timeout.ms", APPEND, "1")),
+    "group, unknown": lambda c: altered(c, GROUP, "g", ("no.such.key", SET, "1")),
+    "group, unset what is unknown": lambda c: altered(c, GROUP, "g", ("no.such.key", DELETE, None)),
+    "group without a name": lambda c: altered(c, GROUP, "", ("consumer.session.timeout.ms", SET, "50000")),
+    "group, seen": lambda c: of_group(c, "g"),
+    "group, replace": lambda c: replaced(c, GROUP, "g", consumer_heartbeat_interval_ms="7000"),
+    "group replaced, seen": lambda c: of_group(c, "g"),
+    "groups with a configuration, seen": lambda c: listed(c, GROUP),
+    "another group, seen": lambda c: of_group(c, "h"),
+    "describe a group without a name": lambda c: described(c, GROUP, "")[0],
     "elect": lambda c: elected(c, {"a": [0, 9], "nothing": [0]}),
     "elect uncleanly": lambda c: elected(c, {"a": [0]}, 1),
     "elect all": lambda c: elected(c, None),
@@ -353,6 +378,12 @@ BROKER_DIFFERENCES = {
     "log.dirs": "other directories",
     "log.initial.task.delay.ms": "set in the properties of this Kafka",
     "node.id": "given to Kafka, the default in klog",
+    "group.consumer.max.heartbeat.interval.ms": "klog's default has no bounds",
+    "group.consumer.min.heartbeat.interval.ms": "klog's default has no bounds",
+    "group.consumer.min.session.timeout.ms": "klog's default has no bounds",
+    "group.consumer.max.session.timeout.ms": "given to klog",
+    "group.initial.rebalance.delay.ms": "given to Kafka; klog's default is 100",
+    "offsets.retention.check.interval.ms": "an int in klog's table, a long in Kafka",
     "auto.create.topics.enable": "klog's default is false, so the default is no synonym here",
     "offsets.topic.num.partitions": "given to Kafka; klog's default is 1",
     "transaction.state.log.num.partitions": "given to Kafka; klog's default is 1",

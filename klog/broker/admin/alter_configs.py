@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from klog.broker.admin import loggers
 from klog.broker.admin.config_entries import broker_key, is_dynamic
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, resource_type
+from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, check_group, resource_type
 from klog.broker.admin.topic_rules import check_config
 from klog.broker.catalog import INTERNAL
 from klog.config import TOPIC_KEYS, Key
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from klog.broker.admin.dynamic_configs import DynamicConfigs
+    from klog.broker.admin.group_configs import GroupConfigs
     from klog.broker.catalog import TopicCatalogView
     from klog.manager import LogManager
     from klog.protocol import Message
@@ -48,10 +49,18 @@ Change = tuple[str, Operation, str | None]
 class AlterConfigs:
     """Any thread."""
 
-    def __init__(self, logs: LogManager, topics: TopicCatalogView, dynamic: DynamicConfigs, node_id: int) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        topics: TopicCatalogView,
+        dynamic: DynamicConfigs,
+        groups: GroupConfigs,
+        node_id: int,
+    ) -> None:
         self._logs = logs
         self._topics = topics
         self._dynamic = dynamic
+        self._groups = groups
         self._node_id = node_id
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
@@ -118,6 +127,9 @@ class AlterConfigs:
             self._alter_topic(name, changes, validate_only=validate_only)
         elif kind is ResourceType.BROKER:
             self._alter_broker(name, changes, validate_only=validate_only)
+        elif kind is ResourceType.GROUP:
+            check_group(name)
+            self._groups.alter(name, _resolved(changes, self._groups.of(name), _no_list), validate_only=validate_only)
         else:
             check_broker(name, self._node_id, may_be_all=False)
             if any(operation in (Operation.APPEND, Operation.SUBTRACT) for _, operation, _ in changes):
@@ -145,6 +157,8 @@ class AlterConfigs:
         if kind is ResourceType.TOPIC:
             info = self._topics.get(resource.resource_name)
             present: Mapping[str, Any] = info.config if info is not None else {}
+        elif kind is ResourceType.GROUP:
+            present = self._groups.of(resource.resource_name)
         else:
             present = self._dynamic.broker if resource.resource_name else self._dynamic.default
         changes: list[Change] = [(config.name, Operation.SET, config.value) for config in resource.configs]
@@ -191,6 +205,11 @@ class AlterConfigs:
                 self._dynamic.alter(per_broker=bool(name), changes=values)
         except InvalidConfig as error:  # Kafka's code for a value of a broker, unlike for one of a topic
             raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _no_list(_name: str) -> Key | None:
+    """No value of a group is a list."""
+    return None
 
 
 def _resolved(

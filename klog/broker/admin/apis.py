@@ -14,6 +14,7 @@ from klog.broker.admin.delete_topics import DeleteTopics
 from klog.broker.admin.describe_configs import DescribeConfigs
 from klog.broker.admin.dynamic_configs import DynamicConfigs
 from klog.broker.admin.epoch_ends import EpochEnds
+from klog.broker.admin.group_configs import GroupConfigs
 from klog.broker.admin.leaders import Leaders
 from klog.broker.admin.log_dirs import LogDirs
 from klog.broker.admin.replica_moves import ReplicaMoves
@@ -21,6 +22,7 @@ from klog.broker.admin.topic_pages import TopicPages
 from klog.broker.metadata import Placement
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class AdminApis:
 
     config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
     nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
-    them. brokers, placement: of several brokers in one process. Raises CorruptCheckpoint, NewerFormat, OSError.
+    them. brokers, placement: of several brokers in one process. groups: of consumer groups; configure: called with a
+    group that has a configuration of its own, or no more (None). Raises CorruptCheckpoint, NewerFormat, OSError.
     """
 
     def __init__(
@@ -72,9 +75,12 @@ class AdminApis:
         files: Files | None = None,
         brokers: tuple[int, ...] | None = None,
         placement: Callable[[int], Placement] | None = None,
+        groups: ConsumerGroupConfig | None = None,
+        configure: Callable[[str, ConsumerGroupConfig | None], object] = lambda group_id, config: None,
     ) -> None:
         brokers = (node_id,) if brokers is None else brokers
         self.dynamic = DynamicConfigs(logs, files)
+        self._groups = GroupConfigs(self.dynamic, groups or ConsumerGroupConfig(), configure)
         self.moves = ReplicaMoves(logs)
         settings = BrokerSettings.of(config or {}).by_name()
         settings["advertised.listeners"] = settings["advertised.listeners"] or None
@@ -84,8 +90,8 @@ class AdminApis:
             CreateTopics(logs, topics, view, brokers),
             DeleteTopics(topics, enabled=delete_topic_enable),
             CreatePartitions(topics, brokers),
-            DescribeConfigs(topics, view, node_id),
-            AlterConfigs(logs, topics, self.dynamic, node_id),
+            DescribeConfigs(topics, view, self._groups, node_id),
+            AlterConfigs(logs, topics, self.dynamic, self._groups, node_id),
             DeleteRecords(topics),
             LogDirs(logs, topics, self.moves),
             Leaders(topics, brokers),
@@ -104,6 +110,7 @@ class AdminApis:
     def start(self) -> None:
         """Apply the configuration that clients have set in earlier runs."""
         self.dynamic.apply()
+        self._groups.apply()
 
     def close(self) -> None:
         """Give up moves that are under way. Before the directory is closed."""

@@ -39,6 +39,7 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -153,7 +154,8 @@ class ConfigView:
             value = self._effective[name]
             source = Source.STATIC_BROKER if name in self._given else Source.DEFAULT
             text = None if value is None else format_value(value)
-            return Entry(name, text, source, (Synonym(name, text, source),), _type_of(value), read_only=True)
+            synonyms = [] if text is None else [Synonym(name, text, source)]
+            return Entry(name, text, source, tuple(synonyms), _type_of(value), read_only=True)
         if key is None or key.secret:
             synonyms = [synonym._replace(value=None) for synonym in self._of_names([name])]
             return Entry(name, None, _source(synonyms), tuple(synonyms), _PASSWORD if key else 0, True, True)
@@ -246,6 +248,6 @@ def _java_double(value: float) -> str:
 
 
 def _type_of(value: Any) -> int:
-    if isinstance(value, bool):
-        return _TYPES["bool"]
+    if isinstance(value, bool | tuple):
+        return _TYPES["bool" if isinstance(value, bool) else "list"]
     return _TYPES["int"] if isinstance(value, int) else _TYPES["string"]

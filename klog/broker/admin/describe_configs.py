@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from klog.broker.admin import loggers
 from klog.broker.admin.config_entries import Entry, Source
 from klog.broker.admin.failures import Refused, outcome
-from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, resource_type
+from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, check_group, resource_type
 from klog.broker.metadata import CLUSTER
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from klog.broker.admin.config_entries import ConfigView
+    from klog.broker.admin.group_configs import GroupConfigs
     from klog.broker.catalog import TopicCatalogView
     from klog.protocol import Message
     from klog.security import Context
 
-# ListConfigResources: types of Kafka of which this broker has no resources.
-_CLIENT_METRICS, _GROUP = 16, 32
-_ALL_TYPES = (*ResourceType, _CLIENT_METRICS, _GROUP)
+_CLIENT_METRICS = 16  # ListConfigResources: a type of Kafka of which this broker has no resources
+_ALL_TYPES = (*ResourceType, _CLIENT_METRICS)
 
 
 class DescribeConfigs:
     """Any thread."""
 
-    def __init__(self, topics: TopicCatalogView, view: ConfigView, node_id: int) -> None:
+    def __init__(self, topics: TopicCatalogView, view: ConfigView, groups: GroupConfigs, node_id: int) -> None:
         self._topics = topics
         self._view = view
+        self._groups = groups
         self._node_id = node_id
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
@@ -42,8 +43,8 @@ class DescribeConfigs:
         }
 
     def describe_configs(self, context: Context, request: Any) -> Message:
-        """The configurations of topics, of this broker and of its loggers. A resource that is repeated is described
-        once: a few bytes would ask for some thousand each."""
+        """The configurations of topics, of groups, of this broker and of its loggers. A resource that is repeated is
+        described once: a few bytes would ask for some thousand each."""
         results = []
         for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
             result = messages.DescribeConfigs.Response.Result(
@@ -69,6 +70,9 @@ class DescribeConfigs:
             if info is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             return self._view.of_topic(info.config)
+        if kind is ResourceType.GROUP:
+            check_group(name)
+            return self._groups.entries(name)
         check_broker(name, self._node_id, may_be_all=kind is ResourceType.BROKER)
         if kind is ResourceType.BROKER_LOGGER:
             return [Entry(logger, level, Source.BROKER_LOGGER) for logger, level in loggers.levels().items()]
@@ -85,6 +89,8 @@ class DescribeConfigs:
         found = []
         if ResourceType.TOPIC in types:
             found += [(ResourceType.TOPIC, name) for name in self._topics.names()]
+        if ResourceType.GROUP in types:
+            found += [(ResourceType.GROUP, name) for name in self._groups.names()]
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             if kind in types:
                 found.append((kind, str(self._node_id)))

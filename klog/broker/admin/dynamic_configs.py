@@ -1,10 +1,11 @@
-"""DynamicConfigs: the broker-level configurations that clients have set, applied to the LogManager and kept in a file.
+"""DynamicConfigs: the configurations of the broker and of groups that clients have set, kept in a file.
 
-    klog-broker.json  {"version": 1, "broker": {"<key>": "<value>"}, "default": {...}, "crc32c": N}
+    klog-broker.json  {"version": 1, "broker": {"<key>": "<value>"}, "default": {...},
+                       "groups": {"<group>": {"<key>": "<value>"}}, "crc32c": N}
 
 broker: set for this broker; default: for all brokers. A value of `broker` is stronger. The file is in the first
-log.dir; Kafka ignores it. A change is applied, which checks it, and then written; if the write fails, it is undone.
-Kafka: DynamicBrokerConfig, whose values are in the metadata log.
+log.dir; Kafka ignores it. A change of the broker is applied to the LogManager, which checks it, and then written; if
+the write fails, it is undone. Kafka: DynamicBrokerConfig and GroupConfigManager, whose values are in the metadata log.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ _log = logger_of("broker")
 
 
 class DynamicConfigs:
-    """Any thread reads `broker` and `default`, which are replaced as a whole; alter() is for one caller at a time and
-    takes a lock."""
+    """Any thread reads `broker`, `default` and `groups`, which are replaced as a whole. Changes take a lock."""
 
     def __init__(self, logs: LogManager, files: Files | None = None) -> None:
         """Read the file; apply() is still to be called. Raises CorruptCheckpoint, NewerFormat, OSError."""
@@ -43,7 +43,8 @@ class DynamicConfigs:
         self._listeners: list[Callable[[ManagerConfig], object]] = []
         self.broker: Mapping[str, str]
         self.default: Mapping[str, str]
-        self.broker, self.default = _read(self._path)
+        self.groups: Mapping[str, Mapping[str, str]]
+        self.broker, self.default, self.groups = read(self._path)
 
     def on_change(self, callback: Callable[[ManagerConfig], object]) -> None:
         """Call back with the configuration of the directory after each change. Before the first request."""
@@ -89,8 +90,7 @@ class DynamicConfigs:
             before = {**self.default, **self.broker}
             self._logs.alter_config(difference)
             try:
-                document = {"version": VERSION, "broker": broker, "default": default}
-                self._files.replace(self._path, versioned.encode(document, indent=1))
+                self._write(broker, default, self.groups)
             except BaseException:
                 try:
                     self._logs.alter_config({name: before.get(name) for name in difference})
@@ -101,29 +101,52 @@ class DynamicConfigs:
         for listener in self._listeners:
             listener(self._logs.config)
 
+    def alter_group(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Set values of a group; None removes one. They are not checked here. Raises OSError; then nothing has
+        changed."""
+        with self._lock:
+            own = changed(self.groups.get(group_id, {}), changes)
+            groups = {name: each for name, each in self.groups.items() if name != group_id}
+            if own:
+                groups[group_id] = own
+            self._write(self.broker, self.default, groups)
+            self.groups = groups
+
+    def _write(
+        self, broker: Mapping[str, str], default: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        document = {"version": VERSION, "broker": broker, "default": default, "groups": groups}
+        self._files.replace(self._path, versioned.encode(document, indent=1))
+
     def _merged(
         self, per_broker: bool, changes: Mapping[str, str | None]
     ) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
         """Return what broker and default will be, and what that changes of both together: None for a reset."""
-        broker, default = dict(self.broker), dict(self.default)
-        target = broker if per_broker else default
-        for name, value in changes.items():
-            if value is None:
-                target.pop(name, None)
-            else:
-                target[name] = value
+        broker = changed(self.broker, changes if per_broker else {})
+        default = changed(self.default, {} if per_broker else changes)
         effective = {**default, **broker}
         return broker, default, {name: effective.get(name) for name in changes}
 
 
-def _read(path: str) -> tuple[dict[str, str], dict[str, str]]:
+def changed(values: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Values after changes, None for one that is removed."""
+    return {name: value for name, value in {**values, **changes}.items() if value is not None}
+
+
+def read(path: str) -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, str]]]:
+    """What the file has for this broker, for all brokers and for groups. Raises CorruptCheckpoint, NewerFormat,
+    OSError."""
     try:
         data = read_whole(path)
     except FileNotFoundError:
-        return {}, {}
+        return {}, {}, {}
     try:
         document = versioned.parse(data, path, VERSION)
-        return _texts(document["broker"]), _texts(document["default"])
+        groups = document.get("groups", {})
+        if not isinstance(groups, dict):
+            raise ValueError("groups by their names expected")
+        own = {str(name): _texts(values) for name, values in groups.items()}
+        return _texts(document["broker"]), _texts(document["default"]), own
     except versioned.MALFORMED as error:
         raise CorruptCheckpoint(
             f"not the configuration that clients have set ({error}); move the file away to start without it", path=path

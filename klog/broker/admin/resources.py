@@ -1,7 +1,6 @@
-"""What has a configuration: topics, brokers, and the loggers of a broker. Kafka: ConfigResource.
+"""What has a configuration: topics, brokers, the loggers of a broker, and groups. Kafka: ConfigResource.
 
-Kafka has two more, groups and subscriptions of client metrics. This broker has no configuration for either, and refuses
-them as it would an unknown type.
+Kafka has subscriptions of client metrics, too. This broker has none, and refuses them as it would an unknown type.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    GROUP = 32
 
 
 def resource_type(number: int) -> ResourceType:
@@ -38,8 +38,17 @@ def check_allowed(context: Context, operation: str, kind: ResourceType, name: st
     if kind is ResourceType.TOPIC:
         if not context.authorized(operation, "TOPIC", name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed for this topic")
+    elif kind is ResourceType.GROUP:
+        if not context.authorized(operation, "GROUP", name):
+            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed for this group")
     elif not context.authorized(operation, "CLUSTER", CLUSTER):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
+
+
+def check_group(name: str) -> None:
+    """Raise Refused unless a resource's name can be that of a group."""
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the name of a group expected: there are no defaults of all groups")
 
 
 def check_broker(name: str, node_id: int, *, may_be_all: bool) -> None:

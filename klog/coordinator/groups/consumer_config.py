@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from klog.config.keyed import INT_MAX, Keyed, key
-from klog.values import dataclass
+from klog.errors import InvalidConfig
+from klog.values import dataclass, replace
 
 ASSIGNOR_NAMES = ("uniform", "range")
+# What a group may have of its own: the name of the property, and the field that it takes the place of.
+GROUP_KEYS = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+}
+GROUP_DOCS = {
+    "consumer.session.timeout.ms": "a member of this group that sends no heartbeat for so long is removed",
+    "consumer.heartbeat.interval.ms": "how often members of this group are asked to send a heartbeat",
+}
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 _CLASSES = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
@@ -56,6 +69,28 @@ class ConsumerGroupConfig(Keyed):
                 f"migration_policy={self.migration_policy!r} (group.consumer.migration.policy): one of "
                 f"{', '.join(POLICIES)} expected"
             )
+
+    def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
+        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig. Kafka:
+        GroupConfig.validate."""
+        fields: dict[str, Any] = {}
+        for name, text in own.items():
+            if name not in GROUP_KEYS:
+                raise InvalidConfig(f"unknown group configuration {name!r}: {' or '.join(GROUP_KEYS)} expected")
+            try:
+                fields[GROUP_KEYS[name]] = int(text)
+            except ValueError:
+                raise InvalidConfig(f"{name}={text!r}: a whole number expected") from None
+        try:
+            found = replace(self, **fields)
+        except ValueError as error:
+            raise InvalidConfig(str(error)) from None
+        if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
+            raise InvalidConfig(
+                f"consumer.session.timeout.ms={found.session_timeout_ms}: more than "
+                f"consumer.heartbeat.interval.ms={found.heartbeat_interval_ms} expected"
+            )
+        return found
 
     @property
     def may_upgrade(self) -> bool:

@@ -27,7 +27,7 @@ from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from klog.coordinator.groups.consumer_heartbeat import Timer
     from klog.coordinator.groups.deadlines import Deadline
@@ -42,12 +42,19 @@ _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "A
 
 
 class ConsumerGroups:
-    """The consumer groups of a broker: what consumer_kind.py loads."""
+    """The consumer groups of a broker: what consumer_kind.py loads. own: the configurations of single groups."""
 
-    def __init__(self, table: GroupTable, rebalances: Rebalances, config: ConsumerGroupConfig | None = None) -> None:
+    def __init__(
+        self,
+        table: GroupTable,
+        rebalances: Rebalances,
+        config: ConsumerGroupConfig | None = None,
+        own: Mapping[str, ConsumerGroupConfig] | None = None,
+    ) -> None:
         self._table = table
         self._rebalances = rebalances
         self._config = config or ConsumerGroupConfig()
+        self._own = {} if own is None else own
         self._timers: dict[str, dict[tuple[Timer, str], Deadline]] = {}
 
     # ---- life: under the lock --------------------------------------------------------------------------------------
@@ -75,7 +82,7 @@ class ConsumerGroups:
         for group in self._groups():
             for member in group.members.values():
                 outcome = Outcome()
-                session = self._config.session_timeout_ms
+                session = group.config.session_timeout_ms
                 if member.classic is not None:
                     session = member.classic.session_timeout_ms
                 elif member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -93,7 +100,16 @@ class ConsumerGroups:
         return [group for group in self._table.groups() if isinstance(group, ConsumerGroup)]
 
     def _new(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._table.topics, self._config)
+        return ConsumerGroup(group_id, self._table.topics, self._config_of(group_id))
+
+    def _config_of(self, group_id: str) -> ConsumerGroupConfig:
+        return self._own.get(group_id, self._config)
+
+    def configured(self, group_id: str) -> None:
+        """The configuration of a group has changed. Its timers follow with the next heartbeats."""
+        group = self._table.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.config = self._config_of(group_id)
 
     # ---- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------
 
@@ -266,7 +282,7 @@ class ConsumerGroups:
             self.remove_members(group, [member_id])
         except AppendFailed:
             # The member stays; its time begins again.
-            self._set_timers(group_id, Outcome(timers={(timer, member_id): self._config.session_timeout_ms}))
+            self._set_timers(group_id, Outcome(timers={(timer, member_id): group.config.session_timeout_ms}))
 
     # ---- ConsumerGroupDescribe -------------------------------------------------------------------------------------
 

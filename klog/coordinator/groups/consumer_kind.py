@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.locks import OwnLock
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.classic_in_consumer import ClassicInConsumer
-    from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
     from klog.coordinator.groups.consumer_groups import ConsumerGroups
     from klog.coordinator.groups.group import Handler
     from klog.coordinator.groups.rebalances import Rebalances
@@ -29,7 +29,8 @@ class ConsumerKind:
     def __init__(self, table: GroupTable, rebalances: Rebalances, config: ConsumerGroupConfig | None) -> None:
         self._table = table
         self._rebalances = rebalances
-        self._config = config
+        self._config = config or ConsumerGroupConfig()
+        self._own: dict[str, ConsumerGroupConfig] = {}
         self._loading = OwnLock()  # never held while another one is taken
         self._groups: ConsumerGroups | None = None
 
@@ -43,8 +44,19 @@ class ConsumerKind:
             with self._loading:
                 groups = self._groups
                 if groups is None:
-                    groups = self._groups = ConsumerGroups(self._table, self._rebalances, self._config)
+                    groups = self._groups = ConsumerGroups(self._table, self._rebalances, self._config, self._own)
         return groups
+
+    def configure(self, group_id: str, config: ConsumerGroupConfig | None) -> None:
+        """Give a group, which need not exist, a configuration of its own; None takes it back. Takes the lock of the
+        table."""
+        with self._table.lock:
+            if config is None:
+                self._own.pop(group_id, None)
+            else:
+                self._own[group_id] = config
+            if self._groups is not None:
+                self._groups.configured(group_id)
 
     @property
     def classic(self) -> ClassicInConsumer:

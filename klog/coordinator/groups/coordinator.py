@@ -78,6 +78,10 @@ class GroupCoordinator:
         """Add a kind of groups. It has this coordinator's table."""
         self._kinds.append(kind)
 
+    def configure(self, group_id: str, config: ConsumerGroupConfig | None) -> None:
+        """Give a consumer group a configuration of its own; None takes it back. The group need not exist."""
+        self._consumers.configure(group_id, config)
+
     def handlers(self) -> dict[ApiKey, Handler]:
         """The APIs of this component and of the kinds that were added."""
         found: dict[ApiKey, Handler] = {}

@@ -159,7 +159,7 @@ def test_a_resource_that_is_there_twice_is_refused_each_time(world: World) -> No
     assert own(world) == {}
 
 
-@pytest.mark.parametrize("kind", [0, 1, 3, METRICS, GROUP, 127, -1])
+@pytest.mark.parametrize("kind", [0, 1, 3, METRICS, 127, -1])
 def test_other_types_of_resources_are_refused(world: World, kind: int) -> None:
     assert alter(world, kind, "a", ("interval.ms", SET, "1")) is ErrorCode.INVALID_REQUEST
 

@@ -176,7 +176,6 @@ def test_what_is_not_there(world: World) -> None:
         (BROKER, "one"),
         (LOGGER, ""),
         (LOGGER, "2"),
-        (GROUP, "g"),
         (METRICS, "m"),
         (0, ""),
     ]:
