@@ -1,5 +1,6 @@
 from typing import final
 
+def exchange(path: str, other: str) -> None: ...
 def identity_of(path: str) -> tuple[int, int] | None: ...
 
 @final

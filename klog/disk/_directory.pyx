@@ -18,6 +18,7 @@ from klog.disk.faults import os_error
 
 cdef extern from * nogil:
     """
+    #include <fcntl.h>
     #include <stdint.h>
     #include <sys/syscall.h>
     #include <unistd.h>
@@ -27,11 +28,17 @@ cdef extern from * nogil:
     static inline int64_t kl_getdents(int fd, void *buffer, unsigned size) {
         return syscall(SYS_getdents64, fd, buffer, size);
     }
+
+    /* By its number: older C libraries have no renameat2(2). 2 is RENAME_EXCHANGE. */
+    static inline int kl_exchange(const char *path, const char *other) {
+        return (int)syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, other, 2);
+    }
     """
     struct kl_dirent:
         unsigned short d_reclen
         char d_name[1]
     int64_t kl_getdents(int fd, void *buffer, unsigned size)
+    int kl_exchange(const char *path, const char *other)
 
 cdef enum:
     BUFFER = 32768
@@ -49,6 +56,18 @@ def identity_of(str path):
     if status < 0 and c_errno not in (ENOENT, ENOTDIR):
         raise os_error(c_errno, path, reading=True)
     return (found.st_dev, found.st_ino) if status == 0 and S_ISDIR(found.st_mode) else None
+
+
+def exchange(str path, str other):
+    """Exchange two names of one file system in one step. Raises OSError: EINVAL or ENOSYS if it cannot do that."""
+    cdef bytes encoded = encode_path(path), encoded_other = encode_path(other)
+    cdef const char *at = encoded
+    cdef const char *other_at = encoded_other
+    cdef int status
+    with nogil:
+        status = kl_exchange(at, other_at)
+    if status < 0:
+        raise os_error(c_errno, path)
 
 
 @cython.final

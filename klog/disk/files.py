@@ -11,6 +11,7 @@ import os
 from typing import Protocol
 
 from klog.disk._direct import DirectFile
+from klog.disk._directory import exchange
 from klog.disk._handles import open_fd
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
@@ -50,6 +51,10 @@ class Files(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """rename(2); durable only after fsync_dir."""
+
+    def exchange(self, path: str, other: str) -> None:
+        """Exchange two names in one step; durable only after fsync_dir. Raises OSError, with EINVAL or ENOSYS where the
+        file system cannot do that."""
 
     def unlink(self, path: str) -> None:
         """Remove a file; one that does not exist is not an error."""
@@ -118,6 +123,9 @@ class RealFiles:
     def rename(self, source: str, target: str) -> None:
         with naming_the_next_step(source):
             os.rename(source, target)
+
+    def exchange(self, path: str, other: str) -> None:
+        exchange(path, other)
 
     def unlink(self, path: str) -> None:
         with naming_the_next_step(path), contextlib.suppress(FileNotFoundError):

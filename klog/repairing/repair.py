@@ -5,11 +5,13 @@ crash and from its first byte on; where it finds leftovers alone, as the next st
 report is that of the real run, which does the same and then puts the copy in place of the original.
 
     DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
-        t-0/                                 the original partition, moved here
-        repaired/t-0/                        the repaired copy, until it is moved into DIR
+        t-0/                                 the repaired copy, then the original partition: they exchange their names
+        repaired/t-0/                        the copy while it is repaired
 
   F1  the repaired copy and the checkpoints are on disk before the original is moved
-  F2  after a crash between the two moves DIR lacks the partition; the next repair of DIR moves the copy into it
+  F2  the names are exchanged in one step, so DIR always has the partition. Where the file system cannot do that, it is
+      three moves by way of original/t-0; a crash among them may leave DIR without the partition, and the next repair of
+      DIR completes them
   F3  no byte of an original is changed: it is renamed
 
 Partitions in which verify finds nothing are left alone, and so are the clean-shutdown marker and moved directories.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import os
 import re
 import tempfile
@@ -43,7 +46,8 @@ from klog.repairing.copies import changes, copy_files, make_durable, regular_fil
 from klog.report import Report
 
 Entry = dict[str, Any]
-REPAIRED = "repaired"
+REPAIRED, ORIGINAL = "repaired", "original"
+_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NOT_COPIED = (".lock", checkpoint.CLEAN_SHUTDOWN, checkpoint.CLEAN_SHUTDOWN_RENAMED)
 
 
@@ -128,7 +132,7 @@ class _Repair:
             if entry["error"] is None and entry["files"]:
                 self._put_in_place(entry, copy, trial)
                 changed = True
-        remove_tree(trial, self._files)
+        self._remove(copy)
         if not changed:
             remove_tree(copy, self._files)
         self._files.fsync_dir(os.path.dirname(copy))
@@ -196,10 +200,39 @@ class _Repair:
         make_durable(files, repaired, path)
         files.fsync_dir(trial)
         self._take_checkpoints((entry["topic"], entry["partition"]), trial)
-        files.rename(path, os.path.join(copy, name))
+        moved = os.path.join(copy, name)
+        files.rename(repaired, moved)
         files.fsync_dir(copy)
-        files.rename(repaired, path)
+        try:
+            files.exchange(path, moved)
+        except OSError as error:
+            if error.errno not in _NO_EXCHANGE:
+                raise
+            aside = os.path.join(copy, ORIGINAL)
+            os.makedirs(aside, 0o750, exist_ok=True)
+            files.rename(path, os.path.join(aside, name))
+            self._complete(copy, name)
         files.fsync_dir(self._log_dir)
+        files.fsync_dir(copy)
+
+    def _complete(self, copy: str, name: str) -> None:
+        """The rest of an exchange by three moves: the original is aside, the repaired copy beside it or in DIR."""
+        files, aside = self._files, os.path.join(copy, ORIGINAL)
+        files.fsync_dir(aside)
+        files.fsync_dir(copy)
+        path, moved = os.path.join(self._log_dir, name), os.path.join(copy, name)
+        if not exists(path):
+            files.rename(moved, path)
+        files.fsync_dir(self._log_dir)
+        files.rename(os.path.join(aside, name), moved)
+        files.fsync_dir(copy)
+
+    def _remove(self, copy: str) -> None:
+        """Remove what is there only while copies are repaired and put in place."""
+        if is_directory(os.path.join(copy, ORIGINAL)):
+            os.rmdir(os.path.join(copy, ORIGINAL))
+        if is_directory(os.path.join(copy, REPAIRED)):
+            remove_tree(os.path.join(copy, REPAIRED), self._files)
 
     def _take_checkpoints(self, key: checkpoint.Partition, trial: str) -> None:
         """Take the offsets of a repaired partition over from the checkpoints beside the copy."""
@@ -214,18 +247,13 @@ class _Repair:
                     )
 
     def _finish_earlier(self) -> None:
-        """Move repaired copies into the log.dir that a crash has kept out of it (F2), and remove other leftovers."""
+        """Complete exchanges that a crash has cut short (F2), and remove copies that were not put in place."""
         parent, name = os.path.split(self._log_dir)
         for other in sorted(os.listdir(parent)):
-            trial = os.path.join(parent, other, REPAIRED)
-            if not re.fullmatch(rf"{re.escape(name)}\.before-repair-[0-9T]+", other) or not is_directory(trial):
+            copy = os.path.join(parent, other)
+            if not re.fullmatch(rf"{re.escape(name)}\.before-repair-[0-9T]+", other):
                 continue
-            for repaired in partitions([trial]):
-                path = os.path.join(self._log_dir, os.path.basename(repaired.path))
-                moved = os.path.join(parent, other, os.path.basename(repaired.path))
-                if is_directory(moved) and not exists(path):
-                    self._files.rename(repaired.path, path)
-                    self._files.fsync_dir(self._log_dir)
-                else:
-                    remove_tree(repaired.path, self._files)
-            remove_tree(trial, self._files)
+            if is_directory(os.path.join(copy, ORIGINAL)):
+                for partition in os.listdir(os.path.join(copy, ORIGINAL)):
+                    self._complete(copy, partition)
+            self._remove(copy)

@@ -28,6 +28,7 @@ from klog.log.staged import layout
 from klog.manager.by_hand import compact_directory, purge_directory
 from klog.manager.staging import abort_staged
 from klog.metrics import snapshot
+from klog.repairing import repair
 from klog.security import Users
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
@@ -127,6 +128,30 @@ def _fits(found: Content, legal: Content) -> bool:
         if found[name] != most[: len(found[name])] or len(found[name]) < least:
             return False
     return True
+
+
+# ---- repair ----------------------------------------------------------------------------------------------------------
+
+
+def damaged(root: Path) -> None:
+    two_topics(root / "data")
+    log = max((root / "data" / "t-0").glob("*.log"), key=lambda path: (path.stat().st_size > 0, path.name))
+    with log.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+
+
+def is_there_or_repaired(root: Path, _notes: list[Any]) -> None:
+    """F2 of klog/repairing/repair.py. The copy has the original, which no check may have touched."""
+    found = repair(root / "data", clock=ManualClock(NOW + 1))
+    assert all(entry["error"] is None for entry in found["partitions"])
+    values = content(root / "data")["t-0"]
+    assert values == TWELVE[: len(values)] and len(values) >= 1
+
+
+@operation(damaged, is_there_or_repaired)
+def repair_a_partition(root: Path, _book: Book) -> None:
+    repair(root / "data", clock=ManualClock(NOW))
 
 
 # ---- the life of a log ------------------------------------------------------------------------------------------------

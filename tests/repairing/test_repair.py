@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import DirectoryLock, RealFiles
+from klog.disk import DirectoryLock, RealFiles, os_error
 from klog.errors import AlreadyLocked
 from klog.inspect import diff, verify
 from klog.repairing import repair
@@ -103,17 +104,26 @@ def test_command(data: Path) -> None:
     assert ok_json("repair", data, "--yes")["partitions"] == []
 
 
-@pytest.mark.parametrize("crash_at", range(8))
-def test_a_crash_at_any_rename_or_sync(data: Path, monkeypatch: pytest.MonkeyPatch, crash_at: int) -> None:
-    """F2: after it, or after one more repair, the partition is there, repaired or as it was."""
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("crash_at", range(14))
+def test_a_crash_at_any_rename_or_sync(
+    data: Path, monkeypatch: pytest.MonkeyPatch, crash_at: int, exchanges: bool
+) -> None:
+    """F2: the partition is there, repaired or as it was; without exchanges only after one more repair."""
     before, calls = tree(data), 0
+    if not exchanges:
+
+        def refused(_self: RealFiles, path: str, _other: str) -> None:
+            raise os_error(errno.EINVAL, path)
+
+        monkeypatch.setattr(RealFiles, "exchange", refused)
 
     def crashing(name: str) -> None:
         original = getattr(RealFiles, name)
 
         def call(self: RealFiles, *args: Any) -> Any:
             nonlocal calls
-            if any(Path(arg) in (data, data / "t-1") or Path(arg).name.startswith("data.before") for arg in args):
+            if any(Path(arg) == data or "data.before" in arg or Path(arg).name == "t-1" for arg in args):
                 calls += 1
                 if calls > crash_at:
                     raise KeyboardInterrupt
@@ -121,15 +131,21 @@ def test_a_crash_at_any_rename_or_sync(data: Path, monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(RealFiles, name, call)
 
-    crashing("rename")
-    crashing("fsync_dir")
+    for name in ("rename", "fsync_dir", *(["exchange"] if exchanges else [])):
+        crashing(name)
+    ended = False
     with contextlib.suppress(KeyboardInterrupt):
         repair(data)
+        ended = True
+    assert ended is (crash_at >= calls)
+    if exchanges:
+        assert (data / "t-1").is_dir()
     monkeypatch.undo()
     repair(data)
     assert verify(data).ok and (data / "t-1").is_dir()
     kept = [tree(path / "t-1") for path in data.parent.iterdir() if path != data and (path / "t-1").is_dir()]
     assert {name[4:]: part for name, part in before.items() if name.startswith("t-1/")} in kept
+    assert not [*data.parent.glob("*/repaired"), *data.parent.glob("*/original")]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -104,6 +104,10 @@ class FailingFiles(RealFiles):
         self.check("rename", source)
         super().rename(source, target)
 
+    def exchange(self, path: str, other: str) -> None:
+        self.check("exchange", path)
+        super().exchange(path, other)
+
     def unlink(self, path: str) -> None:
         self.check("unlink", path)
         super().unlink(path)

@@ -278,6 +278,9 @@ long syscall(long number, ...) {
     if (number == SYS_getdents64 || number == 451) {
         OR_FAIL(number == 451 ? "cachestat" : "getdents64", (int)a, NULL)
     }
+    if (number == SYS_renameat2) {
+        OR_FAIL("renameat2", AT_FDCWD, (const char *)b)
+    }
     return real(number, a, b, c, d, e, f);
 }
 

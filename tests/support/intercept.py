@@ -41,7 +41,7 @@ APPLICABLE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ftruncate", "ftruncate64"), ("EIO", "EINTR", "killed")),
     "fallocate": ("EIO", *_FULL, "EINTR", "killed"),
     "creat": ("EIO", *_FULL, "EINTR", "killed"),
-    **dict.fromkeys(("rename", "mkdir", "mkdirat", "link"), ("EIO", *_FULL, "killed")),
+    **dict.fromkeys(("rename", "renameat2", "mkdir", "mkdirat", "link"), ("EIO", *_FULL, "killed")),
     **dict.fromkeys(("unlink", "unlinkat", "rmdir", "utimensat", "futimens"), ("EIO", "killed")),
     "open": ("EIO", "EINTR"),
     "mmap": ("ENOMEM",),

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("config", "disk", "log", "segment", "manager", "cleaner", "record", "codec")
-FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "unlink")
+FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "exchange", "unlink")
 LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise", "length")
-BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "DirectoryPass")
+BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "exchange", "DirectoryPass")
 ENTRY = ("stat", "is_dir", "is_file", "is_symlink")
 OPEN_FILES = ("file", "_file", "copy", "original", "source", "target", "staged", "out", "beside")
 OS = [
@@ -56,7 +56,7 @@ OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "same
 IN_C = (
     r"kl_(?:pread|pwrite|preadv|pwritev|write_zeros|pread_direct|pwrite_direct|fsync|fdatasync|write_behind|ftruncate|"
     r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|look)|io->\w+|"
-    r"open|fstat|stat|mmap|msync|mincore|kl_getdents|syscall|pread|pwrite"
+    r"open|fstat|stat|mmap|msync|mincore|kl_getdents|kl_exchange|syscall|pread|pwrite"
 )
 _CALL_IN_C = re.compile(rf"(?<![\w.>])({IN_C})\(|\b(?:os|_?files)\.(\w+)\(")
 _DEFINED_IN_C = re.compile(r"^(?:static |const )*(?:\w+ \**)+\w+\([^;]*$")
