@@ -19,6 +19,7 @@ from klog import arguments
 from klog.log import LogReader
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
+from klog.log.read.tables import polars_frames, polars_types
 from klog.manager.directory_set import Paths
 from klog.polars.bounds import Bounds, bounds_of
 from klog.record import TimestampType
@@ -27,7 +28,8 @@ from klog.values import dataclass
 if TYPE_CHECKING:
     import polars as pl
 
-    from klog.record import Columns
+    from klog.decode import Decode
+    from klog.log.read.decoding import OnBad
     from klog.segment import HeaderColumns
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "topic", "partition")
@@ -45,12 +47,15 @@ def scan(
     stop: Position | None = None,
     isolation: Isolation = "high_watermark",
     columns: Iterable[str] | None = None,
+    decode: Decode | None = None,
+    on_bad: OnBad = "raise",
 ) -> pl.LazyFrame:
     """Return a LazyFrame of a topic's records. Each query reads what is in the log.dir by then, in bounded memory.
 
     path: a log.dir, or several. partitions: their numbers, all of the topic by default. start, stop, isolation: as in
     Log.read, for each partition; times before now, such as "-3h", are before the query. columns: some of offset,
-    timestamp, timestamp_type, key, value, headers, topic, partition, in this order by default.
+    timestamp, timestamp_type, key, value, headers, topic, partition, in this order by default. decode, on_bad: as in
+    Log.read: the columns key and value then have the types of their formats, which needs pyarrow.
 
         flights = klog.polars.scan("data", "flights", start="2013-02-08T05:00Z")
         flights.filter(pl.col("offset") < 5000).group_by("key").len().collect()
@@ -59,13 +64,13 @@ def scan(
     in its filter exclude batches from being read. Rows come in the order of partitions and offsets.
 
     Raises UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError, ValueError, and ImportError without polars;
-    a query may also raise CorruptBatch and OSError.
+    a query may also raise CorruptBatch, BadValue and OSError.
     """
     pl, register_io_source = _polars()
     numbers = None if partitions is None else tuple(sorted(set(arguments.wholes("partitions", partitions, 0))))
     with klog.open(path, read_only=True) as logs:
-        source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns))
-        source.readers(logs)  # raises here what every query would raise
+        source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns), decode, on_bad)
+        readers = source.readers(logs)  # raises here what every query would raise
     types = {
         "offset": pl.Int64,
         "timestamp": pl.Datetime("ms", "UTC"),
@@ -76,6 +81,9 @@ def scan(
         "topic": pl.String,
         "partition": pl.Int32,
     }
+    if decode is not None:
+        reader = next(iter(readers.values()))
+        types.update(polars_types(reader.arrow_stream(("key", "value"))))
     # Pure: a query that has the source twice, such as a join with itself, reads it once, and so as of one moment.
     return register_io_source(source.frames, schema={name: types[name] for name in source.columns}, is_pure=True)
 
@@ -113,13 +121,17 @@ class _Source:
     stop: Position | None
     isolation: Isolation
     columns: tuple[str, ...]
+    decode: Decode | None
+    on_bad: OnBad
 
     def readers(self, logs: klog.LogManager) -> dict[int, LogReader]:
         """{partition: its reader}. The ends are fixed now."""
         # Of an unknown topic, partition 0 raises the error.
         numbers = logs.topics().get(self.topic, [0]) if self.partitions is None else self.partitions
         return {
-            number: logs.log(self.topic, number).read(self.start, self.stop, isolation=self.isolation)
+            number: logs.log(self.topic, number).read(
+                self.start, self.stop, isolation=self.isolation, decode=self.decode, on_bad=self.on_bad
+            )
             for number in numbers
         }
 
@@ -134,14 +146,22 @@ class _Source:
                 if not bounds.wants(partition):
                     continue
                 for part in _parts(reader.between(bounds.low, bounds.high), bounds):
-                    for decoded in part.columns(shape.fields):
+                    for stored in self._frames(part, shape.fields):
                         if rows == 0:
                             return
-                        frame = shape.frame(decoded, partition)
+                        frame = shape.frame(stored, partition)
                         if rows is not None:
                             frame = frame.head(rows)
                             rows -= frame.height
                         yield frame if predicate is None else frame.filter(predicate)
+
+    def _frames(self, part: LogReader, fields: list[str]) -> Iterator[pl.DataFrame]:
+        """Frames of these columns, keys and values decoded if there are formats."""
+        import polars as pl
+
+        if self.decode is None or not {"key", "value"} & set(fields):
+            return map(pl.DataFrame, part.columns(fields))
+        return polars_frames(part.arrow_stream(fields))
 
 
 class _Shape:
@@ -153,11 +173,10 @@ class _Shape:
         # Offsets, where nothing else is decoded, for the number of rows.
         self.fields = [name for name in columns if name not in _CONSTANT] or ["offset"]
 
-    def frame(self, decoded: Columns, partition: int) -> pl.DataFrame:
-        """The frame of decoded records of a partition."""
+    def frame(self, frame: pl.DataFrame, partition: int) -> pl.DataFrame:
+        """A frame of records of a partition, with all columns."""
         import polars as pl
 
-        frame = pl.DataFrame(decoded)
         if any(name in _CONSTANT for name in self._columns):
             frame = frame.with_columns(topic=pl.lit(self._topic, pl.String), partition=pl.lit(partition, pl.Int32))
         return frame.select(self._columns)

@@ -18,6 +18,7 @@ from polars.testing import assert_frame_equal
 import klog
 import klog.polars
 from klog.clock import ManualClock
+from klog.decode import Json
 from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
 
 NOW = 1_700_000_000_000
@@ -287,6 +288,46 @@ def test_only_the_columns_of_a_query_are_decoded(data: Path, monkeypatch: pytest
     assert [*map(sorted, asked[:2]), len(asked[2])] == [["key", "offset"], ["offset"], 1]
 
 
+# ---- decoded values --------------------------------------------------------------------------------------------------
+
+JSON = Json("id BIGINT, name STRING")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """5,000 JSON values in two partitions, and a bad one at the end of partition 1."""
+    path = tmp_path_factory.mktemp("events")
+    with klog.open(path, create=True) as logs:
+        logs.create_topic("e", 2)
+        for number in range(2):
+            logs.log("e", number).append(
+                [(b"k%d" % (n % 7), b'{"id": %d, "name": "n%d"}' % (n, n)) for n in range(number, 5000, 2)]
+            )
+        logs.log("e", 1).append([(b"k", b"{")])
+    return path
+
+
+def test_decoded_values_have_the_columns_and_rows_of_a_reader(events: Path) -> None:
+    frame = klog.polars.scan(events, "e", partitions=[0], decode={"key": "utf8", "value": JSON})
+    assert frame.collect_schema()["key"] == pl.String
+    assert frame.collect_schema()["value"] == pl.Struct({"id": pl.Int64, "name": pl.String})
+    with klog.open(events, read_only=True) as logs:
+        expected = logs.log("e", 0).read(decode={"key": "utf8", "value": JSON}).to_polars()
+    assert_frame_equal(frame.drop("topic", "partition").collect(), expected)
+    found = frame.filter(c("value").struct["id"] >= 4990, c("offset") > 1).select("key", c("value").struct.unnest())
+    assert found.collect().rows() == [(f"k{n % 7}", n, f"n{n}") for n in range(4990, 5000, 2)]
+    assert frame.select("offset").head(3).collect()["offset"].to_list() == [0, 1, 2]
+
+
+def test_a_bad_value_is_an_error_or_null(events: Path) -> None:
+    frame = klog.polars.scan(events, "e", decode=JSON)
+    with pytest.raises(Exception, match="e-1, offset 2500: the value is bad"):
+        frame.collect()
+    assert frame.select("key").collect().height == 5001, "values that no query needs are not decoded"
+    nulls = klog.polars.scan(events, "e", decode=JSON, on_bad="null").filter(c("value").is_null())
+    assert nulls.select("partition", "offset").collect().rows() == [(1, 2500)]
+
+
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -312,6 +353,8 @@ def test_only_the_columns_of_a_query_are_decoded(data: Path, monkeypatch: pytest
         (("made",), {"columns": []}, ValueError, "columns"),
         (("made",), {"columns": "key"}, TypeError, "columns='key': a list of str expected"),
         ((b"made",), {}, TypeError, "topic"),
+        (("made",), {"decode": "xml"}, ValueError, "decode='xml'"),
+        (("made",), {"on_bad": "null"}, ValueError, "on_bad has no meaning"),
     ],
     ids=str,
 )

@@ -20,7 +20,18 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("config", "disk", "log", "segment", "manager", "cleaner", "record", "codec")
-FILES = ("open", "open_direct", "fsync", "fdatasync", "truncate", "replace", "fsync_dir", "rename", "exchange", "unlink")
+FILES = (
+    "open",
+    "open_direct",
+    "fsync",
+    "fdatasync",
+    "truncate",
+    "replace",
+    "fsync_dir",
+    "rename",
+    "exchange",
+    "unlink",
+)
 LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise", "length")
 BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "exchange", "DirectoryPass")
 ENTRY = ("stat", "is_dir", "is_file", "is_symlink")

@@ -34,6 +34,8 @@ class Stream(Protocol):
     @property
     def error(self) -> BaseException | None: ...
 
+    def __arrow_c_schema__(self) -> Any: ...
+
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 
@@ -72,6 +74,24 @@ def polars_frame(stream: Stream) -> polars.DataFrame:
         raise ImportError("to_polars() needs polars: pip install 'klog[polars]'", name="polars") from error
     with errors_of(stream):
         return polars.DataFrame(stream)
+
+
+def polars_frames(stream: Stream) -> Iterator[polars.DataFrame]:
+    """A frame of each batch of a stream, in bounded memory."""
+    import polars
+    import pyarrow
+
+    with errors_of(stream):
+        for batch in pyarrow.RecordBatchReader.from_stream(stream):
+            yield polars.DataFrame(batch)
+
+
+def polars_types(stream: Stream) -> dict[str, polars.DataType]:
+    """The types of a stream's columns."""
+    import polars
+    import pyarrow
+
+    return dict(polars.DataFrame(pyarrow.schema(stream).empty_table()).schema)
 
 
 def pandas_frame(stream: Stream) -> pandas.DataFrame:
