@@ -295,6 +295,7 @@ class World:
             "Lists": {"keys": None, "values": []},
             "verify": {"path": self.path / "one"},
             "LogReader.to_parquet": {"path": self.path / "properties"},
+            "NamedReader.to_parquet": {"path": self.path / "properties"},
             "FetchData.send_part": {"start": 0, "size": 0},
         }.get(name, {})
 

@@ -53,6 +53,7 @@ from klog.log.read.gauges import metrics_of, page_cache_of
 from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
 from klog.log.read.latest import LatestByKey, LatestOfLog, LogAsOf
 from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
+from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import Position, whole_number
 from klog.log.read.preview import log_html
 from klog.log.read.reader import LogReader
@@ -406,11 +407,7 @@ class Log:
         core.check_held(first)
         if type(include_control) is not bool or type(scan) is not bool:
             include_control, scan = flag("include_control", include_control), flag("scan", scan)
-        decoding = None
-        if decode is not None or on_bad != "raise" or dead_letter is not None:
-            from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
-
-            decoding = decoding_of(core.topic, decode, on_bad, dead_letter, include_control)
+        decoding = optional_decoding(core.topic, decode, on_bad, dead_letter, include_control)
         names = None if columns is None else column_names(columns)
         parts = [(core, first, max(first, last))]
         return LogReader(parts, isolation, include_control, scan, columns=names, decoding=decoding)
@@ -441,8 +438,12 @@ class Log:
         *,
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+        dead_letter: DeadLetter | None = None,
     ) -> tail.LogTail:
         """Records from start on, as they arrive, for `for` or `async for`. Ends after `timeout` seconds without any.
+        decode, on_bad, dead_letter: of decoded(), as in read().
 
         Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
         or truncated before it was read.
@@ -453,7 +454,8 @@ class Log:
         isolation_levels.bound(core, isolation)
         first = resolve(core, start, core.log_start_offset, core.clock.wall_ms())
         core.check_held(first)
-        return tail.LogTail(core, first, timeout, isolation)
+        decoding = optional_decoding(core.topic, decode, on_bad, dead_letter)
+        return tail.LogTail(core, first, timeout, isolation, decoding)
 
     def chunks(
         self,

@@ -38,6 +38,7 @@ from klog.log.options import Compression, Durability, Options, check_choices, ch
 from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
 from klog.log.read.latest import LatestByKey, LatestOfLog
+from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import Position, checked_position
 from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
@@ -69,7 +70,7 @@ from klog.manager.topic_tail import TopicTail, tail_of
 from klog.manager.topics import TopicEntry
 from klog.manager.traffic import Rates, Traffic
 from klog.progress import Progress
-from klog.record import Records, column_names
+from klog.record import Record, Records, column_names
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -639,11 +640,7 @@ class LogManager:
         ]
         names = None if columns is None else column_names(columns)
         include_control = arguments.flag("include_control", include_control)
-        decoding = None
-        if decode is not None or on_bad != "raise" or dead_letter is not None:
-            from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
-
-            decoding = decoding_of(topic, decode, on_bad, dead_letter, include_control)
+        decoding = optional_decoding(topic, decode, on_bad, dead_letter, include_control)
         return in_turn(readers, isolation, include_control, names, decoding)
 
     def latest_by_key(self, topic: str, *, isolation: Isolation = "high_watermark") -> LatestByKey:
@@ -665,18 +662,24 @@ class LogManager:
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
         missing_topic: MissingTopic = "error",
-    ) -> TopicTail:
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+        dead_letter: DeadLetter | None = None,
+    ) -> TopicTail[Record]:
         """Records of a topic from start on, as they arrive, for `for` or `async for`; of all partitions, or of one.
         Each partition's records are in order. Ends after `timeout` seconds without any.
 
         Partitions that are added later are read from their first record. missing_topic: "wait" waits for a topic that
-        does not exist yet. Sleeps until a writer in this or another process appends. Raises UnknownTopicOrPartition,
-        OffsetOutOfRange, also if the next record was deleted or truncated before it was read.
+        does not exist yet. decode, on_bad, dead_letter: of decoded(), as in read(). Sleeps until a writer in this or
+        another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was deleted
+        or truncated before it was read.
         """
         timeout = arguments.seconds("timeout", timeout)
         arguments.chosen("isolation", isolation, get_args(Isolation))
         start = checked_position("start", start)
-        return tail_of(self._readers.source(topic, partition, missing_topic), start, isolation, timeout)
+        source = self._readers.source(topic, partition, missing_topic)
+        decoding = optional_decoding(source.topic, decode, on_bad, dead_letter)
+        return tail_of(source, start, isolation, timeout, decoding)
 
     def reader(
         self,
@@ -690,6 +693,9 @@ class LogManager:
         missing_topic: MissingTopic = "error",
         isolation: Isolation = "high_watermark",
         commit_every: int | None = None,
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+        dead_letter: DeadLetter | None = None,
     ) -> NamedReader:
         """Return a reader that goes on at the last commit under this name, or at `start` if there is none. Partitions
         that appear later are read from their first record.
@@ -700,7 +706,8 @@ class LogManager:
         "earliest". commit_every: commit after so many records, when the next one is asked for, and at the
         end of an iteration. missing: what to do if the records at its position were deleted or truncated: "error"
         raises OffsetOutOfRange while reading, "earliest" and "latest" go on there. missing_topic: "wait" accepts a
-        topic that does not exist yet: there are no records until it does. It also works while another process writes.
+        topic that does not exist yet: there are no records until it does. decode, on_bad, dead_letter: of decoded() and
+        of the reader's tables, as in read(). It also works while another process writes.
         Commits go to files of the reader's own, so they work with a read_only manager.
 
         Raises AlreadyLocked (the name is in use), UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
@@ -715,6 +722,9 @@ class LogManager:
             missing_topic=missing_topic,
             isolation=isolation,
             commit_every=commit_every,
+            decode=decode,
+            on_bad=on_bad,
+            dead_letter=dead_letter,
         )
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:

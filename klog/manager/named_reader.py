@@ -8,14 +8,16 @@ R2  one reader at a time reads a partition under one name (reader_share.py)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from klog.arguments import optional_whole, seconds
 from klog.disk import NUMBERS, Holder, Leases
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.log import Log
+from klog.log.read import tables
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import checked_position
 from klog.log.read.reader import fields_of
@@ -26,14 +28,20 @@ from klog.manager.reader_share import GroupShare
 from klog.manager.topic_cursor import Missing, TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource
-from klog.manager.topic_tail import TopicTail
+from klog.manager.topic_tail import Handed, TopicTail
 from klog.record import ArrowStream, Columns, Record
 from klog.shown import first_few
 from klog.values import dataclass
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
 
+    from klog.log.read.decoding import Decoded, Decoding
+    from klog.progress import Progress
+
+T = TypeVar("T")
 _log = logger_of("manager")
 
 
@@ -45,15 +53,17 @@ class ReaderOptions:
     missing: Missing
     isolation: Isolation
     commit_every: int | None
+    decoding: Decoding | None
 
 
 class NamedReader:
     """Reads a topic from its last commit on, and commits how far it has read. Get it from LogManager.reader().
 
     Iterate it, with `for` or `async for`, for the records that are there now, partition after partition; iterate it
-    again for newer ones; tail() waits for them. Every record that it returns moves `position`; only commit() stores the
-    position for the next run. The end of a `with` block commits and closes; an exception only closes, so that the
-    records since the last commit are read again. One thread or task.
+    again for newer ones; tail() waits for them. With reader(decode=...), decoded() of both iterates tuples (record,
+    key, value). Every record that it returns moves `position`; only commit() stores the position for the next run. The
+    end of a `with` block commits and closes; an exception only closes, so that the records since the last commit are
+    read again. One thread or task.
 
         with klog.open("data", read_only=True) as logs, logs.reader("flights", "billing") as reader:
             for record in reader:
@@ -78,7 +88,7 @@ class NamedReader:
         self._file = file
         self._name = name
         self._options = options
-        self._cursor = TopicCursor(name, options.missing, options.isolation)
+        self._cursor = TopicCursor(name, options.missing, options.isolation, options.decoding)
         self._committed: dict[int, int] = {}
         self._final: dict[int, int] | None = None  # the position at close()
         self._checked: Log | None = None  # the log whose topic id was read last
@@ -305,57 +315,129 @@ class NamedReader:
         self._leases.check()
         return self._options.commit_every is not None and self._cursor.position != self._cursor.settled
 
-    def _records(self, logs: Iterable[Log]) -> Iterator[Record]:
-        for record in self._cursor.records(logs):
-            yield record
+    def _committing(self, items: Iterator[T]) -> Iterator[T]:
+        for item in items:
+            yield item
             if self._is_due(1):
                 self.commit()
         if self._ends_uncommitted():
             self.commit()
 
-    async def _records_async(self, logs: Iterable[Log]) -> AsyncIterator[Record]:
-        async for record in self._cursor.records_async(logs):
-            yield record
+    async def _committing_async(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        async for item in items:
+            yield item
             if self._is_due(1):
                 await in_thread(self.commit)
         if self._ends_uncommitted():
             await in_thread(self.commit)
 
+    @property
+    def _as_stored(self) -> Handed[Record]:
+        cursor = self._cursor
+        return Handed(
+            lambda logs: self._committing(cursor.records(logs)),
+            lambda logs: self._committing_async(cursor.records_async(logs)),
+        )
+
+    @property
+    def _as_decoded(self) -> Handed[Decoded]:
+        cursor = self._cursor
+        return Handed(
+            lambda logs: self._committing(cursor.decoded(logs)),
+            lambda logs: self._committing_async(cursor.decoded_async(logs)),
+        )
+
     def __iter__(self) -> Iterator[Record]:
-        yield from self._records(self._look())
+        yield from self._as_stored.now(self._look())
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async for record in self._records_async(await in_thread(self._look)):
+        async for record in self._as_stored.now_async(await in_thread(self._look)):
             yield record
 
-    def tail(self, *, timeout: float | None = None) -> TopicTail:
+    def decoded(self) -> DecodedRecords:
+        """The same as iterating, as tuples (record, key, value) with key and value in the formats of
+        reader(decode=...), for `for` and `async for`. Raises BadValue where LogReader.decoded does, with the position
+        before that record; ValueError without decode."""
+        if self._options.decoding is None:
+            raise ValueError("decoded() needs formats: logs.reader(..., decode=)")
+        return DecodedRecords(self._look, self._as_decoded)
+
+    def tail(self, *, timeout: float | None = None) -> TopicTail[Record]:
         """Return the records that are there, then wait for new ones; end after `timeout` seconds without any. For `for`
         and `async for`."""
         timeout = seconds("timeout", timeout)
         self._leases.check()
-        return TopicTail(self._source, self._look, self._records, self._records_async, timeout)
+        return TopicTail(self._source, self._look, self._as_stored, self._as_decoded, timeout)
 
     def columns(self, fields: Sequence[str] | None = None) -> Iterator[Columns]:
-        """The same as iterating, as Arrow arrays, none of them empty; each array that it returns moves the position."""
+        """The same as iterating, as Arrow arrays, none of them empty; each array that it returns moves the position.
+        Keys and values are as they are stored."""
         logs = self._look()
-        for columns in self._cursor.columns(logs, fields_of(len(logs)) if fields is None else fields):
+        for _, columns in self._cursor.columns(logs, fields_of(len(logs)) if fields is None else fields):
             yield columns
             if self._is_due(columns.num_rows):
                 self.commit()
         if self._ends_uncommitted():
             self.commit()
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+    def _stream(self) -> tables.Stream:
         # Without commit_every: a library asks for all arrays before its caller has processed the first one.
         logs = self._look()
-        fields = fields_of(len(logs))
-        return ArrowStream(self._cursor.columns(logs, fields), fields).__arrow_c_stream__(requested_schema)
+        fields, cursor = fields_of(len(logs)), self._cursor
+        if cursor.decoding is None:
+            return ArrowStream((columns for _, columns in cursor.columns(logs, fields)), fields)
+        from klog.log.read.decoding import DecodedStream  # klog.decode takes time to import
+
+        return DecodedStream(lambda names: cursor.columns(logs, names), cursor.decoding, fields)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._stream().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return all remaining records as one pyarrow.Table, without commits by commit_every. Needs pyarrow:
-        pip install 'klog[arrow]'."""
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
-        return pyarrow.table(self)
+        """Return all remaining records as one pyarrow.Table, without commits by commit_every, with keys and values
+        decoded if reader() has got decode=. Needs pyarrow: pip install 'klog[arrow]'."""
+        return tables.table(self._stream())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a pandas.DataFrame, with the types of LogReader.to_pandas. Needs pandas:
+        pip install 'klog[pandas]'."""
+        return tables.pandas_frame(self._stream())
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same as a polars.DataFrame. Needs polars: pip install 'klog[polars]'."""
+        return tables.polars_frame(self._stream())
+
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        compression: str = "zstd",
+        row_group_rows: int = tables.ROW_GROUP_ROWS,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write all remaining records to a Parquet file in bounded memory, as LogReader.to_parquet does; commit()
+        afterwards says that they are out. Returns the number of rows. Needs pyarrow."""
+        return tables.parquet_file(
+            self._stream(),
+            path,
+            compression=compression,
+            row_group_rows=row_group_rows,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+
+class DecodedRecords:
+    """What NamedReader.decoded() returns, for `for` and `async for`."""
+
+    def __init__(self, look: Callable[[], list[Log]], handed: Handed[Decoded]) -> None:
+        self._look = look
+        self._handed = handed
+
+    def __iter__(self) -> Iterator[Decoded]:
+        yield from self._handed.now(self._look())
+
+    async def __aiter__(self) -> AsyncIterator[Decoded]:
+        async for each in self._handed.now_async(await in_thread(self._look)):
+            yield each

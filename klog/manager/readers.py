@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from klog.arguments import INT_MAX, chosen, optional_whole, text
 from klog.clock import Clock
 from klog.disk import Files, Leases
 from klog.log.read.isolation import Isolation
+from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directory_set import DirectorySet
@@ -23,6 +24,10 @@ from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource
 from klog.manager.topics import check_topic_name
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.decode import Decode
+    from klog.log.read.decoding import DeadLetter, OnBad
 
 
 @dataclass(eq=False)
@@ -68,6 +73,9 @@ class Readers:
         missing_topic: MissingTopic,
         isolation: Isolation,
         commit_every: int | None,
+        decode: Decode | None,
+        on_bad: OnBad,
+        dead_letter: DeadLetter | None,
     ) -> NamedReader:
         """Return a named reader; see LogManager.reader."""
         name = reader_name("name", name)
@@ -83,7 +91,8 @@ class Readers:
         present = source.partitions()
         if present:  # else the topic does not exist yet
             check_positions("start", start, source.topic, present)
-        options = ReaderOptions(start, missing, isolation, commit_every)
+        decoding = optional_decoding(source.topic, decode, on_bad, dead_letter)
+        options = ReaderOptions(start, missing, isolation, commit_every, decoding)
         directory = self._directories.paths[0]
         file = PositionFile(directory, group or name, self._files)
         if group is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from klog.errors import OffsetOutOfRange
 from klog.log.log import Log
@@ -21,6 +21,10 @@ from klog.logger import logger_of
 from klog.manager.in_thread import in_thread
 from klog.record import Columns, Record
 
+if TYPE_CHECKING:
+    from klog.log.read.decoding import Decoded, Decoding
+
+T = TypeVar("T")
 _log = logger_of("manager")
 Missing = Literal["error", "earliest", "latest"]
 _AT_ONCE = 1000  # records that one call of a thread reads
@@ -28,14 +32,15 @@ _AT_ONCE = 1000  # records that one call of a thread reads
 
 class TopicCursor:
     """One task or thread. position: {partition: offset of the next record}. settled: the same, when the partition was
-    placed or last committed; if equal, no record of it was handed out since."""
+    placed or last committed; if equal, no record of it was handed out since. decoding: of decoded()."""
 
-    def __init__(self, name: str, missing: Missing, isolation: Isolation) -> None:
+    def __init__(self, name: str, missing: Missing, isolation: Isolation, decoding: Decoding | None = None) -> None:
         self.position: dict[int, int] = {}
         self.settled: dict[int, int] = {}
         self._name = name
         self._missing = missing
         self._isolation = isolation
+        self.decoding = decoding
 
     def place(self, partition: int, offset: int) -> None:
         """Begin to read a partition."""
@@ -104,40 +109,71 @@ class TopicCursor:
 
     async def records_async(self, logs: Iterable[Log]) -> AsyncIterator[Record]:
         """The same for a task: threads of the loop's executor read them."""
-        position = self.position
         for log, reader, stop in self._ranges(logs):
-            number, records = log.partition, iter(reader)
-            more = True
-            while more and number in position:
-                ready, error = await in_thread(partial(_some, records))
-                for record in ready:
-                    if number not in position:
-                        break
-                    position[number] = record.offset + 1
-                    yield record
-                if error is not None:
-                    raise error
-                more = len(ready) == _AT_ONCE
-            self._passed(number, stop)
+            async for record in _in_threads(iter(reader)):
+                if log.partition not in self.position:
+                    break
+                self.position[log.partition] = record.offset + 1
+                yield record
+            self._passed(log.partition, stop)
 
-    def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[Columns]:
-        """The same as Arrow arrays, none of them empty."""
+    def _decoded(self, log: Log, reader: LogReader) -> Iterator[Decoded]:
+        from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
+
+        if self.decoding is None:
+            raise ValueError("decoded() needs formats: pass decode=")
+        return decoded_records([(log.partition, reader)], self.decoding)
+
+    def decoded(self, logs: Iterable[Log]) -> Iterator[Decoded]:
+        """The same as records(), with their keys and values decoded. Raises BadValue and ValueError."""
+        for log, reader, stop in self._ranges(logs):
+            for each in self._decoded(log, reader):
+                if log.partition not in self.position:
+                    break
+                self.position[log.partition] = each.record.offset + 1
+                yield each
+            self._passed(log.partition, stop)
+
+    async def decoded_async(self, logs: Iterable[Log]) -> AsyncIterator[Decoded]:
+        """The same for a task."""
+        for log, reader, stop in self._ranges(logs):
+            async for each in _in_threads(self._decoded(log, reader)):
+                if log.partition not in self.position:
+                    break
+                self.position[log.partition] = each.record.offset + 1
+                yield each
+            self._passed(log.partition, stop)
+
+    def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
+        """The same as Arrow arrays, none of them empty, each with its partition."""
         for log, reader, stop in self._ranges(logs):
             number = log.partition
             for chunk, columns in reader.columns_of_chunks(fields):
                 if number not in self.position:
                     break
                 self.position[number] = chunk.stop
-                yield columns
+                yield number, columns
             self._passed(number, stop)
 
 
-def _some(records: Iterator[Record]) -> tuple[list[Record], Exception | None]:
-    """Up to _AT_ONCE records, and the error that ended them."""
-    ready: list[Record] = []
+async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:
+    """The items, which threads of the loop's executor get."""
+    more = True
+    while more:
+        ready, error = await in_thread(partial(_some, items))
+        for item in ready:
+            yield item
+        if error is not None:
+            raise error
+        more = len(ready) == _AT_ONCE
+
+
+def _some(items: Iterator[T]) -> tuple[list[T], Exception | None]:
+    """Up to _AT_ONCE items, and the error that ended them."""
+    ready: list[T] = []
     try:
-        for record in islice(records, _AT_ONCE):
-            ready.append(record)
+        for item in islice(items, _AT_ONCE):
+            ready.append(item)
     except Exception as error:
         return ready, error
     return ready, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import struct
@@ -192,3 +193,77 @@ def test_slices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         read = log.read(decode="json")
         assert [len(batch) for batch in pa.RecordBatchReader.from_stream(read)] == [100] * 10 + [50]
         assert [value for _, _, value in read.decoded()] == list(range(1050))
+
+
+# ---- tails and named readers -----------------------------------------------------------------------------------------
+
+
+def rows(found: Any) -> list[tuple[int, Any]]:
+    return [(record.offset, value) for record, _, value in found]
+
+
+async def rows_async(found: Any) -> list[tuple[int, Any]]:
+    return [(record.offset, value) async for record, _, value in found]
+
+
+GOOD = [(0, {"id": 1, "tags": ["a"]}), (1, None), (4, {"id": 4, "tags": None})]
+
+
+@pytest.mark.parametrize("way", ["log", "topic", "reader", "reader's tail"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_tails_and_named_readers_decode(logs: Any, way: str, is_async: bool) -> None:
+    def opened(**options: Any) -> Any:
+        if way == "log":
+            return logs.log("t", 1).tail("earliest", timeout=0, **options)
+        if way == "topic":
+            return logs.tail("t", "earliest", timeout=0, **options)
+        reader = logs.reader("t", f"r{len(logs.readers())}{options.get('on_bad')}", **options)
+        return reader if way == "reader" else reader.tail(timeout=0)
+
+    def read(found: Any) -> list[tuple[int, Any]]:
+        return asyncio.run(rows_async(found.decoded())) if is_async else rows(found.decoded())
+
+    assert read(opened(decode=SCHEMA, on_bad="null")) == [*GOOD[:2], (2, None), (3, None), GOOD[2]]
+    assert read(opened(decode=SCHEMA, dead_letter=(logs, "letters"))) == GOOD
+    assert [record.offset for record in logs.read("letters")] == [0, 1]
+    with pytest.raises(ValueError, match="decode="):
+        read(opened())
+    with pytest.raises(ValueError, match="on_bad has no meaning"):
+        opened(on_bad="null")
+
+
+@pytest.mark.parametrize("way", ["log", "topic", "reader"])
+def test_what_comes_before_a_bad_value_is_handed_out(logs: Any, way: str) -> None:
+    log = logs.log("t", 1)
+    found: Any = {
+        "log": lambda: log.tail("earliest", timeout=0, decode=SCHEMA),
+        "topic": lambda: logs.tail("t", "earliest", timeout=0, decode=SCHEMA),
+        "reader": lambda: logs.reader("t", "r", decode=SCHEMA, commit_every=1),
+    }[way]()
+    seen: list[int] = []
+    decoded = found.decoded()
+    with pytest.raises(BadValue, match="t-1, offset 2"):
+        seen.extend(record.offset for record, _, _ in decoded)
+    assert seen == [0, 1]
+    with pytest.raises(BadValue, match="t-1, offset 2"):
+        next(iter(decoded))
+    if way == "reader":
+        assert found.position == {0: 0, 1: 2} and found.committed[1] == 2
+        found.seek(4, 1)
+        assert rows(found.decoded()) == GOOD[2:]
+
+
+def test_the_tables_of_a_named_reader_are_decoded(logs: Any, tmp_path: Path) -> None:
+    values = [value for _, value in [*GOOD[:2], (2, None), (3, None), GOOD[2]]]
+    for number, way in enumerate(("to_arrow", "to_polars", "to_pandas", "to_parquet")):
+        with logs.reader("t", f"r{number}", decode=SCHEMA, on_bad="null") as reader:
+            if way == "to_parquet":
+                assert reader.to_parquet(tmp_path / "out") == 5
+                found = pq.read_table(tmp_path / "out")["value"].to_pylist()
+            else:
+                table = getattr(reader, way)()
+                found = table["value"].to_pylist() if way == "to_arrow" else list(table["value"])
+            assert found == values and reader.position == {0: 0, 1: 5}
+        assert logs.readers()[f"r{number}"] == {"t": {0: 0, 1: 5}}
+    with logs.reader("t", "stored") as reader:
+        assert reader.to_polars()["value"].to_list() == VALUES

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from os import path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
-from klog.errors import CorruptBatch
+from klog.errors import BadValue, CorruptBatch
 from klog.log.read.chunks import chunks
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.refresh import refresh
@@ -20,6 +21,10 @@ from klog.log.read.steady import note_next_offset
 from klog.log.state._log_core import LogCore
 from klog.record import Record
 
+if TYPE_CHECKING:
+    from klog.log.read.decoding import Decoded, Decoding
+
+T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
@@ -37,25 +42,38 @@ def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = ()) -> Waiter:
     return Waiter(bells, directories, named)
 
 
-class LogTail:
-    """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
+class Tail(Generic[T]):
+    """What comes of the records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds
+    after the last.
 
     One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
     truncated below it; LogClosed once the log is closed.
     """
 
-    def __init__(self, log: LogCore, start: int, timeout: float | None, isolation: Isolation) -> None:
+    def __init__(
+        self,
+        log: LogCore,
+        start: int,
+        timeout: float | None,
+        isolation: Isolation,
+        decoding: Decoding | None,
+    ) -> None:
         self._log = log
         self._offset = start
         self._timeout = timeout
         self._isolation = isolation
+        self._decoding = decoding
         self._pause = _PAUSE_MIN
 
     def __repr__(self) -> str:
-        return f"<LogTail {self._log.name} at {self._offset} {self._isolation}>"
+        return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
 
-    def _ready(self) -> list[Record]:
-        """The records that have arrived since the last call, at most one chunk."""
+    def _made(self, records: list[Record]) -> list[T]:
+        """What is handed out for records."""
+        raise NotImplementedError
+
+    def _ready(self) -> list[T]:
+        """What has arrived since the last call, at most one chunk."""
         log = self._log
         refresh(log)
         log.check_held(self._offset)
@@ -72,7 +90,8 @@ class LogTail:
                 self._offset = records[-1].offset + 1
             if records:
                 self._pause = _PAUSE_MIN
-                return records
+                if made := self._made(records):
+                    return made
         return []
 
     def _left(self, quiet_since: float) -> float | None:
@@ -83,14 +102,14 @@ class LogTail:
         pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_MAX)
         return pause
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[T]:
         clock = self._log.clock
         with waiter_for([self._log]) as waiter:
             quiet_since = clock.monotonic()
             while True:
-                records = self._ready()
-                if records:
-                    yield from records
+                ready = self._ready()
+                if ready:
+                    yield from ready
                     quiet_since = clock.monotonic()
                     continue
                 left = self._left(quiet_since)
@@ -101,17 +120,17 @@ class LogTail:
                 else:
                     clock.sleep(self._next_pause())
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    async def __aiter__(self) -> AsyncIterator[T]:
         import asyncio  # takes a fifth of the time of `import klog`, and few callers need it
 
         clock = self._log.clock
         with waiter_for([self._log]) as waiter:
             quiet_since = clock.monotonic()
             while True:
-                records = await asyncio.to_thread(self._ready)
-                if records:
-                    for record in records:
-                        yield record
+                ready = await asyncio.to_thread(self._ready)
+                if ready:
+                    for each in ready:
+                        yield each
                     quiet_since = clock.monotonic()
                     continue
                 left = self._left(quiet_since)
@@ -121,3 +140,38 @@ class LogTail:
                     await waiter.wait_async(left)
                 else:
                     await asyncio.sleep(self._next_pause())
+
+
+class LogTail(Tail[Record]):
+    """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
+
+    One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
+    truncated below it; LogClosed once the log is closed.
+    """
+
+    def decoded(self) -> DecodedTail:
+        """This tail with decoded keys and values: tuples (record, key, value), for `for` and `async for`. Needs
+        tail(decode=...). Raises BadValue where LogReader.decoded would; ValueError without decode."""
+        if self._decoding is None:
+            raise ValueError("decoded() needs formats: tail(decode=...)")
+        return DecodedTail(self._log, self._offset, self._timeout, self._isolation, self._decoding)
+
+    def _made(self, records: list[Record]) -> list[Record]:
+        return records
+
+
+class DecodedTail(Tail["Decoded"]):
+    """What LogTail.decoded() returns."""
+
+    def _made(self, records: list[Record]) -> list[Decoded]:
+        from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
+
+        assert self._decoding is not None
+        found: list[Decoded] = []
+        try:
+            found += decoded_records([(self._log.partition, records)], self._decoding)
+        except BadValue as error:  # raised by the next call, after the records before it are returned
+            self._offset = error.offset
+            if not found:
+                raise
+        return found

@@ -1,0 +1,25 @@
+"""optional_decoding: the formats that a reader may have been given. Without any, nothing is imported for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klog.decode import Decode
+    from klog.log.read.decoding import DeadLetter, Decoding, OnBad
+
+
+def optional_decoding(
+    topic: str,
+    decode: Decode | None,
+    on_bad: OnBad,
+    dead_letter: DeadLetter | None,
+    include_control: bool = False,
+) -> Decoding | None:
+    """Check the arguments of read(), tail() and reader(). Returns None without `decode`. Raises ValueError, TypeError,
+    ImportError."""
+    if decode is None and on_bad == "raise" and dead_letter is None:
+        return None
+    from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
+
+    return decoding_of(topic, decode, on_bad, dead_letter, include_control)
