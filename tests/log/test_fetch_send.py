@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import threading
-import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from klog.disk import RealFiles
 from klog.errors import CorruptBatch, PeerGone, SendTimeout
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import one_log
+from tests.support.memory import peak_bytes
 from tests.support.patience import PATIENCE
 from tests.support.sockets import Reader, again_and_again, pair, tcp_pair
 from tests.support.tls import tls_pair
@@ -160,12 +160,12 @@ def test_a_slow_receiver_does_not_use_more_memory(log: klog.Log) -> None:
     ours, theirs = tls_pair()
     with ours, theirs:
         ours.settimeout(0.05)
-        tracemalloc.start()
-        with pytest.raises(SendTimeout):
-            again_and_again(lambda: data.send_to(ours))
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 200_000
+
+        def send() -> None:
+            with pytest.raises(SendTimeout):
+                again_and_again(lambda: data.send_to(ours))
+
+        assert peak_bytes(send) < 200_000
 
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import random
-import tracemalloc
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +17,7 @@ from klog.protocol import decode, decode_fields, encode, encode_fields, messages
 from klog.protocol.layout import data_messages, load
 from klog.protocol.schema import Struct
 from tests.support import wire
+from tests.support.memory import left_bytes
 
 VERSIONS = [
     (name, version) for name in data_messages() for version in range(versions_of(name)[0], versions_of(name)[1] + 1)
@@ -193,11 +192,4 @@ def test_nothing_is_leaked() -> None:
             with pytest.raises(TypeError):
                 encode_fields("GroupMetadataValue", 0, bad)
 
-    calls()
-    tracemalloc.start()
-    try:
-        calls()
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 20_000
-    finally:
-        tracemalloc.stop()
+    assert left_bytes(calls) < 20_000

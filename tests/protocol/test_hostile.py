@@ -3,10 +3,9 @@ memory in proportion to the bytes."""
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import random
 import struct
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from klog.errors import CorruptFrame
 from klog.protocol import decode, encode, messages
 from tests.support import wire
+from tests.support.memory import left_bytes, peak_bytes
 
 VERSIONS = list(wire.versions())
 _AMPLIFICATION = 100
@@ -92,15 +92,11 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 def _peak(owner: Any, version: int, data: bytes) -> int:
-    tracemalloc.start()
-    try:
-        decode(owner, version, data)
-    except CorruptFrame:
-        pass
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return peak
+    def call() -> None:
+        with contextlib.suppress(CorruptFrame):
+            decode(owner, version, data)
+
+    return peak_bytes(call)
 
 
 def test_memory_is_proportional_to_the_bytes() -> None:
@@ -129,7 +125,7 @@ def test_memory_does_not_grow() -> None:
         if layout.name in lists
     ]
 
-    def round_trips() -> int:
+    def round_trips() -> None:
         for owner, version, name, data in inputs:
             message = decode(owner, version, data)
             encode(message, version)
@@ -138,14 +134,5 @@ def test_memory_does_not_grow() -> None:
                 encode(message, version)
             with pytest.raises(CorruptFrame):
                 decode(owner, version, data[:-1])
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
 
-    tracemalloc.start()
-    try:
-        round_trips()
-        before = round_trips()
-        after = [round_trips() for _ in range(20)][-1]
-    finally:
-        tracemalloc.stop()
-    assert after - before < 8 * 20 * len(inputs)
+    assert left_bytes(round_trips) < 8 * len(inputs)
