@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from klog._start import Interruptible as _Interruptible
 from klog._start import NoCollections as _NoCollections
+from klog._start import log_works as _log_works
 
 try:
     import klog.locks  # noqa: F401 - the smallest extension: is klog compiled?
@@ -186,3 +187,33 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES, "__version__"})
+
+
+# Methods of Log that packages above klog.log do. Each is imported when it is first called.
+
+
+def _compact(log: Any, **how: Any) -> Any:
+    from klog.cleaner import compact
+
+    return compact(log, **how)
+
+
+def _purge_key(log: Any, key: bytes, **how: Any) -> Any:
+    from klog.cleaner import purge_key
+
+    return purge_key(log, key, **how)
+
+
+def _verify(log: Any, progress: Any) -> Any:
+    from klog.inspect.verify import verify_log
+
+    return verify_log(log, progress)
+
+
+def _plot(log: Any, cached: Any, ax: Any) -> Any:
+    from klog.inspect.log_plot import plot
+
+    return plot(log, cached, ax)
+
+
+_log_works.update(compact=_compact, purge_key=_purge_key, verify=_verify, plot=_plot)

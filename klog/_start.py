@@ -1,4 +1,4 @@
-"""The import of klog: Ctrl-C meanwhile, and no garbage collections.
+"""The import of klog: Ctrl-C meanwhile, no garbage collections, and what klog/__init__ binds for packages below others.
 
 Ctrl-C while the klog command still imports klog: one line and exit code 130, as later, and no traceback.
 
@@ -12,6 +12,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+
+TYPE_CHECKING = False  # as in typing, which `import klog` does not load
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# {a method of Log that packages above klog.log do: the function that does it}. klog/__init__ binds them, and
+# klog.log.works calls them.
+log_works: dict[str, Callable[..., Any]] = {}
 
 
 class Interruptible:

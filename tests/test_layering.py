@@ -44,6 +44,15 @@ def test_every_package_has_its_place() -> None:
         ("log", "from klog.record._batch import Record", "underscore"),
         ("disk", "from klog.record import Record", "do not know each other"),
         ("attic", "from klog.record import Record", "no place in ORDER"),
+        ("log", "from klog.attic import Record", "no place in ORDER"),
+        ("log", "import importlib; importlib.import_module('klog.cleaner').compact()", "points up"),
+        ("log", "from importlib import import_module as load; load('klog.cleaner')", "points up"),
+        (
+            "log",
+            "PLACES = {'compact': 'klog.cleaner'}; import importlib; importlib.import_module(PLACES[0])",
+            "points up",
+        ),
+        ("log", "name = 'compact'; __import__(f'klog.cleaner.{name}')", "points up"),
     ],
 )
 def test_an_upward_import_is_found(

@@ -1,13 +1,10 @@
-"""Work on a log that packages above this one do: klog/_works binds it when it is first asked for.
-
-A Log has a method for each, but this package imports none of them.
-"""
+"""Work on a log that packages above this one do. A Log has a method for each; klog/__init__ binds what they call."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Protocol
 
+from klog._start import log_works
 from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
 from klog.log.state._log_core import LogCore
 from klog.progress import Progress
@@ -50,16 +47,6 @@ class Works:
     plot: _Plot
 
 
-_works: list[Works] = []
-
-
-def bind(works: Works) -> None:
-    """Let the methods of every Log do this work."""
-    _works[:] = [works]
-
-
 def bound() -> Works:
-    """The work that klog/_works binds."""
-    if not _works:
-        importlib.import_module("klog._works").bind()
-    return _works[0]
+    """The work that klog/__init__ has bound."""
+    return Works(**log_works)

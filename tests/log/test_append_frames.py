@@ -20,6 +20,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Bell
 from klog.errors import KlogError
+from klog.log.write import append_batches
 from klog.record import Lists, decode, encode
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
@@ -28,6 +29,7 @@ from tests.support.no_gc import no_gc
 
 APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms three more look for due tasks
 FULL_MIN = 20
+FULL_PATHS = (append_batches.lead_locked, append_batches.group_locked, append_batches.follow_locked)
 
 RECORDS: dict[str, Callable[[], Any]] = {
     "list": lambda: [(b"k", b"v")],
@@ -89,7 +91,21 @@ def test_a_commit_does_not_take_the_full_path(tmp_path: Path) -> None:
         ):
             end, entered = log.log_end_offset, frames_of(append)
             assert log.log_end_offset == end + 1
-            assert not entered.keys() & {"_append_group_locked", "_append_locked", "lead_locked", "follow_locked"}
+            assert not entered.keys() & {function.__name__ for function in FULL_PATHS}
+
+
+def test_a_full_path_of_a_commit_is_noticed(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", durability="sync") as log:
+        first = (  # each has a new epoch, producer or listener
+            lambda: log.append([(b"k", b"v")]),
+            lambda: log.append_batches(produced(5, 0, 0)),
+            lambda: log.append_batches(
+                batch(base_offset=log.log_end_offset, leader_epoch=7, producer_id=6), origin="replication"
+            ),
+        )
+        entered = [frames_of(append).keys() for append in first]
+    names = [function.__name__ for function in (FULL_PATHS[1], FULL_PATHS[0], FULL_PATHS[2])]
+    assert [name in frames for name, frames in zip(names, entered, strict=True)] == [True] * 3
 
 
 def test_a_full_path_is_counted(log: klog.Log) -> None:
