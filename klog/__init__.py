@@ -43,7 +43,9 @@ if TYPE_CHECKING:
         disk,
         duckdb,
         errors,
+        exporting,
         handover,
+        importing,
         inspect,
         internal_topics,
         metrics,
@@ -53,8 +55,10 @@ if TYPE_CHECKING:
         protocol,
         record,
         repairing,
+        security,
         spark,
         testing,
+        tuning,
     )
     from klog.broker import Broker
     from klog.cleaner import CompactionStats, PurgeStats
@@ -157,7 +161,9 @@ _MODULES = (
     "disk",
     "duckdb",
     "errors",
+    "exporting",
     "handover",
+    "importing",
     "inspect",
     "internal_topics",
     "metrics",
@@ -167,8 +173,10 @@ _MODULES = (
     "protocol",
     "record",
     "repairing",
+    "security",
     "spark",
     "testing",
+    "tuning",
 )
 
 

@@ -15,7 +15,6 @@ directories of killed Kafka brokers.
 from __future__ import annotations
 
 import html
-import importlib.util
 import os
 import pkgutil
 import re
@@ -176,8 +175,6 @@ def test_snippets_work(document: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_snippets_for_a_library_work(document: Path, need: str, tmp_path: Path) -> None:
     if need in wanted(document):
-        if importlib.util.find_spec(need) is None:
-            pytest.skip(f"needs: {need}")
         Reader(document, tmp_path).read(frozenset({need}))
 
 
@@ -207,10 +204,8 @@ def test_every_page_and_every_public_name_is_in_the_built_documents() -> None:
     assert {"klog.errors", "klog.inspect"} <= modules  # KlogError, verify
 
 
-@pytest.mark.deep
 def test_the_documents_are_built_without_warnings(tmp_path: Path) -> None:
-    if importlib.util.find_spec("sphinx") is None:
-        pytest.skip("needs: sphinx")
+    """Sphinx comes with the extra `dev`."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path / "html")]
     done = subprocess.run([*command, "-d", str(tmp_path / "trees")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
