@@ -247,6 +247,19 @@ def test_links_and_file_names_exist(document: Path) -> None:
         assert (ROOT / name.rstrip("/")).exists(), f"{document}: {name}"
 
 
+def test_extras_are_named_in_one_form_and_exist() -> None:
+    """pip takes the extras of the klog that is installed, so `'klog[arrow]'` holds for a clone and for a wheel."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [*(ROOT / "klog").rglob("*.py"), *(ROOT / "klog").rglob("*.pyx"), *(ROOT / "pyspark_klog").rglob("*.py")]
+    for path in [*(ROOT / document for document in DOCUMENTS), *sources]:
+        for form, extra in re.findall(r"pip install ([^\s`]*?\[([\w,{}]+)\]\S?)", path.read_text()):
+            assert form == f"'klog[{extra}]'", f"{path}: {form}"
+            assert extra in extras or path.name == "extras.py", f"{path}: {extra}"
+    for path in sources:  # klog.extras makes the commands of errors
+        for name in re.findall(r"extras\.(?:missing\(.*\"(\w+)\", error|command\('(\w+)')", path.read_text()):
+            assert "".join(name) in extras, f"{path}: {name}"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_places_in_the_source_exist(document: Path) -> None:
     """`path/to/file.py: Class.name` stands for a definition in this file."""

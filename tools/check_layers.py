@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = {
     "arguments",
     "errors",
+    "extras",
     "config",
     "clock",
     "durations",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klog import extras
 from klog.cli.output import json_option, print_json, progress_bar, progress_option, styled, table
 from klog.shown import size
 
@@ -115,7 +116,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise click.UsageError("--plot needs matplotlib: pip install matplotlib") from error
+        raise click.UsageError(str(extras.missing("--plot", "matplotlib", "plot", error))) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
 from klog.decode.avro_columns import columns
 from klog.decode.avro_types import arrow_type, parse, plain
 from klog.decode.columns import Column, build
@@ -39,9 +40,7 @@ class ConfluentAvroDecoder(Decoder):
         try:
             import fastavro  # noqa: F401
         except ImportError as error:
-            raise ImportError(
-                f"Avro values need fastavro ({error}): pip install 'klog[avro]'", name="fastavro"
-            ) from error
+            raise extras.missing("decoding Avro", "fastavro", "avro", error) from error
         self._schemas = schemas
         self._given = reader
         self.reader = parse(reader.text, reader.references) if isinstance(reader, Schema) else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
 from klog.decode.columns import build
 from klog.decode.decoder import Decoder
 from klog.decode.protobuf_columns import message_column
@@ -56,9 +57,7 @@ class ConfluentProtobufDecoder(Decoder):
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
             from google.protobuf.message import DecodeError
         except ImportError as error:
-            raise ImportError(
-                f"Protobuf values need protobuf ({error}): pip install 'klog[protobuf]'", name="protobuf"
-            ) from error
+            raise extras.missing("decoding Protobuf", "protobuf", "protobuf", error) from error
         self._given = descriptors, name, framed
         try:
             pool = descriptor_pool.DescriptorPool()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
 from klog.decode.decoder import Decoder
 from klog.decode.text import TextDecoder
 
@@ -18,9 +19,7 @@ class JsonTextDecoder(Decoder):
         try:
             import msgspec
         except ImportError as error:
-            raise ImportError(
-                f"JSON values need msgspec ({error}): pip install 'klog[json]'", name="msgspec"
-            ) from error
+            raise extras.missing("decoding JSON", "msgspec", "json", error) from error
         self._parse = msgspec.json.Decoder().decode
 
     def __reduce__(self) -> tuple[Any, ...]:

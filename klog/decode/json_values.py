@@ -20,6 +20,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
+from klog import extras
 from klog.decode.columns import Column, Leaf, List, Map, Struct, build
 from klog.decode.decoder import Decoder
 from klog.decode.text import TextDecoder
@@ -69,9 +70,7 @@ class JsonDecoder(Decoder):
         try:
             import msgspec
         except ImportError as error:
-            raise ImportError(
-                f"JSON values need msgspec ({error}): pip install 'klog[json]'", name="msgspec"
-            ) from error
+            raise extras.missing("decoding JSON", "msgspec", "json", error) from error
         kind, column = _compile(self.type)
         return msgspec.json.Decoder(kind | None).decode, column
 

@@ -12,6 +12,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from klog import extras
 from klog.demo.child import python_module
 from klog.demo.events import airline_names
 from klog.demo.failure import DemoFailed
@@ -45,7 +46,7 @@ class SparkResult:
 def missing() -> str | None:
     """Return what Spark needs that is missing here, and how to get it; None if nothing is missing."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        return "PySpark is not installed. Get it with: pip install 'klog[demo]'"
+        return f"PySpark is not installed. Get it with: {extras.command('demo')}"
     cure = (
         "Get it with: apt install default-jre-headless (Debian 13, Ubuntu 24.04) or openjdk-17-jre-headless (before), "
         "or from https://adoptium.net, then set JAVA_HOME"

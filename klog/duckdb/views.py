@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import klog
-from klog import arguments
+from klog import arguments, extras
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
 from klog.manager.directory_set import Paths
@@ -47,7 +47,7 @@ def dataset(
     try:
         from klog.duckdb.topic_dataset import TopicDataset
     except ImportError as error:
-        raise ImportError(f"dataset() needs pyarrow ({error}): pip install 'klog[duckdb]'", name=error.name) from error
+        raise extras.missing("dataset()", "pyarrow", "duckdb", error) from error
     numbers = None if partitions is None else sorted(set(arguments.wholes("partitions", partitions, 0)))
     with klog.open(path, read_only=True) as logs:
         return TopicDataset(
@@ -87,7 +87,7 @@ def connect(
     try:
         import duckdb
     except ImportError as error:
-        raise ImportError(f"connect() needs duckdb ({error}): pip install 'klog[duckdb]'", name="duckdb") from error
+        raise extras.missing("connect()", "duckdb", "duckdb", error) from error
     connection = duckdb.connect(os.fspath(database))
     try:
         register(connection, path, topics=topics, **options)

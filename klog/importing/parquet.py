@@ -17,6 +17,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from klog import extras
 from klog.errors import KlogError
 from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import Source
@@ -31,7 +32,7 @@ def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> I
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise KlogError(f"{source.name}: Parquet needs pyarrow: pip install 'klog[arrow]'") from error
+        raise KlogError(str(extras.missing(f"{source.name}: Parquet", "pyarrow", "arrow", error))) from error
     stream = source.open()
     line = 0
     try:

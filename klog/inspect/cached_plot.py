@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from klog import extras
 from klog.errors import KlogError
 
 ROWS_MAX = 1000
@@ -24,7 +25,7 @@ def check(path: str) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise KlogError(f"{path}: a plot needs matplotlib: pip install 'klog[plot]'") from error
+        raise KlogError(str(extras.missing(f"{path}: a plot", "matplotlib", "plot", error))) from error
 
 
 def draw(found: dict[str, Any], path: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
 from klog.cleaner.checkpoints import read_first_dirty
 from klog.errors import CorruptData
 from klog.log.core import LogCore
@@ -109,7 +110,7 @@ def draw(title: str, found: Sequence[Bar], ax: Axes | None) -> Axes:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
         from matplotlib.patches import Patch
     except ImportError as error:
-        raise ImportError("plot() needs matplotlib: pip install 'klog[plot]'", name="matplotlib") from error
+        raise extras.missing("plot()", "matplotlib", "plot", error) from error
     if ax is None:
         ax = pyplot.subplots(figsize=(10, 4), layout="constrained")[1]
     locator = AutoDateLocator()

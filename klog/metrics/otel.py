@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from klog import extras
 from klog.arguments import having, instance
 from klog.errors import KlogError
 from klog.manager import LogManager
@@ -37,7 +38,7 @@ def opentelemetry(logs: LogManager, meter: Meter | None = None) -> Meter:
         try:
             from opentelemetry.metrics import get_meter
         except ImportError as error:
-            raise ImportError("klog.metrics.opentelemetry() needs OpenTelemetry: pip install 'klog[otel]'") from error
+            raise extras.missing("klog.metrics.opentelemetry()", "OpenTelemetry", "otel", error) from error
         meter = get_meter("klog")
     methods = ("create_observable_counter", "create_observable_gauge")
     having("meter", meter, methods, "a Meter of OpenTelemetry")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import klog
-from klog import arguments
+from klog import arguments, extras
 from klog.log import LogReader
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
@@ -93,7 +93,7 @@ def _polars() -> tuple[Any, Any]:
         import polars
         from polars.io.plugins import register_io_source
     except ImportError as error:
-        raise ImportError(f"scan() needs polars ({error}): pip install 'klog[polars]'", name="polars") from error
+        raise extras.missing("scan()", "polars", "polars", error) from error
     return polars, register_io_source
 
 

@@ -8,7 +8,7 @@
     klog.spark.write(frame, "data", topic="flights")        # rows sorted and brought together by partition
 
 `session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
-read, too, since `pip install klog[spark]` installs the module pyspark_klog where Spark looks for sources.
+read, too, since `pip install 'klog[spark]'` installs the module pyspark_klog where Spark looks for sources.
 
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 

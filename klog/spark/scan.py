@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +110,4 @@ def check_pyspark() -> None:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise ImportError(
-                f"{module} cannot be imported ({error}): pip install 'klog[spark]'", name=error.name
-            ) from error
+            raise extras.missing("klog.spark", module, "spark", error) from error

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from klog import extras
 from klog.logger import logger_of
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def _pyspark() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ImportError(f"pyspark cannot be imported ({error}): pip install 'klog[spark]'", name="pyspark") from error
+        raise extras.missing("session()", "pyspark", "spark", error) from error
     return SparkSession

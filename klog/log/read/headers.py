@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import CorruptBatch
 from klog.log.read.steady import resuming
+from klog.log.read.tables import table
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate
 from klog.logger import logger_of
@@ -55,17 +56,7 @@ class BatchHeaders:
 
     def to_arrow(self) -> pyarrow.Table:
         """The headers as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
-        stream = ArrowStream(self, self._fields)
-        try:
-            return pyarrow.table(stream)
-        except Exception:
-            if stream.error is not None:
-                raise stream.error from None  # pyarrow raises its own error, with the text alone
-            raise
+        return table(ArrowStream(self, self._fields))
 
 
 def _reader(log: LogCore, stop: int, fields: HeaderFields) -> Callable[[int], Iterator[tuple[HeaderColumns, int]]]:

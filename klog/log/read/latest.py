@@ -22,6 +22,7 @@ from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.reader import fields_of
 from klog.log.read.steady import note_next_offset
+from klog.log.read.tables import table
 from klog.log.state._log_core import LogCore
 from klog.record import Record
 
@@ -173,17 +174,7 @@ class LatestByKey(Mapping[bytes, Record]):
 
     def to_arrow(self) -> pyarrow.Table:
         """The records as one pyarrow.Table, with the columns of read(). Needs pyarrow: pip install 'klog[arrow]'."""
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
-        stream = self._stream()
-        try:
-            return pyarrow.table(stream)
-        except Exception:
-            if stream.error is not None:
-                raise stream.error from None  # pyarrow raises its own error, with the text alone
-            raise
+        return table(self._stream())
 
 
 class _Values(ValuesView[Record]):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klog import extras
 from klog.arguments import chosen, flag, function, path, whole
 from klog.disk import NewFile, RealFiles
 from klog.progress import Event
@@ -44,7 +45,7 @@ def pyarrow_for(name: str) -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError(f"{name} needs pyarrow: pip install 'klog[arrow]'", name="pyarrow") from error
+        raise extras.missing(name, "pyarrow", "arrow", error) from error
     return pyarrow
 
 
@@ -71,7 +72,7 @@ def polars_frame(stream: Stream) -> polars.DataFrame:
     try:
         import polars
     except ImportError as error:
-        raise ImportError("to_polars() needs polars: pip install 'klog[polars]'", name="polars") from error
+        raise extras.missing("to_polars()", "polars", "polars", error) from error
     with errors_of(stream):
         return polars.DataFrame(stream)
 
@@ -100,7 +101,7 @@ def pandas_frame(stream: Stream) -> pandas.DataFrame:
         import pandas
         import pyarrow
     except ImportError as error:
-        raise ImportError("to_pandas() needs pandas: pip install 'klog[pandas]'", name=error.name) from error
+        raise extras.missing("to_pandas()", "pandas", "pandas", error) from error
     nullable = {
         pyarrow.bool_(): pandas.BooleanDtype(),
         pyarrow.int8(): pandas.Int8Dtype(),
