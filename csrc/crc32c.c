@@ -67,6 +67,13 @@ static uint32_t crc_table(uint32_t crc, const uint8_t *data, size_t size) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* clang 14 and newer does not count the instruction crc32 to SSE 4.2; older ones, and gcc before 11, do not know its name. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define SSE42 "sse4.2,crc32"
+#else
+#define SSE42 "sse4.2"
+#endif
+
 static inline uint32_t shift(uint32_t tables[4][256], uint64_t crc) {
     return tables[0][crc & 0xff] ^ tables[1][(crc >> 8) & 0xff] ^ tables[2][(crc >> 16) & 0xff] ^
            tables[3][(crc >> 24) & 0xff];
@@ -79,7 +86,7 @@ static inline uint64_t load64(const uint8_t *at) {
 }
 
 /* The remaining bytes, one chain that continues the running (inverted) crc. */
-__attribute__((target("sse4.2"))) static inline uint32_t one_stream(uint64_t crc, const uint8_t *data, size_t size) {
+__attribute__((target(SSE42))) static inline uint32_t one_stream(uint64_t crc, const uint8_t *data, size_t size) {
     for (; size >= 8; data += 8, size -= 8)
         crc = _mm_crc32_u64(crc, load64(data));
     for (; size != 0; data++, size--)
@@ -88,7 +95,7 @@ __attribute__((target("sse4.2"))) static inline uint32_t one_stream(uint64_t crc
 }
 
 /* One block of three parts that continues the running (inverted) crc. */
-__attribute__((target("sse4.2"))) static inline uint64_t three_parts(uint64_t crc, const uint8_t *data, size_t part,
+__attribute__((target(SSE42))) static inline uint64_t three_parts(uint64_t crc, const uint8_t *data, size_t part,
                                                                      uint32_t tables[4][256]) {
     uint64_t second = 0, third = 0;
     for (size_t i = 0; i < part; i += 8) {
@@ -100,7 +107,7 @@ __attribute__((target("sse4.2"))) static inline uint64_t three_parts(uint64_t cr
     return shift(tables, crc) ^ third;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t start, const uint8_t *data, size_t size) {
+__attribute__((target(SSE42))) static uint32_t crc_sse42(uint32_t start, const uint8_t *data, size_t size) {
     uint64_t crc = (uint32_t)~start;
     while (size >= 3 * LONG_PART) {
         crc = three_parts(crc, data, LONG_PART, long_shift);
@@ -115,11 +122,11 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t start, cons
     return ~one_stream(crc, data, size);
 }
 
-#define WIDE_256 __attribute__((target("avx2,vpclmulqdq,sse4.2")))
-#define WIDE_512 __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2")))
+#define WIDE_256 __attribute__((target("avx2,vpclmulqdq," SSE42)))
+#define WIDE_512 __attribute__((target("avx512f,vpclmulqdq,pclmul," SSE42)))
 
 /* After the folds: 16 bytes that represent all before, and the remaining bytes, fewer than 64. */
-__attribute__((target("sse4.2"))) static inline uint32_t finish(__m128i folded, const uint8_t *data, size_t size) {
+__attribute__((target(SSE42))) static inline uint32_t finish(__m128i folded, const uint8_t *data, size_t size) {
     uint64_t crc = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(folded));
     crc = _mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(folded, 1));
     return ~one_stream(crc, data, size);
