@@ -124,8 +124,10 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
         if (place == NULL) {
             if (passed_over(name))
                 continue;
-            return refuse(KL_ELENGTH, message, "column '%.60s' is none of key, value, timestamp, headers: drop it%s", name,
-                          "");
+            return refuse(KL_ELENGTH, message,
+                          "column '%.60s' is none of key, value, timestamp, headers: append() names columns by value=, "
+                          "key=, and leaves out others by %s",
+                          name, "ignore_other_columns=True");
         }
         if (*place >= 0)
             return refuse(KL_ELENGTH, message, "column '%.60s' occurs twice%s", name, "");
@@ -138,7 +140,7 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
             return status;
     }
     if (rows->value_child < 0)
-        return refuse(KL_ELENGTH, message, "column '%s' is missing%s", "value", "");
+        return refuse(KL_ELENGTH, message, "column '%s' is missing: append() takes another one by %s", "value", "value=");
     return KL_OK;
 }
 

@@ -98,7 +98,9 @@ def text(name: str, value: Any, hint: str = "") -> str:
 
 def texts(name: str, value: Any) -> list[str]:
     """An iterable of str, also the keys of a mapping; not a single str."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes):
+        raise wrong_type(name, value, "a list of str", f"; write [{value!r}]")
+    if not isinstance(value, Iterable):
         raise wrong_type(name, value, "a list of str")
     return [text(f"{name}[{number}]", each) for number, each in enumerate(value)]
 
@@ -121,12 +123,12 @@ def file_name(name: str, value: Any) -> str:
     return found
 
 
-def chosen(name: str, value: Any, choices: Sequence[str]) -> None:
+def chosen(name: str, value: Any, choices: Sequence[str], hint: str = "") -> None:
     """Check that the value is one of these words."""
     if not isinstance(value, str):
-        raise wrong_type(name, value, f"one of {_listed(choices)}")
+        raise wrong_type(name, value, f"one of {_listed(choices)}", hint)
     if value not in choices:
-        raise ValueError(f"{name}={value!r}: choose {_listed(choices)}")
+        raise ValueError(f"{name}={value!r}: choose {_listed(choices)}{hint}")
 
 
 def instance(name: str, value: Any, kind: type[T], expected: str) -> T:

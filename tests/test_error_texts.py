@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 import klog
-from klog.errors import UnknownTopicOrPartition
+from klog.errors import InvalidConfig, InvalidTopic, TopicExists, UnknownTopicOrPartition
 from tests.support.logs import tree
 
 klog_: Any = klog  # the tested calls fail type checks
@@ -80,6 +81,132 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         r"ms=1.5: an int expected.*round\(moment.timestamp\(\) \* 1000\)",
         lambda logs, _path: logs.log("t").offset_for_timestamp(1.5),
     ),
+    "a record that is not in a list": (
+        TypeError,
+        r"record 0 must be a klog.Record or a tuple .*, not bytes; a single record goes into a list, \[\(key, value\)\]",
+        lambda logs, _path: logs.append("t", (b"k", b"v")),
+    ),
+    "a value that is not in a list": (
+        TypeError,
+        r"records is an iterable .*, not bytes; put a single value into a list, \[\(None, value\)\]",
+        lambda logs, _path: logs.append("t", b"v"),
+    ),
+    "a dict as record": (
+        TypeError,
+        r"record 0 must be .*, not dict; .* serializer='json': \[\(None, \{...\}\)\]",
+        lambda logs, _path: logs.append("t", [{"a": 1}]),
+    ),
+    "a dict as value": (
+        TypeError,
+        "record 0: the value must be bytes or None, not dict; .* serializer='json'",
+        lambda logs, _path: logs.append("t", [(b"k", {"a": 1})]),
+    ),
+    "a number as key": (
+        TypeError,
+        "record 1: the key must be bytes or None, not int; .* key_serializer='json'",
+        lambda logs, _path: logs.append("t", [(b"k", b"v"), (7, b"v")]),
+    ),
+    "a frame with columns of its own": (
+        ValueError,
+        "column 'id' is none of .* value=, key=, .* ignore_other_columns=True",
+        lambda logs, _path: logs.append("t", pyarrow.table({"id": [1], "name": ["a"]})),
+    ),
+    "a frame without a value": (
+        ValueError,
+        "column 'value' is missing: .* value=",
+        lambda logs, _path: logs.append("t", pyarrow.table({"key": ["a"]})),
+    ),
+    "a topic that is there": (
+        TopicExists,
+        "topic 't' exists already; exist_ok=True accepts it",
+        lambda logs, _path: logs.create_topic("t"),
+    ),
+    "a topic to wait for": (
+        UnknownTopicOrPartition,
+        "no topic 'u' in .*; missing_topic='wait' waits for it",
+        lambda logs, _path: logs.reader("u", "me"),
+    ),
+    "a format without its schemas": (
+        ValueError,
+        r"decode='avro': choose 'utf8' or 'json', or an object .*klog.decode.*Avro\(",
+        lambda logs, _path: logs.read("t", decode="avro"),
+    ),
+    "a schema that is not JSON": (
+        ValueError,
+        r"schemas\[3\]: Expecting property name",
+        lambda _logs, _path: klog_.decode.Avro({2: '"int"', 3: "{"}),
+    ),
+    "a schema that is not Avro": (
+        ValueError,
+        r"schemas\[3\]: type 'recrod' is not known",
+        lambda _logs, _path: klog_.decode.Avro({3: {"type": "recrod"}}),
+    ),
+    "one topic as topics": (
+        TypeError,
+        r"topics='t': a list of str expected, not str; write \['t'\]",
+        lambda _logs, path: klog_.duckdb.connect(path / "data", topics="t"),
+    ),
+    "a file to import": (
+        FileNotFoundError,
+        "no such file; name a CSV, JSON lines or Parquet file: 'no.csv'",
+        lambda logs, _path: klog_.importing.import_file("no.csv", logs, "t"),
+    ),
+    "a file to dump": (
+        FileNotFoundError,
+        "no such file; name a log.dir, a partition or a file of one",
+        lambda _logs, path: list(klog_.inspect.dump(path / "no")),
+    ),
+    "a number as topics of a broker": (
+        TypeError,
+        "topics=5: a list of names, or .* expected, not int",
+        lambda _logs, _path: klog_.TestBroker(topics=5),
+    ),
+    "a word as topics of a broker": (
+        TypeError,
+        r"topics='a': .* write \['a'\]",
+        lambda _logs, _path: klog_.TestBroker(topics="a"),
+    ),
+    "a topic of a broker with text": (
+        TypeError,
+        r"topics\['a'\]='x': an int expected, not str; or a mapping",
+        lambda _logs, _path: klog_.TestBroker(topics={"a": "x"}),
+    ),
+    "a topic of a broker without partitions": (
+        ValueError,
+        r"topics\['a'\]=-1: from 1 to 10000",
+        lambda _logs, _path: klog_.TestBroker(topics={"a": -1}),
+    ),
+    "a topic of a broker with a wrong word": (
+        ValueError,
+        r"topics\['a'\]='partition': choose 'partitions' or 'config'",
+        lambda _logs, _path: klog_.TestBroker(topics={"a": {"partition": 1}}),
+    ),
+    "a topic of a broker with a wrong key": (
+        InvalidConfig,
+        "unknown configuration key 'retention'; did you mean retention.ms",
+        lambda _logs, _path: klog_.TestBroker(topics={"a": {"config": {"retention": 1}}}),
+    ),
+    "a topic of a broker with a wrong name": (
+        InvalidTopic,
+        "name='a b' is not a topic name",
+        lambda _logs, _path: klog_.TestBroker(topics=["a b"]),
+    ),
+}
+DIRECTORIES: dict[str, Callable[[Any], object]] = {
+    "klog.open": lambda path: klog_.open(path, read_only=True),
+    "verify": lambda path: klog_.verify(path),
+    "ls": lambda path: klog_.inspect.ls(path),
+    "groups": lambda path: klog_.inspect.groups(path),
+    "transactions": lambda path: klog_.inspect.transactions([path]),
+    "diff": lambda path: klog_.inspect.diff(path, path),
+    "page_cache": lambda path: klog_.inspect.page_cache(path),
+    "repair": lambda path: klog_.repairing.repair(path),
+    "rescue": lambda path: klog_.repairing.rescue(path, "new"),
+    "tune": lambda path: klog_.tuning.tune(path),
+    "metadata": lambda path: klog_.handover.metadata(path),
+    "adopt": lambda path: klog_.handover.adopt(path),
+    "handover": lambda path: klog_.handover.handover(path),
+    "copy_of": lambda path: klog_.TestBroker(copy_of=path),
 }
 
 
@@ -93,3 +220,14 @@ def test_errors_name_the_argument(tmp_path: Path, mistake: str) -> None:
         with pytest.raises(kind, match=text):
             make(logs, tmp_path)
         assert tree(tmp_path) == before and logs.topics() == {"t": [0]}
+
+
+@pytest.mark.parametrize("call", DIRECTORIES)
+def test_a_directory_that_is_not_there(tmp_path: Path, call: str) -> None:
+    path = tmp_path / "nope"
+    with pytest.raises(FileNotFoundError, match="no such directory; name a log.dir, .*: '.*nope'"):
+        DIRECTORIES[call](path)
+    path.write_text("")
+    with pytest.raises(NotADirectoryError, match="not a directory; name a log.dir"):
+        DIRECTORIES[call](path)
+    assert [each.name for each in tmp_path.iterdir()] == ["nope"]

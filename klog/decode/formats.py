@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from klog.arguments import chosen, having, text, wrong_type
+from klog.decode.avro_types import parse as parse_avro
 from klog.decode.confluent import ConfluentAvroDecoder
 from klog.decode.confluent_protobuf import ConfluentProtobufDecoder, descriptor_set_of
 from klog.decode.ddl import ddl
@@ -95,7 +96,13 @@ class Avro:
     reader: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._schemas()
+        schemas = self._schemas()
+        if schemas is not self.schemas:  # those of a registry may be many, of which few are in use
+            for number, each in schemas.by_id.items():
+                try:
+                    parse_avro(each.text)
+                except ValueError as error:
+                    raise ValueError(f"schemas[{number}]: {error}") from None
         if self.reader is not None and not isinstance(self.reader, str | Mapping):
             raise wrong_type("reader", self.reader, "an Avro schema, DDL or None")
 
@@ -173,7 +180,7 @@ def formats_of(decode: Decode) -> dict[str, Format]:
         chosen("decode", column, COLUMNS)
         name = f"decode[{column!r}]" if isinstance(decode, Mapping) else "decode"
         if isinstance(each, str):
-            chosen(name, each, WORDS)
+            chosen(name, each, WORDS, ", or an object with a schema: klog.decode.Json(...), Avro(...), Protobuf(...)")
             found[column] = Utf8() if each == "utf8" else Json()
         elif isinstance(each, type):
             raise wrong_type(name, each, "'utf8', 'json' or an object such as klog.decode.Json()")

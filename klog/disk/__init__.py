@@ -35,7 +35,7 @@ from klog.disk.handles import HandleCache
 from klog.disk.leases import NUMBERS, Holder, Leases
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
 from klog.disk.new_file import NewFile
-from klog.disk.presence import exists, is_directory
+from klog.disk.presence import check_directory, exists, is_directory
 from klog.disk.private import read_private
 from klog.disk.removal import remove_tree
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
@@ -70,6 +70,7 @@ __all__ = [
     "Watched",
     "WriteBackFailed",
     "WriteBehind",
+    "check_directory",
     "check_directory_lock",
     "check_target",
     "cork",

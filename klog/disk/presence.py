@@ -6,10 +6,13 @@ there would be made anew, overwritten or forgotten. These raise.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
 from klog.disk.faults import naming_the_next_step
+
+_EXPECTED = "name a log.dir, which has a directory <topic>-<number> for each partition"
 
 
 def exists(path: str, *, follow_symlinks: bool = True) -> bool:
@@ -21,6 +24,17 @@ def is_directory(path: str, *, follow_symlinks: bool = True) -> bool:
     """Is the path a directory? Raises OSError if that cannot be found out."""
     mode = _mode(path, follow_symlinks)
     return mode is not None and stat.S_ISDIR(mode)
+
+
+def check_directory(path: str) -> str:
+    """Return the path of a log.dir, or of a partition in it, that the caller has named. Raises FileNotFoundError,
+    NotADirectoryError; OSError if it cannot be looked at."""
+    mode = _mode(path, True)
+    if mode is None:
+        raise FileNotFoundError(errno.ENOENT, f"no such directory; {_EXPECTED}", path)
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(errno.ENOTDIR, f"not a directory; {_EXPECTED}", path)
+    return path
 
 
 def _mode(path: str, follow_symlinks: bool) -> int | None:

@@ -20,7 +20,7 @@ from klog import arguments
 from klog.config import LogConfig
 from klog.config.table import TOPIC_KEYS
 from klog.coordinator.transactions.producer_ids import raise_next, stored_next
-from klog.disk import DirectoryLock, Files, RealFiles
+from klog.disk import DirectoryLock, Files, RealFiles, check_directory
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
 from klog.handover.metadata import metadata
@@ -49,7 +49,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     "group_configs", "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"),
     "removed" (names), "warnings"}. Raises HandoverRefused if there is no metadata, AlreadyLocked, CorruptData, OSError.
     """
-    paths = as_paths(path)
+    paths = [check_directory(each) for each in as_paths(path)]
     dry_run = arguments.flag("dry_run", dry_run)
     files = files or RealFiles()
     with ExitStack() as stack:

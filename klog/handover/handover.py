@@ -24,7 +24,7 @@ from klog.config import config_values
 from klog.config.properties import read_properties
 from klog.config.values import format_value
 from klog.coordinator.transactions.producer_ids import stored_next
-from klog.disk import DirectoryLock, Files, RealFiles, read_whole
+from klog.disk import DirectoryLock, Files, RealFiles, check_directory, read_whole
 from klog.errors import CorruptData, HandoverRefused
 from klog.handover.broker_state import broker_records
 from klog.handover.metadata import BOOTSTRAP
@@ -84,7 +84,7 @@ def handover(
     load; AlreadyLocked; ConfigUnknown for a topic without a known configuration; InconsistentTopicId, DuplicateLog,
     CorruptData, OSError. Nothing is changed then, except by an OSError while files are written: call it again.
     """
-    paths = as_paths(path)
+    paths = [check_directory(each) for each in as_paths(path)]
     for each in paths:
         if "," in each:
             raise ValueError(f"path={each!r}: a comma separates directories in log.dirs of a server.properties")

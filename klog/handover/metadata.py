@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from klog.disk import exists, is_directory
+from klog.disk import check_directory, exists, is_directory
 from klog.errors import CorruptData, HandoverRefused
 from klog.handover.cluster import ClusterMetadata
 from klog.handover.replay import Replay
@@ -37,7 +37,7 @@ def metadata(path: Paths) -> ClusterMetadata:
     Raises HandoverRefused if there is none; CorruptData for a record that klog cannot decode, or for damage before the
     end of the log; OSError.
     """
-    paths = as_paths(path)
+    paths = [check_directory(each) for each in as_paths(path)]
     for each in paths:
         if has_metadata_log(each):
             found = _read_log(os.path.join(each, METADATA_LOG))

@@ -6,6 +6,7 @@ than LINE_BYTES_MAX is rejected. Progress is counted in bytes of the file as sto
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -46,7 +47,12 @@ class Source:
             shutil.copyfileobj(stdin if stdin is not None else sys.stdin.buffer, self._spool, 1 << 20)
             self.size = self._spool.tell()
         else:
-            info = os.stat(self.name)
+            try:
+                info = os.stat(self.name)
+            except FileNotFoundError:
+                raise FileNotFoundError(
+                    errno.ENOENT, "no such file; name a CSV, JSON lines or Parquet file", self.name
+                ) from None
             if stat.S_ISDIR(info.st_mode):
                 raise IsADirectoryError(21, "is a directory; name one file", self.name)
             if not stat.S_ISREG(info.st_mode):

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from klog import values
-from klog.disk import Files, RealFiles, proc
+from klog import arguments, values
+from klog.disk import Files, RealFiles, check_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
 from klog.inspect.files import is_partition_directory, partition_name
@@ -39,7 +39,7 @@ def page_cache(
     memory and the limits of dirty pages, None if /proc does not state them. Raises PermissionError if the kernel
     refuses: it requires permission to write the files.
     """
-    where = os.fspath(path)
+    where = check_directory(arguments.path("path", path))
     found = dict(_partitions(where, topic))
     if topic is not None and not found:
         raise _unknown(where, topic)

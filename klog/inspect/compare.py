@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from klog import arguments
+from klog.disk import check_directory
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Found
 from klog.inspect.files import WINDOW, ReadOnlyFile, is_partition_directory, read_small
@@ -43,7 +44,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, progress: Prog
     inside are missing) or starts_later. progress: called with Events, in bytes. Raises OSError, and ValueError if one
     is a log.dir and the other a partition directory.
     """
-    where = arguments.path("a", a), arguments.path("b", b)
+    where = check_directory(arguments.path("a", a)), check_directory(arguments.path("b", b))
     arguments.function("progress", progress)
     alone = [is_partition_directory(path) for path in where]
     if alone[0] != alone[1]:

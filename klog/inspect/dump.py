@@ -21,10 +21,13 @@ entry {"type": "problem", ...}; dump never stops at damage. The keys of entries 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from typing import Any
 
+from klog import arguments
+from klog.disk import exists, is_directory
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Found, Legacy, walk
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
@@ -60,8 +63,10 @@ class DumpedFile:
 def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = False) -> Iterator[DumpedFile]:
     """Yield the files of a partition directory or a log.dir, or one file. records=False: only the headers of
     batches. raw=True: the records of Kafka's internal topics are not decoded."""
-    where = os.fspath(path)
-    if not os.path.isdir(where):
+    where = arguments.path("path", path)
+    if not is_directory(where):
+        if not exists(where, follow_symlinks=False):
+            raise FileNotFoundError(errno.ENOENT, "no such file; name a log.dir, a partition or a file of one", where)
         yield _file(where, records, raw)
         return
     directories = []

@@ -18,14 +18,13 @@ from klog.disk import read_whole
 from klog.errors import CorruptData
 from klog.inspect.coordinator_log import Replayed, replay
 from klog.inspect.listing import ls
-from klog.inspect.partition_files import partitions
+from klog.inspect.partition_files import Paths, named, partitions
 from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
 from klog.manager.positions import decode as decode_positions
 from klog.manager.positions import reader_names
 
 Entry = dict[str, Any]
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes
 _STABLE = 0  # MemberState of a consumer, share or streams group
 
@@ -39,7 +38,7 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
     """
     if group is not None:
         group = arguments.text("group", group)
-    where = [arguments.path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     ends, names = _log_ends(where)
     state = replay(partitions(where), TOPIC)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from klog.disk import naming_the_next_step
+from klog import arguments
+from klog.disk import check_directory, naming_the_next_step
 from klog.errors import CorruptData
 from klog.inspect.batches import HEADER, Broken, Found, plausible, walk
 from klog.inspect.entries import parse_offset_index, parse_time_index
@@ -36,7 +37,7 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     max_timestamp (ms; None: no records with a timestamp), problem (why a number is missing). A topic's first_timestamp
     is the smallest of its partitions.
     """
-    where = os.fspath(path)
+    where = check_directory(arguments.path("path", path))
     names = sorted(os.listdir(where))
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))

@@ -6,16 +6,22 @@ the first offset of the oldest open transaction: consumers with isolation.level=
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from klog import arguments
 from klog.clock import Clock, SystemClock
 from klog.errors import CorruptData
 from klog.inspect.batches import Found
 from klog.inspect.coordinator_log import Replayed, replay
-from klog.inspect.groups import Paths
-from klog.inspect.partition_files import Located, batch_with, damage_of, items, newest_snapshot, partitions
+from klog.inspect.partition_files import (
+    Located,
+    Paths,
+    batch_with,
+    damage_of,
+    items,
+    named,
+    newest_snapshot,
+    partitions,
+)
 from klog.inspect.replay import ProducerReplay
 from klog.internal_topics.transaction_state import STATES, TOPIC
 
@@ -31,7 +37,7 @@ def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
     last_stable_offset and log_end_offset of the partition, held_back: the number of offsets from first_offset to the
     log end. Times are in ms. Raises OSError.
     """
-    where = [arguments.path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     found = partitions(where)
     state = replay(found, TOPIC)

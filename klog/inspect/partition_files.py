@@ -10,12 +10,15 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from klog import arguments
+from klog.disk import check_directory
 from klog.errors import CorruptData
 from klog.inspect.batches import Broken, Found, Item, walk
 from klog.inspect.entries import ProducerEntry, parse_offset_index, parse_snapshot
 from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, moved_name, partition_name, read_small
 from klog.log.staged.layout import holds_only_staging
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 SUFFIXES = {"log": ".log", "index": ".index", "snapshot": ".snapshot"}
 
 
@@ -25,6 +28,12 @@ class Located(NamedTuple):
     topic: str
     partition: int
     path: str
+
+
+def named(paths: Paths) -> list[str]:
+    """Return the directories that an argument `paths` names, one or several. Raises TypeError, ValueError, OSError."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return [check_directory(arguments.path("paths", path)) for path in given]
 
 
 def partitions(paths: Iterable[str]) -> list[Located]:

@@ -32,6 +32,7 @@ from typing import Any
 
 from klog import arguments, values
 from klog.config import LogConfig
+from klog.disk import check_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
@@ -84,7 +85,7 @@ class RootCheck:
 def verify_root(where: str) -> RootCheck:
     """The part of verify() that is done before the partitions; of a partition directory, nothing."""
     report = Report(where)
-    names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not a problem of it
+    names = os.listdir(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
     if not names:
         raise _nothing_there(where)
     if is_partition_directory(where):

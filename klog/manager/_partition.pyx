@@ -3,7 +3,7 @@
 Kafka: BuiltInPartitioner, Utils.murmur2.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from klog._c.rows cimport kl_bytes_at, kl_rows_at, kl_valid_at
 from klog.record._rows cimport Rows
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -62,18 +62,15 @@ def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
             item = next(iterator)
         except StopIteration:
             break
-        if isinstance(item, tuple):
-            key = (<tuple>item)[0] if len(<tuple>item) else None
+        if isinstance(item, (tuple, list)):
+            key = item[0] if len(item) else None
         elif isinstance(item, Record):
             key = item.key
         else:
-            raise TypeError(f"record {taken}: a klog.Record or a (key, value[, timestamp[, headers]]) tuple expected, "
-                            f"not {type(item).__name__}")
-        if key is None:
-            target = sticky
+            key = None
+        if key is None or not PyObject_CheckBuffer(key):
+            target = sticky     # of what is no record or no key: the encoder raises
         else:
-            if isinstance(key, str):
-                raise TypeError(f"record {taken}: the key is str; keys are bytes: use .encode()")
             PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
             target = (murmur(<const uint8_t *>view.buf, view.len) & 0x7FFFFFFF) % partitions
             PyBuffer_Release(&view)

@@ -68,16 +68,16 @@ class TopicCatalog:
             raise self.unknown(topic)
         return partitions
 
-    def unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
-        """Return the error for a topic, or a partition of it, that is not there."""
+    def unknown(self, topic: str, partition: int | None = None, hint: str = "") -> UnknownTopicOrPartition:
+        """Return the error for a topic, or a partition of it, that is not there. hint: a further next step."""
         topics = self.topics()
         if topic in topics:
             return UnknownTopicOrPartition(
-                f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}"
+                f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}{hint}"
             )
         known = ", ".join(topics) or "none yet: logs.create_topic(name) creates one"
         return UnknownTopicOrPartition(
-            f"no topic {topic!r} in {', '.join(self._directories.paths)}; topics there: {known}"
+            f"no topic {topic!r} in {', '.join(self._directories.paths)}; topics there: {known}{hint}"
         )
 
     def locate(self, topic: str, partition: int) -> tuple[LogDirectory, tuple[int, int]]:

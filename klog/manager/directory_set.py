@@ -7,12 +7,13 @@ Kafka: LogManager.createAndValidateLogDirs, lockLogDirs, liveLogDirs, offlineLog
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from klog import arguments
-from klog.disk import Files, exists, is_directory, is_final, naming_the_next_step
+from klog.disk import Files, check_directory, exists, is_directory, is_final, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.log.directory.partition_names import FUTURE
 from klog.logger import logger_of
@@ -53,7 +54,10 @@ class DirectorySet:
         try:
             for directory in self._all:
                 try:
-                    _make(directory.path, files, create=create and not read_only)
+                    if read_only:
+                        check_directory(directory.path)
+                    else:
+                        _make(directory.path, files, create=create)
                     directory.open()
                 except OSError as error:
                     if len(paths) == 1:
@@ -146,7 +150,9 @@ def _make(path: str, files: Files, *, create: bool) -> None:
     if exists(path, follow_symlinks=False):
         raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
     if not create:
-        raise FileNotFoundError(f"{path} does not exist: klog.open(..., create=True) creates a new log.dir")
+        raise FileNotFoundError(
+            errno.ENOENT, "no such directory; klog.open(..., create=True) creates a new log.dir", path
+        )
     with naming_the_next_step(path):
         os.makedirs(path, 0o750)
     files.fsync_dir(os.path.dirname(path))

@@ -83,7 +83,9 @@ class TopicLife:
             preferred = self._preferred(directory)
             if (present := self._catalog.topics().get(name)) is not None:
                 if not exist_ok:
-                    raise TopicExists(f"topic {name!r} exists already; logs.log({name!r}, 0) opens it")
+                    raise TopicExists(
+                        f"topic {name!r} exists already; exist_ok=True accepts it, logs.log({name!r}, 0) opens it"
+                    )
                 wanted = None if config is None else plain(chosen.given)
                 self._check_equal(name, present, partitions, wanted, wanted_id)
                 return

@@ -37,7 +37,7 @@ class TopicSource:
         if self.partition is not None and found is not None:
             found = [number for number in found if number == self.partition]
         if not found and self.missing_topic == "error":
-            raise self._catalog.unknown(self.topic, self.partition)
+            raise self._catalog.unknown(self.topic, self.partition, "; missing_topic='wait' waits for it")
         return found or []
 
     def logs(self, partitions: Iterable[int]) -> list[Log]:

@@ -13,7 +13,8 @@ LogValidator.
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -296,7 +297,9 @@ cdef class RecordInput:
         else:
             raise TypeError(
                 f"record {self.number} must be a klog.Record or a tuple (key, value[, timestamp[, headers]]), "
-                f"not {type(item).__name__}"
+                f"not {type(item).__name__}; " + (
+                    "append() makes bytes of a dict by serializer='json': [(None, {...})]" if isinstance(item, dict)
+                    else "a single record goes into a list, [(key, value)]")
             )
         return self.point()
 
@@ -322,8 +325,10 @@ cdef class RecordInput:
         try:
             PyObject_GetBuffer(value, into, PyBUF_SIMPLE)
         except (TypeError, BufferError):
+            argument = "serializer" if name == "value" else "key_serializer"
+            hint = "" if PyObject_CheckBuffer(value) else f"; append() makes bytes of objects by {argument}='json'"
             raise TypeError(
-                f"record {self.number}: the {name} must be bytes or None, not {type(value).__name__}") from None
+                f"record {self.number}: the {name} must be bytes or None, not {type(value).__name__}{hint}") from None
         return 0
 
     cdef int load_timestamp(self, object timestamp) except -1:

@@ -31,7 +31,16 @@ from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import DirectoryLock, Files, RealFiles, directory_lock, exists, is_directory, remove_tree
+from klog.disk import (
+    DirectoryLock,
+    Files,
+    RealFiles,
+    check_directory,
+    directory_lock,
+    exists,
+    is_directory,
+    remove_tree,
+)
 from klog.errors import KlogError
 from klog.inspect.batches import Found
 from klog.inspect.files import ROOT_CHECKPOINTS, is_partition_directory
@@ -71,7 +80,7 @@ def repair(
     needs room there for the partitions that it repairs. progress: called with Events, in partitions. Raises
     AlreadyLocked if a broker or another writer has the log.dir, OSError.
     """
-    where = os.path.abspath(arguments.path("path", path))
+    where = check_directory(os.path.abspath(arguments.path("path", path)))
     dry_run = arguments.flag("dry_run", dry_run)
     arguments.function("progress", progress)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where

@@ -19,7 +19,7 @@ from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import Files, RealFiles, exists, read_whole
+from klog.disk import Files, RealFiles, check_directory, exists, read_whole
 from klog.errors import CorruptData, KlogError, TopicExists
 from klog.inspect.batches import check_batches
 from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, read_small
@@ -52,7 +52,8 @@ def rescue(
 
     to: does not exist, or is an empty directory. Raises TopicExists if it is not, OSError.
     """
-    where, target = os.path.abspath(arguments.path("path", path)), os.path.abspath(arguments.path("to", to))
+    where = check_directory(os.path.abspath(arguments.path("path", path)))
+    target = os.path.abspath(arguments.path("to", to))
     arguments.function("progress", progress)
     files = RealFiles()
     located = partitions([where])

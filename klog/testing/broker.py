@@ -6,20 +6,22 @@ Everything lies in a directory in memory, which is removed at the end. Its files
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from klog import arguments
 from klog.broker import Broker
 from klog.clock import SystemClock
+from klog.config import LogConfig, config_values
 from klog.disk import RealFiles, remove_tree
+from klog.manager.topic_life import PARTITIONS_MAX
+from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler
 from klog.testing.faults import Fault, FaultGate
 from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from klog.broker.api_versions import Release
     from klog.clock import Clock
     from klog.log.options import Durability
@@ -398,11 +400,27 @@ def _defaults(brokers: int) -> dict[str, Any]:
 
 
 def _topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
-    """{name: the arguments of create_topic}."""
+    """{name: the arguments of create_topic}. Raises TypeError, ValueError, InvalidTopic, InvalidConfig."""
     if topics is None:
         return {}
-    if isinstance(topics, str):
-        raise TypeError(f"topics={topics!r}: a list of names, or a mapping, expected; write [{topics!r}]")
-    if not hasattr(topics, "items"):
-        return {name: {} for name in topics}
-    return {name: {"partitions": value} if isinstance(value, int) else dict(value) for name, value in topics.items()}
+    if isinstance(topics, Mapping):
+        return {check_topic_name(name): _topic(f"topics[{name!r}]", value) for name, value in topics.items()}
+    hint = f"; write [{topics!r}]" if isinstance(topics, str) else ""
+    if hint or not isinstance(topics, Iterable):
+        raise arguments.wrong_type("topics", topics, "a list of names, or {name: number of partitions},", hint)
+    return {check_topic_name(name): {} for name in topics}
+
+
+def _topic(where: str, value: int | Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of create_topic for one topic. where: for errors."""
+    if not isinstance(value, Mapping):
+        hint = '; or a mapping such as {"partitions": 3, "config": {"cleanup.policy": "compact"}}'
+        return {"partitions": arguments.whole(where, value, 1, PARTITIONS_MAX, hint)}
+    for name in value:
+        arguments.chosen(where, name, ("partitions", "config"))
+    found: dict[str, Any] = {}
+    if "partitions" in value:
+        found["partitions"] = arguments.whole(f"{where}['partitions']", value["partitions"], 1, PARTITIONS_MAX)
+    if value.get("config") is not None:
+        found["config"] = LogConfig(config_values(f"{where}['config']", value["config"]))
+    return found

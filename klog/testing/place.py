@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 
+from klog import arguments
 from klog.broker.adopted import is_adopted
-from klog.disk import RealFiles, remove_tree
+from klog.disk import RealFiles, check_directory, remove_tree
 
 _TMPFS = "/dev/shm"
 _PREFIX = "klog-test-"
@@ -88,6 +89,7 @@ def _locked(home: str) -> int | None:
 def new_copy(source: str | os.PathLike[str]) -> str:
     """Make a directory with the files of a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes
     over. Raises FileNotFoundError, NotADirectoryError, OSError, and what klog.handover.adopt raises."""
+    source = check_directory(arguments.path("copy_of", source))
     size = sum(
         os.lstat(os.path.join(home, name)).st_blocks * _BLOCK_BYTES
         for home, _, names in os.walk(source, onerror=_raise)

@@ -9,6 +9,7 @@ from typing import Any
 
 from klog.arguments import flag, function, instance, path
 from klog.clock import Clock, SystemClock
+from klog.disk import check_directory
 from klog.errors import KlogError
 from klog.log.options import check_tools
 from klog.manager import LogManager, open_directory
@@ -60,7 +61,7 @@ def tune(
 
     Raises ValueError, OSError: a disk error, or too little free space to measure.
     """
-    where = path("directory", directory)
+    where = check_directory(path("directory", directory))
     if profile is not None and profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose from {', '.join(PROFILES)}")
     function("progress", progress)

@@ -25,7 +25,10 @@ def check_records(records: object) -> None:
     if is_arrow(records):
         return
     if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
+        raise TypeError(
+            f"records is an iterable of klog.Record or tuples, not {type(records).__name__}; put a single value into a "
+            "list, [(None, value)]"
+        )
 
 
 def is_whole(records: object) -> bool:
