@@ -59,6 +59,12 @@ class Files(Protocol):
     def unlink(self, path: str) -> None:
         """Remove a file; one that does not exist is not an error."""
 
+    def mkdir(self, path: str) -> None:
+        """Make a directory with mode 0750; durable only after fsync_dir of its parent. Raises FileExistsError."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory; durable only after fsync_dir of its parent."""
+
 
 class RealFiles:
     """The machine's disk. table: address of the kl_io_t for its calls, 0 for the kernel's own."""
@@ -130,3 +136,11 @@ class RealFiles:
     def unlink(self, path: str) -> None:
         with naming_the_next_step(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        with naming_the_next_step(path):
+            os.mkdir(path, 0o750)
+
+    def rmdir(self, path: str) -> None:
+        with naming_the_next_step(path):
+            os.rmdir(path)

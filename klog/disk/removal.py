@@ -22,5 +22,4 @@ def remove_tree(path: str, files: Files) -> None:
             remove_tree(inside, files)
         else:
             files.unlink(inside)
-    with naming_the_next_step(path):
-        os.rmdir(path)
+    files.rmdir(path)

@@ -32,7 +32,6 @@ from klog.disk import (
     directory_lock,
     exists,
     is_directory,
-    naming_the_next_step,
     os_error,
 )
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
@@ -263,8 +262,7 @@ def open_standalone(
             raise FileNotFoundError(
                 errno.ENOENT, "the log.dir of the partition does not exist; create it first", os.path.dirname(path)
             )
-        with naming_the_next_step(path):
-            os.mkdir(path, 0o750)
+        files.mkdir(path)
         files.fsync_dir(os.path.dirname(path))
     if not read_only:
         _check_may_write(path)

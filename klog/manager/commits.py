@@ -21,7 +21,7 @@ from typing import Any
 
 from klog.clock import Clock
 from klog.codec import crc32c
-from klog.disk import Files, directory_lock, naming_the_next_step
+from klog.disk import Files, directory_lock
 from klog.errors import PolicyViolation, StagingLost, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.log import Log
@@ -268,8 +268,8 @@ class Commits:
         """Create a topic, or what is missing of it."""
         for partition in range(topic.partitions):
             path = directory.partition_path(name, partition)
-            with contextlib.suppress(FileExistsError), naming_the_next_step(path):
-                os.mkdir(path, 0o750)
+            with contextlib.suppress(FileExistsError):
+                self._files.mkdir(path)
             if checkpoint.read_topic_id(path) is None:
                 self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic.topic_id))
         self._files.fsync_dir(directory.path)

@@ -106,7 +106,7 @@ class Moves:
             self._under_way[key] = under_way
         try:
             with target.guarded():
-                os.mkdir(under_way.path, 0o750)
+                self._files.mkdir(under_way.path)
                 self._files.fsync_dir(target.path)  # before a checkpoint names the partition
                 _note(self._files, under_way.path, key, source.path, ready=False)
                 _catch_up(log, under_way, self._files, progress)

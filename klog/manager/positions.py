@@ -9,6 +9,8 @@ it would not start with a directory that is not a partition's. A position is the
   N2  other partitions and topics of the same name, which other processes commit, are kept: under an flock of the
       log.dir the file is read, changed and replaced. For one partition the last commit counts
   N3  a position belongs to one topic id: a topic that was deleted and created again is read from the start
+  N4  no committed position lies above the log end that a crash has left: the records that are appended there later are
+      delivered
 
 This needs no lock of the log.dir, but must be able to write there: it also works beside a broker or another klog
 process that writes, and with a read-only manager.
@@ -97,6 +99,17 @@ class PositionFile:
             else:
                 self._files.unlink(self.path)
                 self._files.fsync_dir(self._directory)
+
+    def lower(self, topic: str, partition: int, log_end: int) -> bool:
+        """Lower the position in a partition to the log end if it is above (N4). Returns whether it was. Raises OSError,
+        CorruptCheckpoint, NewerFormat."""
+        with directory_lock(self._directory):
+            topics = self.load()
+            entry = topics.get(topic)
+            if entry is None or entry.positions.get(partition, 0) <= log_end:
+                return False
+            self._save({**topics, topic: entry._replace(positions={**entry.positions, partition: log_end})})
+            return True
 
     def _save(self, topics: Mapping[str, TopicPositions]) -> None:
         document = {

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from klog.disk import is_directory
-from klog.errors import LogClosed, ReentrantCall
+from klog.disk import Files, is_directory
+from klog.errors import CorruptData, LogClosed, NewerFormat, ReentrantCall
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.closing import abandon
@@ -21,13 +21,17 @@ from klog.log.opening import belong_to
 from klog.log.options import Options
 from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.staged.layout import holds_only_staging
+from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
+from klog.manager.positions import PositionFile, reader_names
 from klog.manager.traffic import Traffic
 from klog.values import dataclass, field
+
+_log = logger_of("manager")
 
 
 @dataclass(eq=False)
@@ -41,6 +45,7 @@ class LogRegistry:
     _new_options: Callable[..., Options]
     _traffic: Traffic
     _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
+    _readers: list[str] | None = field(default=None, init=False)  # those of before this start, once they were listed
 
     def __post_init__(self) -> None:
         self.after_fork()
@@ -155,7 +160,26 @@ class LogRegistry:
             options.hold_back(partial(directory.hold, key))
         log = Log(path, options)
         belong_to(log._core, directory, directory.flushed)
+        if not self._state.read_only and not log.recovery.clean_shutdown:
+            try:
+                self._lower_positions(log, options.files)
+            except BaseException:
+                abandon(log._core)
+                raise
         return log
+
+    def _lower_positions(self, log: Log, files: Files) -> None:
+        """Before the first append to a log that a crash has shortened: named readers go on at its end."""
+        path = self._directories.paths[0]
+        if self._readers is None:
+            self._readers = reader_names(path)
+        for name in self._readers:
+            file = PositionFile(path, name, files)
+            try:
+                if file.lower(log.topic, log.partition, log.log_end_offset):
+                    _log.warning("event=position_lowered reader=%s log=%s", name, log.name)
+            except (CorruptData, NewerFormat) as error:  # raised again where the reader is opened
+                _log.warning("event=position_kept reader=%s reason=%s", name, error)
 
     def options(self, directory: LogDirectory, key: Partition) -> Options:
         """Return how to open a partition in a directory."""

@@ -22,7 +22,7 @@ from typing import Any
 from klog import arguments
 from klog.arguments import whole
 from klog.config import LogConfig, check_tiering, config_values
-from klog.disk import Files, is_directory, naming_the_next_step, remove_tree
+from klog.disk import Files, is_directory, remove_tree
 from klog.errors import InvalidPartitions, StorageOffline, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
@@ -156,8 +156,7 @@ class TopicLife:
             try:
                 with directory.guarded():
                     if not (is_directory(path) and holds_only_staging(path)):
-                        with naming_the_next_step(path):
-                            os.mkdir(path, 0o750)
+                        self._files.mkdir(path)
                     self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
                 counts[directory] += 1
                 return

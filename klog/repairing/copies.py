@@ -13,7 +13,7 @@ from klog.manager.moving import copy_file
 
 def copy_files(files: Files, source: str, target: str) -> None:
     """Copy the regular files of a directory into a new one, durably. Raises OSError."""
-    os.mkdir(target, 0o750)
+    files.mkdir(target)
     for name in regular_files(source):
         here, there = os.path.join(source, name), os.path.join(target, name)
         copy_file(files, here, there)

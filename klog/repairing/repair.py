@@ -49,6 +49,7 @@ from klog.inspect.partition_files import Located, items, partitions
 from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint
+from klog.log.options import check_tools
 from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
 from klog.repairing.copies import changes, copy_files, make_durable, regular_files
@@ -66,6 +67,7 @@ def repair(
     dry_run: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     clock: Clock | None = None,
+    files: Files | None = None,
     progress: Progress | None = None,
 ) -> Entry:
     """Repair a log.dir or one partition directory, or find out what a repair would do.
@@ -83,12 +85,13 @@ def repair(
     where = check_directory(os.path.abspath(arguments.path("path", path)))
     dry_run = arguments.flag("dry_run", dry_run)
     arguments.function("progress", progress)
+    check_tools(clock, files)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where
     if scratch is not None:
         scratch = os.path.abspath(arguments.path("scratch", scratch))
         if not dry_run:
             raise ValueError(f"scratch={scratch!r}: only of a dry run; a repair needs the file system of the log.dir")
-    work = _Repair(where, log_dir, clock or SystemClock(), RealFiles())
+    work = _Repair(where, log_dir, clock or SystemClock(), files or RealFiles())
     with _locked(log_dir, dry_run):
         if dry_run:
             with tempfile.TemporaryDirectory(prefix=".klog-repair-", dir=scratch or os.path.dirname(log_dir)) as trial:
@@ -127,12 +130,12 @@ class _Repair:
         self._finish_earlier()
         now = datetime.datetime.fromtimestamp(self._clock.wall_ms() / 1000, datetime.UTC)
         copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
-        os.mkdir(copy, 0o750)
+        self._files.mkdir(copy)
         for name in regular_files(self._log_dir):
             if name != ".lock":
                 copy_file(self._files, os.path.join(self._log_dir, name), os.path.join(copy, name))
         trial = os.path.join(copy, REPAIRED)
-        os.mkdir(trial, 0o750)
+        self._files.mkdir(trial)
         self._files.fsync_dir(copy)
         self._files.fsync_dir(os.path.dirname(copy))
         found = self.attempt(trial, progress)
@@ -183,8 +186,7 @@ class _Repair:
         try:
             # Where verify only notes leftovers of a clean stop, only these are removed.
             clean = not report.problems and exists(checkpoint.clean_shutdown_path(self._log_dir))
-            point = None if clean else 0
-            with Log.open(copy, recovery="kafka", clean_shutdown=clean, recovery_point=point, clock=self._clock) as log:
+            with self._load(copy, clean=clean, recovery_point=None if clean else 0) as log:
                 entry["log_end_after"] = end = log.log_end_offset
                 entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
         except (KlogError, OSError) as error:
@@ -202,6 +204,16 @@ class _Repair:
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
 
+    def _load(self, copy: str, *, clean: bool, recovery_point: int | None) -> Log:
+        return Log.open(
+            copy,
+            recovery="kafka",
+            clean_shutdown=clean,
+            recovery_point=recovery_point,
+            clock=self._clock,
+            files=self._files,
+        )
+
     def _put_in_place(self, entry: Entry, copy: str, trial: str) -> None:
         """Exchange a partition and its repaired copy (F1, F2)."""
         files, path, name = self._files, entry["path"], os.path.basename(entry["path"])
@@ -218,7 +230,9 @@ class _Repair:
             if error.errno not in _NO_EXCHANGE:
                 raise
             aside = os.path.join(copy, ORIGINAL)
-            os.makedirs(aside, 0o750, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                files.mkdir(aside)
+            files.fsync_dir(copy)  # before the only copy of the original is in it
             files.rename(path, os.path.join(aside, name))
             self._complete(copy, name)
         files.fsync_dir(self._log_dir)
@@ -239,7 +253,7 @@ class _Repair:
     def _remove(self, copy: str) -> None:
         """Remove what is there only while copies are repaired and put in place."""
         if is_directory(os.path.join(copy, ORIGINAL)):
-            os.rmdir(os.path.join(copy, ORIGINAL))
+            self._files.rmdir(os.path.join(copy, ORIGINAL))
         if is_directory(os.path.join(copy, REPAIRED)):
             remove_tree(os.path.join(copy, REPAIRED), self._files)
 

@@ -20,16 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import klog
+from klog.broker.admin.dynamic_configs import DynamicConfigs
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
-from klog.disk import DirectReader, DirectWriter, NewFile, RealFiles
+from klog.coordinator.transactions.producer_ids import ProducerIds
+from klog.disk import DirectReader, DirectWriter, Files, NewFile, RealFiles
+from klog.handover import handover, metadata
 from klog.log.load import reindex
 from klog.log.staged import layout
 from klog.manager.by_hand import compact_directory, purge_directory
 from klog.manager.staging import abort_staged
 from klog.metrics import snapshot
 from klog.repairing import repair
-from klog.security import Users
+from klog.security import Authorizer, ClientQuotas, SecurityConfig, Users
+from klog.security.acl_types import Acl, AclFilter, PatternType, Permission, ResourceType
+from klog.security.acl_types import Operation as AclOperation
+from klog.security.config import AUTHORIZER
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
@@ -67,11 +73,13 @@ class Book:
 
 @dataclass(frozen=True)
 class Operation:
-    """prepare fills an empty directory, run works on a copy of it. check raises if what is left breaks a promise."""
+    """prepare fills an empty directory, run works on a copy of it. check raises if what is left breaks a promise. run_on:
+    the same as run on a disk that may lose power (jobs.py), if all that it has noted is durable then."""
 
     prepare: Callable[[Path], object]
     run: Callable[[Path, Book], object]
     check: Callable[[Path, list[Any]], object]
+    run_on: Callable[[Path, Book, Files], object] | None = None
 
 
 OPERATIONS: dict[str, Operation] = {}
@@ -80,6 +88,19 @@ OPERATIONS: dict[str, Operation] = {}
 def operation(prepare: Callable[[Path], object], check: Callable[[Path, list[Any]], object]) -> Any:
     def add(run: Callable[[Path, Book], object]) -> Callable[[Path, Book], object]:
         OPERATIONS[run.__name__] = Operation(prepare, run, check)
+        return run
+
+    return add
+
+
+def durable_operation(prepare: Callable[[Path], object], check: Callable[[Path, list[Any]], object]) -> Any:
+    """An operation whose notes hold after a power cut, too. It takes the files."""
+
+    def add(run: Callable[[Path, Book, Files], object]) -> Callable[[Path, Book, Files], object]:
+        def on_the_real_disk(root: Path, book: Book) -> None:
+            run(root, book, RealFiles())
+
+        OPERATIONS[run.__name__] = Operation(prepare, on_the_real_disk, check, run)
         return run
 
     return add
@@ -493,12 +514,12 @@ def keyed(root: Path) -> None:
             logs.log("t").append([(b"k%d" % (number % 5), b"%d" % number), (b"secret", b"s%d" % number)])
 
 
-def keyed_check(root: Path, _notes: list[Any]) -> None:
+def keyed_check(root: Path, notes: list[Any]) -> None:
     with opened(root) as logs:
         found = {record.key: record.value for record in logs.log("t").read()}
     assert {key: value for key, value in found.items() if key != b"secret"} == {b"k%d" % (n % 5): b"%d" % n for n in range(25, 30)}  # fmt: skip
     outcomes = [line["outcome"] for line in read_audit(root)]
-    if outcomes[-1:] == ["done"]:
+    if outcomes[-1:] == ["done"] or "purged" in notes:
         assert b"secret" not in found
     (_one,) = purge_directory(root, b"secret")
     assert _one.error is None
@@ -511,6 +532,15 @@ def purge_and_compact_by_hand(root: Path, _book: Book) -> None:
     for outcome in (*compact_directory(root), *purge_directory(root, b"secret")):
         if outcome.error is not None:
             raise outcome.error
+
+
+@durable_operation(keyed, keyed_check)
+def compact_and_purge(root: Path, book: Book, files: Files) -> None:
+    with opened(root, files=files) as logs:
+        log = logs.log("t")
+        log.compact(roll=True)
+        log.purge_key(b"secret", roll=True)
+        book.note("purged")
 
 
 def overflowed(root: Path) -> None:
@@ -575,15 +605,16 @@ def finish_a_swap(root: Path, _book: Book) -> None:
 # ---- staged jobs ------------------------------------------------------------------------------------------------------------
 
 
-def aborted_or_committed(root: Path, _notes: list[Any]) -> None:
+def aborted_or_committed(root: Path, notes: list[Any]) -> None:
     """Spark's abort follows a commit that raises."""
     abort_staged(str(root), staged.TOKEN)
-    staged.check(root)
+    assert staged.check(root) or not notes, "committed, and gone"
 
 
-@operation(staged.fill, aborted_or_committed)
-def stage_and_commit(root: Path, _book: Book) -> None:
-    staged.commit(root, staged.stage(root))
+@durable_operation(staged.fill, aborted_or_committed)
+def stage_and_commit(root: Path, book: Book, files: Files) -> None:
+    staged.commit(root, staged.stage(root, files), files)
+    book.note("committed")
     assert staged.content(root, read_only=True) == staged.NEW
 
 
@@ -594,9 +625,13 @@ def committed_only(root: Path) -> None:
         staged.commit(root, job, files)
 
 
-@operation(committed_only, lambda root, _notes: staged.check(root))
-def finish_a_commit(root: Path, _book: Book) -> None:
-    klog.open(root, clock=ManualClock(staged.NOW)).close()
+def is_committed(root: Path, _notes: list[Any]) -> None:
+    assert staged.check(root)
+
+
+@durable_operation(committed_only, is_committed)
+def finish_a_commit(root: Path, _book: Book, files: Files) -> None:
+    klog.open(root, clock=ManualClock(staged.NOW), files=files).close()
 
 
 @operation(committed_only, lambda root, _notes: staged.check(root))
@@ -610,9 +645,16 @@ def staged_only(root: Path) -> None:
     staged.stage(root)
 
 
-@operation(staged_only, lambda root, _notes: staged.check(root))
-def abort_a_staged_job(root: Path, _book: Book) -> None:
-    abort_staged(str(root), staged.TOKEN)
+def is_aborted(root: Path, notes: list[Any]) -> None:
+    if not notes:
+        abort_staged(str(root), staged.TOKEN)
+    assert not staged.check(root)
+
+
+@durable_operation(staged_only, is_aborted)
+def abort_a_staged_job(root: Path, book: Book, files: Files) -> None:
+    abort_staged(str(root), staged.TOKEN, files=files)
+    book.note("aborted")
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------------
@@ -633,26 +675,108 @@ def named_readers(root: Path, _book: Book) -> None:
             member.delete()
 
 
+def positions_hold(root: Path, notes: list[Any]) -> None:
+    """A committed position is durable. No record that is appended later is left out, whatever the log has lost."""
+    with opened(root) as logs:
+        ends = {log.partition: log.log_end_offset for log in logs.logs() if log.topic == "t"}
+        assert min(ends.values()) >= 12
+        for log in logs.logs():
+            log.append([(None, b"later %d" % number, NOW) for number in range(9)])
+        with logs.reader("t", "billing") as reader:
+            for number, offset in (notes[-1] if notes else {}).items():
+                assert reader.committed[number] >= min(offset, ends[number]), (
+                    f"{reader.committed}, {notes[-1]} promised"
+                )
+            later = [record.value for record in reader if record.offset >= ends[record.partition or 0]]
+        assert sorted(later) == sorted(2 * [b"later %d" % number for number in range(9)]), (
+            f"{reader} from {ends}: {later}"
+        )
+
+
+@durable_operation(two_topics, positions_hold)
+def commits_of_a_named_reader(root: Path, book: Book, files: Files) -> None:
+    with opened(root, files=files) as logs, logs.reader("t", "billing") as reader:
+        for number in range(4):
+            logs.append("t", [(b"%d" % at, b"%d" % number * 40) for at in range(6)])
+            if number == 1:
+                logs.log("t").flush()
+            assert list(reader)
+            reader.commit()
+            book.note(reader.committed)
+
+
 # ---- the broker's own files -------------------------------------------------------------------------------------------------
 
 
-def users(root: Path) -> None:
+def broker_files(root: Path) -> None:
+    with opened(root) as logs:
+        logs.create_topic("t", config=SMALL)
     Users(str(root)).set_password("ann", "SCRAM-SHA-256", "pencil")
 
 
-def some_users(root: Path, notes: list[Any]) -> None:
-    """Those of a call that returned, or of the one that did not."""
-    known = ["ann", "bob", "cid"]
-    assert Users(str(root)).names() in (known[: 1 + len(notes)], known[: 2 + len(notes)])
-    Users(str(root)).set_password("dan", "SCRAM-SHA-256", "pencil")
+NAMES = ("bob", "cid")
+SECURITY = SecurityConfig.of({"authorizer.class.name": AUTHORIZER})
 
 
-@operation(users, some_users)
-def passwords(root: Path, book: Book) -> None:
-    there = Users(str(root))
-    for user in ("bob", "cid"):
-        there.set_password(user, "SCRAM-SHA-256", "pencil")
-        book.note(user)
+def rule_of(user: str) -> Acl:
+    return Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", f"User:{user}", "*", AclOperation.READ, Permission.ALLOW)
+
+
+def broker_files_hold(root: Path, notes: list[Any]) -> None:
+    """What a call that returned has stored is there; of the next one all or nothing."""
+    done = dict.fromkeys(("user", "rule", "quota", "config", "group"), 0) | dict(notes)
+    lock, clock = str(root), ManualClock(NOW)
+    with opened(root) as logs:
+        dynamic = DynamicConfigs(logs)
+        found = {
+            "user": len(Users(lock).names()) - 1,
+            "rule": len(Authorizer(lock, SECURITY).find(AclFilter())),
+            "quota": len(ClientQuotas(lock, SECURITY, clock).quotas()),
+            "config": int(dynamic.default.get("log.cleaner.backoff.ms", 0)),
+            "group": len(dynamic.groups),
+        }
+        assert all(done[name] <= count <= done[name] + 1 for name, count in found.items()), (found, done)
+        given = [pid for kind, pid in notes if kind == "producer id"]
+        assert ProducerIds(RealFiles(), lock, list).next() > max(given, default=-1), "a producer id is given out again"
+        dynamic.alter(per_broker=False, changes={"log.cleaner.backoff.ms": "9"})
+    Users(lock).set_password("dan", "SCRAM-SHA-256", "pencil")
+
+
+@durable_operation(broker_files, broker_files_hold)
+def files_of_a_broker(root: Path, book: Book, files: Files) -> None:
+    """Users, access rules, quotas, dynamic configurations and producer ids."""
+    directory = str(root)
+    with opened(root, files=files) as logs:
+        users, rules = Users(directory, files), Authorizer(directory, SECURITY, files)
+        quotas, dynamic = ClientQuotas(directory, SECURITY, ManualClock(NOW), files), DynamicConfigs(logs, files)
+        for number, user in enumerate(NAMES, 1):
+            users.set_password(user, "SCRAM-SHA-256", "pencil")
+            book.note(("user", number))
+            rules.change(add=[rule_of(user)])
+            book.note(("rule", number))
+            quotas.change({(("user", user),): {"producer_byte_rate": 5.0}})
+            book.note(("quota", number))
+            dynamic.alter(per_broker=False, changes={"log.cleaner.backoff.ms": str(number)})
+            book.note(("config", number))
+            dynamic.alter_group(user, {"consumer.session.timeout.ms": "50000"})
+            book.note(("group", number))
+            book.note(("producer id", ProducerIds(files, directory, list).next()))
+
+
+def handed_over(root: Path, notes: list[Any]) -> None:
+    """W1: klog opens the directory as before, and another handover goes on; its last file is meta.properties."""
+    if notes:
+        assert "cluster.id" in (root / "data" / "meta.properties").read_text()
+    assert content(root / "data") == TWO_TOPICS
+    assert handover(root / "data", clock=ManualClock(NOW), properties_out="-")["topics"]
+
+
+@durable_operation(lambda root: two_topics(root / "data"), handed_over)
+def hand_over(root: Path, book: Book, files: Files) -> None:
+    found = handover(root / "data", clock=ManualClock(NOW), files=files)
+    assert [topic["topic"] for topic in found["topics"]] == ["t", "u"]
+    book.note("handed over")
+    assert metadata(root / "data").topics.keys() == {"t", "u"}
 
 
 # ---- topics and partitions ---------------------------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ NOW = 1_700_000_000_000
 TOKEN = "job-1"
 QUERY = "query"
 Content = dict[str, list[list[bytes]]]
-CONFIG = {"internal.segment.bytes": 700}
+CONFIG = {"internal.segment.bytes": 700, "segment.index.bytes": 200}
 PLANS = {
     "appended": TopicPlan(2),
     "overwritten": TopicPlan(2),
-    "created": TopicPlan(2, config={"retention.ms": -1}, is_new=True),
+    "created": TopicPlan(2, config={"retention.ms": -1, "segment.index.bytes": 200}, is_new=True),
 }
 OLD: Content = {
     "appended": [[b"old-%d" % n for n in range(5)], []],

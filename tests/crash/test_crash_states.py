@@ -90,6 +90,52 @@ def test_what_is_synced_never_changes(tmp_path: Path) -> None:
     assert {b"old g"} == {state.files["g"][:5] for state in drawn(files.cut(root))}
 
 
+def two_directories(tmp_path: Path) -> tuple[CrashFiles, Path]:
+    """ "a/p" and "b/p" are on disk, each with a file and an index."""
+    files, root = prepared(tmp_path)
+    for name in "ab":
+        (root / name / "p").mkdir(parents=True)
+        (root / name / "p" / "f").write_bytes(name.encode())
+        (root / name / "p" / "0.index").write_bytes(name.encode() * 8)
+    files.keep(root)
+    return files, root
+
+
+def test_an_exchange_of_directories_is_one_operation_that_a_cut_may_undo_as_a_whole(tmp_path: Path) -> None:
+    files, root = two_directories(tmp_path)
+    before = content(root)
+    files.exchange(str(root / "a" / "p"), str(root / "b" / "p"))
+    assert files.log == ["exchange p p"]
+    after = {"a/p/f": b"b", "b/p/f": b"a", "a/p/0.index": b"b" * 8, "b/p/0.index": b"a" * 8}
+    assert content(root) == after
+    for synced in ("a", "b"):
+        states = drawn(files.cut(root))
+        assert all(state.files in (before, after) for state in states)
+        assert some(states, lambda found: found == before) and some(states, lambda found: found == after)
+        files.fsync_dir(str(root / synced))
+    assert all(state.files == after for state in drawn(files.cut(root)))
+
+
+def test_a_directory_is_missing_with_all_below_until_its_parent_is_synced(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    files.mkdir(str(root / "new"))
+    files.mkdir(str(root / "new" / "p"))
+    put(files, root / "new" / "p" / "f", (0, b"f"), sync=True)
+    files.fsync_dir(str(root / "new" / "p"))
+    files.fsync_dir(str(root / "new"))
+    assert some(drawn(files.cut(root)), lambda found: not found)
+    files.fsync_dir(str(root))
+    assert all(state.files == {"new/p/f": b"f"} for state in drawn(files.cut(root)))
+
+
+def test_an_index_that_is_created_and_written_as_a_plain_file_keeps_its_bytes(tmp_path: Path) -> None:
+    """As a copy of it is: by a move of a partition, or by a repair."""
+    files, root = prepared(tmp_path)
+    put(files, root / "0.index", (0, b"12345678"), sync=True)
+    files.fsync_dir(str(root))
+    assert all(state.files == {"0.index": b"12345678"} for state in list(files.cut(root).fixed()))
+
+
 def test_a_state_is_laid_out_over_another(tmp_path: Path) -> None:
     """Whatever an engine has left there meanwhile."""
     files, root = old_and_new(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.crash import history, long, workloads
 from tests.crash.history import OPERATIONS, History
+from tests.crash.jobs import JOBS, cut_job
 from tests.crash.workloads import WORKLOADS, cut, name_of
 from tests.support.power_cuts import Tally
 
@@ -30,9 +31,15 @@ def examined(tally: Tally) -> None:
     assert tally.second > 3
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", sorted(WORKLOADS.keys() - {"jobs"}))
 def test_each_workload_keeps_its_promises(tmp_path: Path, name: str) -> None:
     examined(cut(tmp_path, first_seed(name), randoms=8, stride=5, share=20))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_job_keeps_its_promises(tmp_path: Path, name: str) -> None:
+    tally = cut_job(tmp_path, seed=len(name), randoms=4, stride=4, share=5, name=name)
+    assert tally.judged >= tally.distinct > 5 and tally.full and tally.second, tally
 
 
 @pytest.mark.parametrize("seed", range(1000, 1006))

@@ -13,8 +13,10 @@ from typing import Any
 
 from tests.crash.compaction import WAYS, cleaning_of, cut_cleaning
 from tests.crash.history import cut_history
+from tests.crash.jobs import cut_job
 from tests.crash.life import cut_life
 from tests.crash.producing import cut_producers
+from tests.crash.repaired import cut_repair
 from tests.crash.topics import cut_topics
 from tests.crash.workload import POLICIES, cut_writer
 from tests.support.power_cuts import Tally
@@ -45,6 +47,8 @@ WORKLOADS: dict[str, tuple[int, Workload]] = {
     "writer": (6, writer),
     "cleaning": (2, cleaning),
     "topics": (1, topics),
+    "repair": (1, cut_repair),
+    "jobs": (2, cut_job),
 }
 """The workloads, and how often a seed picks each: a history differs from seed to seed, the others mostly do not."""
 

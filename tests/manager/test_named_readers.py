@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.errors import AlreadyLocked, ForkedHandle, InvalidTopic, LogClosed, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, CorruptCheckpoint, ForkedHandle, InvalidTopic, LogClosed, UnknownTopicOrPartition
 from tests.support.patience import PATIENCE
 
 
@@ -39,6 +39,46 @@ async def collected(records: AsyncIterable[klog.Record]) -> list[bytes | None]:
 
 
 ALL = [b"p%d-%d" % (p, i) for p in range(2) for i in range(5)]
+
+
+def crashed_with(tmp_path: Path, torn_bytes: int) -> Path:
+    """A log.dir whose last stop was a crash that has cut the log, after a reader had read and committed all of it."""
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("events")
+        for number in range(6):
+            logs.log("events").append([(None, b"lost" if number > 3 else b"kept")])
+        with logs.reader("events", "billing") as reader, logs.reader("events", "slow") as slow:
+            assert len(list(reader)) == 6
+            slow.seek({0: 2})
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (tmp_path / "data" / name).unlink()
+    (log,) = (tmp_path / "data" / "events-0").glob("*.log")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - torn_bytes)
+    return tmp_path / "data"
+
+
+def test_records_appended_where_a_crash_has_lost_some_are_read(tmp_path: Path) -> None:
+    """N4"""
+    path = crashed_with(tmp_path, 100)  # of two batches of 72 bytes
+    with klog.open(path) as logs:
+        assert logs.log("events").log_end_offset == 4
+        for _ in range(4):
+            logs.log("events").append([(None, b"new")])
+        with logs.reader("events", "billing") as reader, logs.reader("events", "slow") as slow:
+            assert values(reader) == [b"new"] * 4
+            assert values(slow) == [b"kept"] * 2 + [b"new"] * 4
+
+
+def test_a_damaged_file_of_positions_does_not_keep_a_log_from_being_recovered(tmp_path: Path) -> None:
+    path = crashed_with(tmp_path, 100)
+    (path / "klog-reader.billing.json").write_text("{")
+    with klog.open(path) as logs:
+        assert logs.log("events").log_end_offset == 4
+        with logs.reader("events", "slow") as slow:
+            assert values(slow) == [b"kept"] * 2
+        with pytest.raises(CorruptCheckpoint):
+            logs.reader("events", "billing")
 
 
 # ---- one holder --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,6 +109,14 @@ class CrashDirectFile(CrashFile):
                 super().write(before + view[start - position : stop - position], page)
 
 
+class Exchange:
+    """Two directories that have exchanged their names. unsynced: those of their parents that were not synced since."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.unsynced = {os.path.dirname(name) for name in names}
+
+
 class CrashFiles(RealFiles):
     """A Files that loses power at operation number `stop_at` (None: never). `steps` counts operations; `log` names
     them.
@@ -128,6 +136,7 @@ class CrashFiles(RealFiles):
         self._unsynced: dict[str, list[NameChange]] = {}  # by directory
         self._directories: dict[str, str | None] = {}  # those whose own name is not synced: the synced one, if any
         self._known_directories: dict[str, int] = {}  # and their inode numbers
+        self._exchanges: list[Exchange] = []
 
     def step(self, what: str) -> None:
         if self.stop_at is not None and self.steps >= self.stop_at:
@@ -140,7 +149,7 @@ class CrashFiles(RealFiles):
     def inode(self, path: str) -> Inode:
         """The file of this name, created if there is none."""
         if path not in self.names:
-            self._name(Inode(), None, path)
+            self._name(Inode(mapped=is_mapped(path)), None, path)
         return self.names[path]
 
     def _name(self, inode: Inode | None, gone: str | None, there: str | None) -> None:
@@ -238,21 +247,50 @@ class CrashFiles(RealFiles):
         os.rename(source, target)
         self._directories[target] = self._directories.pop(source, source)
         self._known_directories[target] = self._known_directories.pop(source)
+        self._have_moved({source: target})
+
+    def exchange(self, path: str, other: str) -> None:
+        """Two directories exchange their names. Until the parents of both are synced, a cut may undo that as a whole."""
+        self.step(f"exchange {os.path.basename(path)} {os.path.basename(other)}")
+        for directory in (path, other):
+            self._notice_directories(os.path.dirname(directory))
+            assert directory not in self._directories, f"{directory}: exchanged before its own name is synced"
+        super().exchange(path, other)
+        self._directories |= {path: other, other: path}
+        self._exchanges.append(Exchange(path, other))
+        known = self._known_directories
+        known[path], known[other] = known[other], known[path]
+        self._have_moved({path: other, other: path})
+
+    def mkdir(self, path: str) -> None:
+        self.step(f"mkdir {os.path.basename(path)}/")
+        super().mkdir(path)
+        self._notice_directories(os.path.dirname(path))
+
+    def rmdir(self, path: str) -> None:
+        self.step(f"rmdir {os.path.basename(path)}/")
+        super().rmdir(path)
+        self._notice_directories(os.path.dirname(path))
+
+    def _have_moved(self, moves: Mapping[str, str]) -> None:
+        """The files of directories are known by their new paths from here on."""
 
         def moved(path: str | None) -> str | None:
-            return target + path[len(source) :] if path is not None and path.startswith(source + "/") else path
+            for source, target in moves.items():
+                if path is not None and path.startswith(source + "/"):
+                    return target + path[len(source) :]
+            return path
 
         for names in (self.names, self.durable_names):
-            for path in [path for path in names if path.startswith(source + "/")]:
-                names[target + path[len(source) :]] = names.pop(path)
-        if source in self._unsynced:
-            self._unsynced[target] = [
-                NameChange(change.inode, moved(change.gone), moved(change.there))
-                for change in self._unsynced.pop(source)
-            ]
+            found = {path: names.pop(path) for path in [*names] if moved(path) != path}
+            names.update((moved(path) or path, inode) for path, inode in found.items())
+        changes = {moves[path]: self._unsynced.pop(path) for path in moves if path in self._unsynced}
+        for path, of in changes.items():
+            self._unsynced[path] = [NameChange(one.inode, moved(one.gone), moved(one.there)) for one in of]
 
     def _notice_directories(self, parent: str) -> None:
-        """Directories are created and removed past this object. A new one is not on disk before its parent is synced."""
+        """Some directories are created and removed past this object. A new one is not on disk before its parent is
+        synced."""
         there = {entry.path: entry.inode() for entry in os.scandir(parent) if entry.is_dir()}
         for path, number in there.items():
             if self._known_directories.get(path) != number:
@@ -288,8 +326,16 @@ class CrashFiles(RealFiles):
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
         self._notice_directories(path)
-        for directory in [one for one in self._directories if os.path.dirname(one) == path]:
-            del self._directories[directory]
+        synced = {one for one in self._directories if os.path.dirname(one) == path}
+        for exchange in self._exchanges:
+            exchange.unsynced.discard(path)
+            if exchange.unsynced:
+                synced.difference_update(exchange.names)
+            else:
+                synced.update(exchange.names)
+        self._exchanges = [exchange for exchange in self._exchanges if exchange.unsynced]
+        for directory in synced:
+            self._directories.pop(directory, None)
         for name in filter(is_mapped, os.listdir(path)):
             self._known(os.path.join(path, name))
         for name in list(self.durable_names):
@@ -330,6 +376,7 @@ class CrashFiles(RealFiles):
             self._unsynced.values(),
             self._mapped_now(),
             self._directories,
+            [exchange.names for exchange in self._exchanges],
         )
 
     def _mapped_now(self) -> dict[Inode, tuple[bytes, bytes | None]]:

@@ -4,7 +4,8 @@ What a cut leaves is chosen independently:
 
     names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
              in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A new directory,
-             or the new name of one, may be missing until its parent is synced
+             or the new name of one, may be missing until its parent is synced. Two directories that have exchanged
+             their names have both done so, or neither
     bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
              pages; each sector as any of its writes left it; any subset of the writes; the last one torn
     length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
@@ -106,7 +107,7 @@ class Cut:
     """The moment before operation `stop_at`. names, durable_names: what each name leads to, as processes see it, and
     as the last syncs of the directories left it. unsynced: the changes between the two, by directory. mapped: of each
     mapped file the content and the last synced one, None if it was never synced. directories: those whose own names are
-    not synced, and their synced ones, None for a new one."""
+    not synced, and their synced ones, None for a new one. exchanges: those of them that have exchanged their names."""
 
     def __init__(
         self,
@@ -117,6 +118,7 @@ class Cut:
         unsynced: Iterable[list[NameChange]],
         mapped: dict[Inode, tuple[bytes, bytes | None]],
         directories: Mapping[str, str | None],
+        exchanges: Iterable[tuple[str, ...]] = (),
     ) -> None:
         self.stop_at = stop_at
         self._below = len(str(root)) + 1
@@ -129,6 +131,7 @@ class Cut:
             for path, synced in directories.items()
             if path.startswith(f"{root}/")
         }
+        self._exchanged = {one[self._below :]: pair[0][self._below :] for pair in exchanges for one in pair[1:]}
         inodes = {*names.values(), *durable_names.values()}
         inodes |= {change.inode for changes in self._unsynced for change in changes if change.inode is not None}
         self._settled = {inode: bytes(inode.durable) for inode in inodes if not inode.pending and inode not in mapped}
@@ -170,6 +173,10 @@ class Cut:
     def chosen(self, name: str, rng: random.Random) -> State:
         """Any names, any bytes, any index pages."""
         undone = {path: synced for path, synced in self._moved.items() if rng.random() < 0.5}
+        for other, one in self._exchanged.items():
+            undone.pop(other, None)
+            if one in undone:
+                undone[other] = one
         return self._state(name, self._some_names(rng), rng.choice(WAYS)(rng), some_indexes(rng), undone)
 
     def _state(
@@ -191,8 +198,13 @@ class Cut:
                 files[path[self._below :]] = data
         if not undone:
             return State(name, self.stop_at, files, self._directories, way.by_sectors)
-        there = tuple(undone.get(path, path) for path in self._directories)
-        files = {path: data for old, data in files.items() if (path := _undone(old, undone)) is not None}
+        there = tuple(_undone(path, undone) for path in self._directories)
+        places = {path: _undone(path, undone) for path in {old.rpartition("/")[0] for old in files}}
+        files = {
+            f"{place}/{base}" if place else base: data
+            for (directory, _, base), data in ((old.rpartition("/"), data) for old, data in files.items())
+            if (place := places[directory]) is not None
+        }
         return State(name, self.stop_at, files, tuple(filter(None, there)), way.by_sectors)
 
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
@@ -207,12 +219,13 @@ class Cut:
 
 
 def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
-    """Where a file is, or None, if these renames and creations of directories are undone."""
-    directory, _, name = path.rpartition("/")
-    if directory not in undone:
-        return path
-    synced = undone[directory]
-    return None if synced is None else f"{synced}/{name}"
+    """Where a directory is, or None, if these renames and creations of directories are undone."""
+    synced = undone.get(path, path)
+    if synced is None:
+        return None
+    parent, _, name = synced.rpartition("/")
+    above = _undone(parent, undone) if parent else ""
+    return None if above is None else f"{above}/{name}" if above else name
 
 
 def is_mapped(path: str | Path) -> bool:

@@ -29,8 +29,6 @@ from klog.disk import (
     directory_lock,
     exists,
     is_directory,
-    naming_the_next_step,
-    os_error,
     read_whole,
     remove_tree,
 )
@@ -101,8 +99,8 @@ def make_staging(log_dir: str, topic: str, partition: int, token: str, process: 
     with directory_lock(log_dir):  # tasks of several processes begin at once
         _announce(log_dir, token, process, files)
         for directory in (os.path.dirname(path), path):
-            with contextlib.suppress(FileExistsError), naming_the_next_step(directory):
-                os.mkdir(directory, 0o750)
+            with contextlib.suppress(FileExistsError):
+                files.mkdir(directory)
     return path
 
 
@@ -182,10 +180,10 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
         empty = _empty_partitions(log_dir)
         for partition in empty if alone else ():
             try:
-                os.rmdir(partition)
+                files.rmdir(partition)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):  # its owner has put something there
-                    raise os_error(error.errno or errno.EIO, partition) from None
+                    raise
         files.fsync_dir(log_dir)
         if staging_directories(log_dir, token) or (empty and not alone):
             return  # a late attempt has staged again

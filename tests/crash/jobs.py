@@ -1,0 +1,120 @@
+"""Operations whose result is durable when they return, under power cuts: those of operations.py that take the files.
+
+After a cut the check of the operation must hold with the notes that it had made by then.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+from klog.log.load.loader import Policy
+from klog.log.staged.writers import announce
+from tests.crash import staged
+from tests.crash.operations import OPERATIONS, Book, Operation
+from tests.support.abandon import abandon
+from tests.support.batches import NOW
+from tests.support.crash_files import CrashFiles
+from tests.support.crash_states import State
+from tests.support.power_cuts import PowerCuts, Tally, cut_while
+from tests.support.state_directory import StateDirectory
+
+
+@dataclass
+class Found:
+    """A state that has been checked with this number of notes."""
+
+    state: State | None
+    notes: int
+
+
+class LookAtJob:
+    """The check of the operation. A second crash interrupts the next start."""
+
+    def __init__(self, place: Path, operation: Operation, book: Callable[[], Book]) -> None:
+        self._place, self._operation, self._book = StateDirectory(place), operation, book
+
+    def __call__(self, root: Path, recovery: Policy) -> Found:
+        return self._checked(None, root)
+
+    def quick(self, state: State, root: Path, recovery: Policy) -> Found:
+        return self._checked(state, root)
+
+    def _checked(self, state: State | None, root: Path) -> Found:
+        notes = self._book().notes()
+        as_after_a_restart(root)
+        self._operation.check(root, notes)
+        return Found(state, len(notes))
+
+    def again(self, found: Found) -> None:
+        """Check a state once more if there are more notes."""
+        if found.state is not None and found.notes < len(self._book().notes()):
+            found.notes = self._checked(found.state, self._place.lay_out(found.state)).notes
+
+    def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
+        as_after_a_restart(root)
+        return cut_while(root, rng, 40, lambda files: start(root, files))
+
+
+def start(root: Path, files: CrashFiles) -> None:
+    """The next start of a process, which then dies."""
+    logs = klog.open(root / "data" if (root / "data").exists() else root, clock=ManualClock(NOW), files=files)
+    try:
+        logs.load_all()
+    finally:
+        abandon(logs)
+
+
+def as_after_a_restart(root: Path) -> None:
+    """Private files are private, which a State does not keep. The process of each staged job has ended."""
+    for path in root.glob("klog-*.json"):
+        path.chmod(0o600)
+    for path in root.glob("klog-staging-*.json"):
+        path.unlink()
+        announce(str(root), path.stem.removeprefix("klog-staging-"), staged.ended(), RealFiles())
+
+
+JOBS = [name for name, operation in OPERATIONS.items() if operation.run_on is not None]
+
+
+def cut_job(
+    place: Path,
+    *,
+    seed: int,
+    randoms: int,
+    stride: int = 1,
+    share: int = 1,
+    name: str | None = None,
+    rig: type[PowerCuts[Found]] = PowerCuts,
+) -> Tally:
+    """Cut the power at every `stride`th operation of one of the jobs."""
+    chosen = OPERATIONS[name or random.Random(seed).choice(JOBS)]
+    original, book = place / "original", Book()
+    original.mkdir(parents=True)
+    chosen.prepare(original)
+    look = LookAtJob(place / "again", chosen, lambda: book)
+
+    def run(root: Path, files: CrashFiles) -> None:
+        assert chosen.run_on is not None
+        shutil.copytree(original, root)
+        files.keep(root)
+        chosen.run_on(root, book, files)
+
+    cuts = rig(
+        place,
+        look,
+        lambda found, _only_died: look.again(found),
+        stride=stride,
+        first=seed % stride,
+        randoms=randoms,
+        seed=seed,
+        share=share,
+        promised=book.notes,
+    )
+    return cuts.run(run)
