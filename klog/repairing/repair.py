@@ -128,9 +128,7 @@ class _Repair:
     def run(self, progress: Progress | None) -> Entry:
         """Repair, and keep the originals. The lock is held."""
         self._finish_earlier()
-        now = datetime.datetime.fromtimestamp(self._clock.wall_ms() / 1000, datetime.UTC)
-        copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
-        self._files.mkdir(copy)
+        copy = self._make_copy(self._clock.wall_ms())
         for name in regular_files(self._log_dir):
             if name != ".lock":
                 copy_file(self._files, os.path.join(self._log_dir, name), os.path.join(copy, name))
@@ -149,6 +147,16 @@ class _Repair:
             remove_tree(copy, self._files)
         self._files.fsync_dir(os.path.dirname(copy))
         return {**self.report(found, copy if changed else None), "dry_run": False}
+
+    def _make_copy(self, now_ms: int) -> str:
+        """Make the directory for the originals, named by the time, or by a later one if an earlier call has that name."""
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+        copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
+        try:
+            self._files.mkdir(copy)
+        except FileExistsError:
+            return self._make_copy(now_ms + 1)
+        return copy
 
     def attempt(self, trial: str, progress: Progress | None) -> list[Entry]:
         """Load copies of the damaged partitions in the directory `trial`. Returns the entries of the report."""

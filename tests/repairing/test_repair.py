@@ -81,6 +81,14 @@ def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:
     assert plan(repair(data)) == [] and len(list(data.parent.iterdir())) == 2
 
 
+def test_two_repairs_at_the_same_time_of_the_clock_have_copies_of_their_own(data: Path) -> None:
+    copies = set()
+    for name in ("t-0", "t-1"):
+        flip(data / name / f"{60:020d}.log", 120)
+        copies.add(repair(data / name, clock=ManualClock(NOW))["copy"])
+    assert len(copies) == 2 and all(Path(copy).is_dir() for copy in copies)
+
+
 def test_command(data: Path) -> None:
     before = tree(data)
     assert run("repair", data, "--dry-run").exit_code == 3
