@@ -162,6 +162,11 @@ class Broker:
         key = arguments.text("topic", topic), arguments.whole("partition", partition)
         self._running().purgatory.check(key)
 
+    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a client's fetch session has; empty for an unknown one. Raises RuntimeError
+        while the broker is stopped."""
+        return self._running().session_partitions(session_id)
+
     def group(self, group_id: str) -> GroupDescription | None:
         """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while
         the broker is stopped."""
@@ -217,8 +222,10 @@ class Broker:
             self.nodes.bind(serving.dispatcher_of)
             scheduler.start()
             waits.start()
+            self._logs, self._topics, self._serving = logs, topics, serving  # gates ask for them at the first request
             self.nodes.start()
         except BaseException:
+            self._logs = self._topics = self._serving = None
             self.nodes.stop(0)
             scheduler.stop()
             waits.stop()
@@ -226,7 +233,6 @@ class Broker:
                 serving.close()
             logs.close()
             raise
-        self._logs, self._topics, self._serving = logs, topics, serving
         self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
         self._ended.clear()

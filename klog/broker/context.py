@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from klog.broker.request_metrics import ApiMetrics
     from klog.network import Connection
     from klog.network import Request as NetworkRequest
-    from klog.protocol import ApiKey, Message
+    from klog.protocol import ApiKey, ErrorCode, Message
     from klog.protocol import Request as DecodedRequest
 
 
@@ -21,14 +21,16 @@ class RequestContext:
     """Who sent a request, and how to respond. Any thread. Satisfies klog.security.Context.
 
     message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it. before_response: a
-    function of a gate; the response that it returns is sent, and for None it has completed the request itself.
+    function of a gate; the response that it returns is sent, and for None it has completed the request itself. It gets
+    None for a request without a response. refusal: a function of a gate from (topic, partition) to the error that a
+    Fetch has for it, or None.
     received, began, handled: when the request arrived, when its handler was called, and when that returned, 0 before:
     seconds of the monotonic clock. request_bytes: the size of the frame. metrics: of the API.
     """
 
     __slots__ = (
         "_authorize", "_completed", "_network", "_request", "api", "before_response", "began", "client_id",
-        "connection", "handled", "message", "metrics", "received", "request_bytes", "version",
+        "connection", "handled", "message", "metrics", "received", "refusal", "request_bytes", "version",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +50,8 @@ class RequestContext:
         self.request_bytes = len(network.frame)
         self.received = network.received
         self.began = self.handled = 0.0
-        self.before_response: Callable[[Message], Message | None] | None = None
+        self.before_response: Callable[[Message | None], Message | None] | None = None
+        self.refusal: Callable[[str, int], ErrorCode | None] | None = None
         self._network = network
         self._request = request
         self._authorize = authorize
@@ -101,6 +104,11 @@ class RequestContext:
 
     def no_response(self, *, throttle_ms: int = 0) -> None:
         """Complete the request without a response, as Produce with acks=0."""
+        if self.before_response is not None:
+            change, self.before_response = self.before_response, None
+            change(None)
+            if self.completed:
+                return
         self._network.no_response(throttle_ms=self._completed(self, None, throttle_ms))
 
     def close(self) -> None:

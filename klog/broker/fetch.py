@@ -69,6 +69,10 @@ class Fetch:
         """The sessions, under Kafka's names."""
         return self._sessions.metrics()
 
+    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a session has; empty for an unknown one."""
+        return self._sessions.partitions(session_id)
+
     def fetch(self, context: RequestContext, request: Any) -> Message | None:
         """Respond now, or wait for the partitions."""
         replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
@@ -132,6 +136,8 @@ class Fetch:
                 return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         if not context.authorized("READ", "TOPIC", topic):
             return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if context.refusal is not None and (refused := context.refusal(topic, asked.partition)):
+            return _failed(asked, refused)
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
         asked.log = None if isinstance(log, ErrorCode) else log
         if isinstance(log, ErrorCode):
@@ -237,8 +243,10 @@ class _Attempt:
         if session is None:
             return self._asked
         context = self._context
+        refuses = context.refusal is not None
         changed = session.take(
-            lambda topic: context.authorized("READ", "TOPIC", topic), everything=everything or not self._incremental
+            lambda topic: not refuses and context.authorized("READ", "TOPIC", topic),
+            everything=everything or refuses or not self._incremental,
         )
         return changed if self._incremental else self._asked
 

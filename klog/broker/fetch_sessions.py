@@ -146,6 +146,11 @@ class FetchSession:
     def __len__(self) -> int:
         return len(self._partitions)
 
+    def names(self) -> list[tuple[str, int]]:
+        """(topic, partition) of all."""
+        with self._lock:
+            return [(each.topic, each.partition) for each in self._partitions.values()]
+
     def _add_locked(self, partition: FetchedPartition) -> None:
         partition.session = self
         partition.turn = next(self._turns)
@@ -284,6 +289,12 @@ class FetchSessions:
         self._sessions.pop(evicted.number).close()
         self._evictions += 1
         return True
+
+    def partitions(self, number: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a session has; empty for an unknown one."""
+        with self._lock:
+            session = self._sessions.get(number)
+        return [] if session is None else session.names()
 
     def close(self, number: int) -> None:
         """Forget a session."""

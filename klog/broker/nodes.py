@@ -89,6 +89,12 @@ class Nodes:
             for name, value in each.server.metrics().items()
         }
 
+    def id_at(self, port: int) -> int:
+        """The id of the broker with this port; the first one for an unknown port."""
+        return next(
+            (node_id for node_id, each in self._listeners.items() if any(one.port == port for one in each)), self.ids[0]
+        )
+
     # ---- who leads what ----------------------------------------------------------------------------------------------
 
     def of(self, listener: str) -> list[Node]:

@@ -213,6 +213,10 @@ class Serving:
         """The handler of the requests of a broker."""
         return self._dispatchers[node_id]
 
+    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a fetch session has, at whichever broker."""
+        return [pair for each in self._fetches for pair in each.session_partitions(session_id)]
+
     def leaders_changed(self) -> None:
         """Let requests that wait look at their partitions again."""
         for info in self._topics.infos():

@@ -11,25 +11,31 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from klog import arguments
 from klog.broker import Broker
-from klog.clock import SystemClock
+from klog.clock import ManualClock, SystemClock
 from klog.config import LogConfig, config_values
 from klog.disk import RealFiles, remove_tree
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler
-from klog.testing.faults import Fault, FaultGate
+from klog.testing.fault_gate import FaultGate
+from klog.testing.faults import Fault
 from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
+from klog.testing.watching import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from klog.broker.api_versions import Release
+    from klog.broker.context import RequestContext
     from klog.clock import Clock
     from klog.log.options import Durability
     from klog.manager import LogManager
     from klog.network import Listener
-    from klog.protocol import ApiKey, ErrorCode
+    from klog.protocol import ApiKey, ErrorCode, Message
     from klog.testing.access import Access
     from klog.testing.control import Control
+    from klog.testing.crash import Crash
     from klog.testing.group import GroupUnderTest
     from klog.testing.recording import Recorder
 
@@ -38,22 +44,26 @@ _DEFAULTS = {
     "num.io.threads": 2,
     "log.cleaner.threads": 0,  # compaction is called for, with logs.log(topic).compact()
 }
+# A clock that stands in the past would refuse the records of producers, whose clock is another one.
+_OF_MANUAL_CLOCK = {"log.message.timestamp.after.max.ms": 2**63 - 1}
 
 
 class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
     topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed.
-    copy_of: a log.dir, of klog or Kafka, whose copy is served. clock: a
-    klog.clock.ManualClock moves retention, compaction, sessions of groups and transactions only when the test advances
-    it; requests wait in real time. listeners: as for klog.Broker, by default one free port of this machine.
-    durability: as for klog.open. brokers: how many brokers clients see, each with a port of its own; they share
-    partitions, groups and transactions. tls: encrypt, with a certificate that is made for the test. sasl: users
-    with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for
-    both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests.
-    record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
-    control: serve klog.testing.control on control_url; control_port: 0 for a free one.
+    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed. copy_of:
+    a log.dir, of klog or Kafka, whose copy is served. clock: a klog.clock.ManualClock moves retention, compaction,
+    sessions of groups and transactions only when the test advances it; requests wait in real time, and records of any
+    time are taken. listeners: as for klog.Broker, by default one free port of this machine. durability: as for
+    klog.open. brokers: how many brokers clients see, each with a port of its own; they share partitions, groups and
+    transactions. tls: encrypt, with a certificate that is made for the test. sasl: users with their passwords;
+    mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for both. as_version: pass
+    for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests. record: a new file that
+    gets all requests, for klog.testing.replay, once the broker is stopped. control: serve klog.testing.control on
+    control_url; control_port: 0 for a free one.
+
+    An exception that leaves the `with` statement gets a note with the newest records of all topics, and the faults.
 
         with klog.TestBroker(topics=["orders"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -97,7 +107,9 @@ class TestBroker:
             self.directory = new_directory() if copy_of is None else new_copy(copy_of)
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
-        self._faults = FaultGate(self._scheduler)
+        self._faults = FaultGate(self._scheduler, self._crash)
+        self._crashes: Crash | None = None
+        self._addresses: str | None = None
         self._has_topics = False
         self._recorder: Recorder | None = None
         try:
@@ -109,6 +121,7 @@ class TestBroker:
                 self.directory,
                 listeners=listeners if self._access is None else self._access.listeners(listeners),
                 config=_defaults(brokers)
+                | (_OF_MANUAL_CLOCK if isinstance(clock, ManualClock) else {})
                 | ({} if self._access is None else self._access.properties())
                 | dict(config or {}),
                 durability=durability,
@@ -128,11 +141,14 @@ class TestBroker:
 
     def start(self) -> Self:
         """Serve. After stop() or kill() on the same ports, with what the directory has."""
+        self._end_crash()
         os.makedirs(self.directory, exist_ok=True)
         if self._access is not None:
             self._access.add_users(self.directory)
+        if not self._broker.is_running:
+            self._faults.open(self._broker)
         self._broker.start()
-        self._faults.topics = self._broker.topics
+        self._addresses = self._broker.bootstrap_servers
         self._scheduler.start()
         if not self._has_topics:
             for name, arguments in self._topics.items():
@@ -146,6 +162,7 @@ class TestBroker:
 
     def stop(self) -> None:
         """Stop, cleanly; the directory stays until close(), so that start() goes on with it."""
+        self._end_crash()
         self._faults.close()
         self._broker.stop(timeout=5.0)
         self._flush()
@@ -153,7 +170,9 @@ class TestBroker:
 
     def kill(self) -> None:
         """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs."""
+        self._end_crash()
         self._broker.kill()
+        self._faults.close()
         self._flush()
         self._scheduler.stop()
 
@@ -168,6 +187,23 @@ class TestBroker:
             self._control.close()
         self.stop()
         self._remove()
+
+    def _crash(self, torn: list[tuple[str, int]], last_bytes: int, restart_ms: int | None) -> None:
+        """A fault kills the broker: soon, in another thread."""
+        from klog.testing.crash import Crash
+
+        def kill() -> None:
+            self.kill()
+            for topic, partition in torn:
+                self.tear(topic, partition, last_bytes=last_bytes)
+
+        if self._crashes is None:
+            self._crashes = Crash()
+        self._crashes.begin(kill, self.start, restart_ms)
+
+    def _end_crash(self) -> None:
+        if self._crashes is not None:
+            self._crashes.end()
 
     def _flush(self) -> None:
         if self._recorder is not None:
@@ -188,15 +224,20 @@ class TestBroker:
             self.close()
             raise
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            from klog.testing.report import add_report
+
+            add_report(error, self)
         self.close()
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for a client's bootstrap.servers."""
-        return self._broker.bootstrap_servers
+        """The addresses for a client's bootstrap.servers; while it is stopped those that it had. Raises RuntimeError
+        before the first start()."""
+        return self._broker.nodes.bootstrap_servers or self._addresses or self._broker.bootstrap_servers
 
     @property
     def is_running(self) -> bool:
@@ -258,11 +299,15 @@ class TestBroker:
         return found
 
     def dump(self) -> str:
-        """The newest records of all topics as text."""
+        """The newest records of all topics, and the groups, as text."""
         names = [name for name in self.logs.topics() if not name.startswith("__")]
-        return dump_topics(self._broker, names) or "no topics"
+        return "\n".join([dump_topics(self._broker, names) or "no topics", *map(repr, map(self.group, self.groups()))])
 
     # ---- groups ------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[str]:
+        """The names of all consumer groups."""
+        return self._broker.groups()
 
     def group(self, group: str) -> GroupUnderTest:
         """A consumer group, to look into it: .state, .members, .offsets, .lag(topic)."""
@@ -290,23 +335,39 @@ class TestBroker:
         topic: str | None = None,
         partition: int | None = None,
         client_id: str | None = None,
+        broker: int | None = None,
+        when: Callable[[RequestContext], bool] | None = None,
         count: int | None = 1,
         skip: int = 0,
         error: ErrorCode | str | int | None = None,
+        respond: Callable[[RequestContext], Message | None] | None = None,
         delay_ms: int = 0,
+        hold: bool = False,
         disconnect: Literal["before", "after"] | None = None,
         half: bool = False,
         drop: bool = False,
+        kill: Literal["before", "after"] | None = None,
+        tear: int = 0,
+        restart_ms: int | None = None,
     ) -> Fault:
-        """Let requests fail from now on. Returns the fault, with .hits, .wait(hits) and .stop().
+        """Let requests fail from now on. Returns the fault, with .hits, .wait(hits), .requests, .release() and .stop().
 
-        Which requests: api is a name such as "produce", None for any; topic, partition: those that name it; client_id:
-        a pattern such as "billing-*". The first `skip` of them pass, then `count` of them meet the fault, None for all.
+        Which requests: api is a name such as "produce", None for any; topic, partition: those that name it, in a fetch
+        session, too; client_id: a pattern such as "billing-*"; broker: those to one of several brokers; when: those for
+        which a function of the request, with .api, .version, .client_id and .message, returns true. The first `skip` of
+        them pass, then `count` of them meet the fault, None for all.
 
-        What happens, besides waiting delay_ms: error: the response has this error of Kafka, by name or number, for all
-        that the request asks for, and nothing is done. disconnect: the connection is closed "before" the request is
-        handled, or "after" it instead of the response. half: half of the response is sent before the connection is
-        closed. drop: there is no response.
+        What happens, besides waiting delay_ms, or with hold until .release():
+
+        error       the response has this error of Kafka, by name or number, and nothing is done. With `topic` it is
+                    that of the topic or partition where the response can have one; the rest of the request is handled
+        respond     a function of the request returns the response, a message of klog.protocol, or None to handle it
+        disconnect  the connection is closed "before" the request is handled, or "after" it instead of the response
+        half        half of the response is sent before the connection is closed
+        drop        there is no response
+        kill        the broker is killed "before" or "after" the request is handled, without a response, until start()
+        tear        the same after a Produce, and the logs that it wrote lose so many bytes at their end
+        restart_ms  after kill or tear the broker starts again by itself
 
         Of several faults that concern a request the oldest one counts. Raises ValueError, TypeError.
         """
@@ -316,15 +377,43 @@ class TestBroker:
                 topic=topic,
                 partition=partition,
                 client_id=client_id,
+                broker=broker,
+                when=when,
                 count=count,
                 skip=skip,
                 error=error,
+                respond=respond,
                 delay_ms=delay_ms,
+                hold=hold,
                 disconnect=disconnect,
                 half=half,
                 drop=drop,
+                kill=kill,
+                tear=tear,
+                restart_ms=restart_ms,
             )
         )
+
+    def watch(
+        self,
+        api: ApiKey | str | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        broker: int | None = None,
+        when: Callable[[RequestContext], bool] | None = None,
+    ) -> Watch:
+        """Note requests from now on, which are handled as usual. Returns the watch, with .hits, .wait(hits), .requests
+        and .stop(). Arguments as of inject(). Raises ValueError, TypeError."""
+        return self._faults.watch(
+            Watch(api, topic=topic, partition=partition, client_id=client_id, broker=broker, when=when)
+        )
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The faults of inject(), also those that are over, since the last clear_faults()."""
+        return self._faults.faults
 
     def clear_faults(self) -> None:
         """Let all requests pass again."""
@@ -335,6 +424,7 @@ class TestBroker:
         be stopped, after kill(); the next start() recovers the log. Raises RuntimeError, FileNotFoundError."""
         if self._broker.is_running:
             raise RuntimeError("the broker is running: call kill() first")
+        last_bytes = arguments.whole("last_bytes", last_bytes, 0)
         home = os.path.join(self.directory, f"{topic}-{partition}")
         newest = max(name for name in os.listdir(home) if name.endswith(".log"))
         path = os.path.join(home, newest)

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.clock import ManualClock
-from klog.testing.json_records import from_fields, to_fields
+from klog.testing.json_records import from_fields, partition_in, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from klog.testing.controlled import Controlled
     from klog.testing.faults import Fault
+    from klog.testing.watching import Watch
 
     Query = dict[str, str]
     Body = dict[str, Any]
     Found = dict[str, Any]
     Call = Callable[[Query, Body], Found]
+    AnyWatch = TypeVar("AnyWatch", bound=Watch)
 
 _TIMEOUT = 10.0
+_LOADING = {"path", "key", "timestamp", "partitions", "compression", "form"}
 
 
 class NotFound(Exception):
@@ -36,6 +40,7 @@ class Calls:
         self._life = threading.RLock()
         self._numbers = itertools.count(1)
         self._faults: dict[int, Fault] = {}
+        self._watches: dict[int, Watch] = {}
         self._fixed: dict[tuple[str, ...], Call] = {
             ("GET",): self._facts,
             ("GET", "metrics"): lambda query, body: dict(self._broker.metrics()),
@@ -44,6 +49,11 @@ class Calls:
             ("GET", "faults"): lambda query, body: {"faults": [_shown(*each) for each in self._faults.items()]},
             ("POST", "faults"): self._inject,
             ("DELETE", "faults"): self._clear_faults,
+            ("GET", "watches"): lambda query, body: {"watches": [_shown(*each) for each in self._watches.items()]},
+            ("POST", "watches"): self._watch,
+            ("GET", "groups"): lambda query, body: {"groups": self._broker.groups()},
+            ("GET", "dump"): lambda query, body: {"text": self._broker.dump()},
+            ("POST", "tear"): self._tear,
             ("POST", "clock", "advance"): self._advance,
             ("POST", "snapshot"): lambda query, body: self._changed(lambda: self._broker.snapshot(_path(body))),
             ("POST", "restore"): lambda query, body: self._changed(lambda: self._broker.restore(_path(body))),
@@ -55,9 +65,13 @@ class Calls:
         self._named: dict[tuple[str, ...], Callable[[str, Query, Body], Found]] = {
             ("GET", "topics", "records"): self._records,
             ("POST", "topics", "records"): self._append,
+            ("POST", "topics", "load"): self._load,
             ("GET", "groups"): self._group,
-            ("GET", "faults"): self._fault,
-            ("DELETE", "faults"): self._stop_fault,
+            ("GET", "faults"): lambda name, query, body: _waited(name, _found("fault", self._faults, name), query),
+            ("DELETE", "faults"): lambda name, query, body: _stopped(name, _found("fault", self._faults, name)),
+            ("POST", "faults", "release"): self._release,
+            ("GET", "watches"): lambda name, query, body: _waited(name, _found("watch", self._watches, name), query),
+            ("DELETE", "watches"): lambda name, query, body: _stopped(name, _found("watch", self._watches, name)),
             ("POST", "brokers", "start"): lambda name, query, body: self._changed(
                 lambda: self._broker.start_broker(_number("broker", name))
             ),
@@ -119,8 +133,19 @@ class Calls:
         records = _of(body, "records")
         if not isinstance(records, list):
             raise arguments.wrong_type("records", records, "a list")
-        self._broker.topic(topic).append([from_fields(each) for each in records])
+        by_partition: dict[int | None, list[Any]] = {}
+        for each in records:
+            by_partition.setdefault(partition_in(each), []).append(from_fields(each))
+        for partition, some in by_partition.items():
+            self._broker.topic(topic).append(some, partition=partition)
         return {"appended": len(records)}
+
+    def _load(self, topic: str, query: Query, body: Body) -> Found:
+        unknown = sorted(body.keys() - _LOADING)
+        if unknown:
+            raise ValueError(f"load with {', '.join(unknown)}: it takes {', '.join(sorted(_LOADING))}")
+        found = self._broker.load(topic, _path(body), **{key: body[key] for key in body if key != "path"})
+        return {"records": len(found)}
 
     def _topic(self, topic: str) -> str:
         if topic not in self._broker.logs.topics():
@@ -150,36 +175,58 @@ class Calls:
     # ---- faults ------------------------------------------------------------------------------------------------------
 
     def _inject(self, query: Query, body: Body) -> Found:
-        fault = self._broker.inject(**body)
         number = next(self._numbers)
-        self._faults[number] = fault
+        fault = self._faults[number] = self._broker.inject(**body)
         return _shown(number, fault)
+
+    def _watch(self, query: Query, body: Body) -> Found:
+        number = next(self._numbers)
+        watch = self._watches[number] = self._broker.watch(**body)
+        return _shown(number, watch)
 
     def _clear_faults(self, query: Query, body: Body) -> Found:
         self._broker.clear_faults()
         self._faults = {}
         return {}
 
-    def _fault(self, number: str, query: Query, body: Body) -> Found:
-        fault = self._found(number)
-        if "wait" in query:
-            fault.wait(_number("wait", query["wait"]), _seconds(query))
+    def _release(self, number: str, query: Query, body: Body) -> Found:
+        fault = _found("fault", self._faults, number)
+        fault.release()
         return _shown(int(number), fault)
 
-    def _stop_fault(self, number: str, query: Query, body: Body) -> Found:
-        fault = self._found(number)
-        fault.stop()
-        return _shown(int(number), fault)
-
-    def _found(self, number: str) -> Fault:
-        found = self._faults.get(_number("fault", number))
-        if found is None:
-            raise NotFound(f"there is no fault {number}")
-        return found
+    def _tear(self, query: Query, body: Body) -> Found:
+        self._broker.tear(_of(body, "topic"), **{key: body[key] for key in body if key != "topic"})
+        return {}
 
 
-def _shown(number: int, fault: Fault) -> Found:
-    return {"id": number, "hits": fault.hits, "is_active": fault.is_active}
+def _found(what: str, known: dict[int, AnyWatch], number: str) -> AnyWatch:
+    found = known.get(_number(what, number))
+    if found is None:
+        raise NotFound(f"there is no {what} {number}")
+    return found
+
+
+def _waited(number: str, watch: Watch, query: Query) -> Found:
+    if "wait" in query:
+        watch.wait(_number("wait", query["wait"]), _seconds(query))
+    requests = [
+        {
+            **each._asdict(),
+            "api": each.api.name.lower(),
+            "partitions": [{"topic": topic, "partition": partition} for topic, partition in each.partitions],
+        }
+        for each in watch.requests
+    ]
+    return _shown(int(number), watch) | {"requests": requests}
+
+
+def _stopped(number: str, watch: Watch) -> Found:
+    watch.stop()
+    return _shown(int(number), watch)
+
+
+def _shown(number: int, watch: Watch) -> Found:
+    return {"id": number, "hits": watch.hits, "is_active": watch.is_active, **watch.wanted()}
 
 
 def _of(body: Body, name: str) -> Any:

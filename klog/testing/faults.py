@@ -1,133 +1,143 @@
 """Faults on demand: what a test wants to go wrong between a client and the broker.
 
-    before the effect   error, disconnect="before", drop: the broker does not see the request
-    after the effect    disconnect="after", half: the request is handled, its response is lost or cut
-    around it           delay_ms: the request is handled later
+    before the effect   error, respond, disconnect="before", kill="before", drop: the broker does not see the request
+    after the effect    disconnect="after", half, kill="after", tear: the request is handled, its response lost or cut
+    around it           delay_ms, hold: the request is handled later
 
 Each fault counts the requests that it has met, so a test can wait for them and check their number.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from klog import arguments
-from klog.broker.error_responses import error_response
 from klog.protocol import ApiKey, ErrorCode
+from klog.testing.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from klog.broker.context import RequestContext
     from klog.protocol import Message
-    from klog.scheduler import Scheduler
-    from klog.security import Topics
+    from klog.testing.named import Named
 
-Disconnect = Literal["before", "after"]
-_TOPIC_ARRAYS = ("topic_data", "topics", "v3_and_below_topics")
-_PARTITION_ARRAYS = ("partition_data", "partitions", "partition_indexes")
-_HALF = 0.5
+Moment = Literal["before", "after"]
+# The errors of these that are not those of a topic or partition.
+_OF_WHOLE: Final = {
+    ApiKey.FETCH: frozenset(
+        (
+            ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+            ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.UNSUPPORTED_VERSION,
+        )
+    ),
+    ApiKey.METADATA: frozenset((ErrorCode.REBOOTSTRAP_REQUIRED,)),
+}
 
 
-class Fault:
+class Fault(Watch):
     """One fault. Made by TestBroker.inject, which describes the arguments. Any thread.
 
-    hits: the number of requests that it has met. is_active: whether it meets more of them.
+    hits: the number of requests that it has met. requests: the last of them. is_active: whether it meets more of them.
     """
 
     def __init__(
         self,
-        api: ApiKey | str | None,
+        api: ApiKey | str | None = None,
         *,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
         count: int | None = 1,
-        skip: int = 0,
         error: ErrorCode | str | int | None = None,
+        respond: Callable[[RequestContext], Message | None] | None = None,
         delay_ms: int = 0,
-        disconnect: Disconnect | None = None,
+        hold: bool = False,
+        disconnect: Moment | None = None,
         half: bool = False,
         drop: bool = False,
+        kill: Moment | None = None,
+        tear: int = 0,
+        restart_ms: int | None = None,
+        **which: Any,
     ) -> None:
-        self.api = None if api is None else api_of(api)
-        self.topic = None if topic is None else arguments.text("topic", topic)
-        self.partition = None if partition is None else arguments.whole("partition", partition, 0)
-        self.client_id = None if client_id is None else arguments.text("client_id", client_id)
+        super().__init__(api, count=count, **which)
         self.error = None if error is None else code_named(error)
+        arguments.function("respond", respond)
+        self.respond = respond
         self.delay_ms = arguments.whole("delay_ms", delay_ms, 0)
-        self.disconnect = disconnect
-        if disconnect is not None:
-            arguments.chosen("disconnect", disconnect, ("before", "after"))
+        self.hold = arguments.flag("hold", hold)
+        self.disconnect = _moment("disconnect", disconnect)
         self.half = arguments.flag("half", half)
         self.drop = arguments.flag("drop", drop)
-        effects = sum((self.error is not None, disconnect is not None, self.half, self.drop))
-        if effects > 1:
-            raise ValueError("one of error, disconnect, half and drop, with delay_ms or without it")
-        if effects == 0 and self.delay_ms == 0:
-            raise ValueError("a fault needs one of error, delay_ms, disconnect, half and drop")
-        if partition is not None and topic is None:
-            raise ValueError(f"partition={partition}: give the topic, too")
-        self._left = None if count is None else arguments.whole("count", count, 1)
-        self._skip = arguments.whole("skip", skip, 0)
-        self._changed = threading.Condition()
-        self.hits = 0
+        self.tear = arguments.whole("tear", tear, 0)
+        self.kill = _moment("kill", kill if kill is not None or not tear else "after")
+        self.restart_ms = None if restart_ms is None else arguments.whole("restart_ms", restart_ms, 0)
+        self._held: list[Callable[[], None]] = []  # guarded by Watch._changed
+        effects = (self.error, respond, disconnect, self.kill)
+        named = sum(each is not None for each in effects) + self.half + self.drop
+        if named > 1:
+            raise ValueError(
+                "one of error, respond, disconnect, half, drop and kill or tear, with delay_ms or hold or without"
+            )
+        if named == 0 and not (self.delay_ms or self.hold):
+            raise ValueError(
+                "a fault needs one of error, respond, delay_ms, hold, disconnect, half, drop, kill and tear"
+            )
+        if tear and (self.kill != "after" or self.api is not ApiKey.PRODUCE):
+            raise ValueError(f"tear={tear}: the log of a record that was just written: api='produce', kill='after'")
+        if restart_ms is not None and self.kill is None:
+            raise ValueError(f"restart_ms={restart_ms}: give kill or tear, too")
 
-    def __repr__(self) -> str:
-        where = "any request" if self.api is None else self.api.message
-        return f"<Fault of {where}, {self.hits} hits{'' if self.is_active else ', over'}>"
+    def wanted(self) -> dict[str, Any]:
+        """What it was made with, without what was left out."""
+        found = super().wanted() | {"error": None if self.error is None else self.error.name}
+        for name in ("delay_ms", "hold", "disconnect", "half", "drop", "kill", "tear"):
+            found[name] = getattr(self, name) or None
+        found["restart_ms"] = self.restart_ms
+        return {name: value for name, value in found.items() if value is not None}
 
-    @property
-    def is_active(self) -> bool:
-        """Does it meet more requests?"""
-        return self._left is None or self._left > 0
+    def concerns(self, context: RequestContext, partitions: tuple[Named, ...]) -> bool:
+        """Does it concern a request that names these partitions? An error of partitions not one that names none."""
+        if context.api in _OF_WHOLE and self.error is not None and not self.is_of_whole(context.api) and not partitions:
+            return False
+        return super().concerns(context, partitions)
+
+    def is_of_whole(self, api: ApiKey) -> bool:
+        """Is its error that of the whole response, and not of topics or partitions?"""
+        return self.error in _OF_WHOLE[api]
+
+    def refuses(self, topic: str, partition: int | None) -> ErrorCode | None:
+        """Its error if it concerns this partition, else None."""
+        return self.error if self.is_of(topic, partition) else None
+
+    def keep(self, go_on: Callable[[], None]) -> None:
+        """Keep a request until release()."""
+        with self._changed:
+            self._held.append(go_on)
+
+    def release(self) -> None:
+        """Let the requests go on that `hold` has kept so far, in their order."""
+        with self._changed:
+            held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def forget(self) -> None:
+        """Drop the requests that `hold` has kept: their broker is gone."""
+        with self._changed:
+            self._held = []
 
     def stop(self) -> None:
-        """Meet no more requests."""
-        with self._changed:
-            self._left = 0
-
-    def wait(self, hits: int = 1, timeout: float = 10.0) -> None:
-        """Wait until it has met so many requests. Raises TimeoutError."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.hits >= hits, timeout):
-                raise TimeoutError(f"{self!r}: {hits} hits expected within {timeout} s")
-
-    def meets(self, context: RequestContext, topics: Topics) -> bool:
-        """Does it concern this request? Counts it if so."""
-        if self.api is not None and context.api is not self.api:
-            return False
-        if self.client_id is not None and not fnmatch.fnmatchcase(context.client_id, self.client_id):
-            return False
-        if self.topic is not None and not any(
-            name == self.topic and (self.partition is None or number == self.partition)
-            for name, number in partitions_of(context.message, topics)
-        ):
-            return False
-        with self._changed:
-            if not self.is_active:
-                return False
-            if self._skip > 0:
-                self._skip -= 1
-                return False
-            if self._left is not None:
-                self._left -= 1
-            self.hits += 1
-            self._changed.notify_all()
-        return True
+        """Meet no more requests, and let those go on that it holds."""
+        super().stop()
+        self.release()
 
 
-def api_of(api: ApiKey | str) -> ApiKey:
-    """The ApiKey of a name: "produce", "Produce", "JOIN_GROUP", "joinGroup"."""
-    if isinstance(api, ApiKey):
-        return api
-    wanted = arguments.text("api", api).replace("_", "").lower()
-    for each in ApiKey:
-        if each.name.replace("_", "").lower() == wanted:
-            return each
-    raise ValueError(f"api={api!r}: no such API; one of {', '.join(each.name.lower() for each in ApiKey)}")
+def _moment(name: str, value: Moment | None) -> Moment | None:
+    if value is not None:
+        arguments.chosen(name, value, ("before", "after"))
+    return value
 
 
 def code_named(error: ErrorCode | str | int) -> ErrorCode:
@@ -142,96 +152,3 @@ def code_named(error: ErrorCode | str | int) -> ErrorCode:
         if code == number:
             return code
     raise ValueError(f"error={number}: no such error code of Kafka")
-
-
-def partitions_of(message: Any, topics: Topics) -> Iterator[tuple[str, int | None]]:
-    """(topic, partition) of all that a request names; partition None where it names the topic alone."""
-    for array in _TOPIC_ARRAYS:
-        for topic in getattr(message, array, None) or ():
-            if isinstance(topic, str):
-                yield topic, None
-                continue
-            name = getattr(topic, "name", None) or getattr(topic, "topic", None)
-            if not name:
-                name = topics.name_of(topic.topic_id) or ""
-            yield name, None
-            for inner in _PARTITION_ARRAYS:
-                for each in getattr(topic, inner, None) or ():
-                    yield name, each if isinstance(each, int) else _index(each)
-
-
-def _index(partition: Any) -> int:
-    for name in ("index", "partition", "partition_index"):
-        found = getattr(partition, name, None)
-        if found is not None:
-            return int(found)
-    return -1
-
-
-class FaultGate:
-    """Applies faults to requests. Any thread."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._faults: list[Fault] = []
-        self._kept: list[RequestContext] = []  # of dropped requests: without a reference they would be closed
-        self.topics: Topics | None = None
-
-    def add(self, fault: Fault) -> Fault:
-        """Apply a fault from now on."""
-        self._faults.append(fault)
-        return fault
-
-    def clear(self) -> None:
-        """Apply no fault any more."""
-        for each in self._faults:
-            each.stop()
-        self._faults.clear()
-
-    def close(self) -> None:
-        """Close the connections of the requests that were dropped."""
-        while self._kept:
-            self._kept.pop().close()
-
-    def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
-        """Apply the first fault that concerns the request."""
-        if not self._faults:
-            return True
-        assert self.topics is not None
-        fault = next((each for each in list(self._faults) if each.meets(context, self.topics)), None)
-        if fault is None:
-            return True
-        if fault.delay_ms:
-
-            def later() -> None:
-                if self._apply(fault, context):
-                    go_on()
-
-            self._scheduler.schedule("delayed by a fault", later, fault.delay_ms)
-            return False
-        return self._apply(fault, context)
-
-    def _apply(self, fault: Fault, context: RequestContext) -> bool:
-        """Returns whether the request is to be handled."""
-        if fault.error is not None:
-            context.respond(error_response(context.api, context.version, context.message, fault.error))
-            return False
-        if fault.disconnect == "before":
-            context.close()
-            return False
-        if fault.drop:
-            self._kept.append(context)
-            return False
-        if fault.disconnect == "after":
-            context.before_response = lambda response: _closed(context)
-        elif fault.half:
-            context.before_response = lambda response: _cut(context, response)
-        return True
-
-
-def _closed(context: RequestContext) -> None:
-    context.close()
-
-
-def _cut(context: RequestContext, response: Message) -> None:
-    context.respond_in_part(response, _HALF)

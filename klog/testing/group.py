@@ -23,7 +23,8 @@ class GroupUnderTest:
         self.group_id = arguments.text("group", group_id)
 
     def __repr__(self) -> str:
-        return f"<group {self._shown()}>"
+        offsets = ", ".join(f"{topic}-{number}: {offset}" for (topic, number), offset in sorted(self.offsets.items()))
+        return f"<group {self._shown()}, committed {offsets or 'nothing'}>"
 
     @property
     def state(self) -> str:

@@ -2,7 +2,7 @@
 
     {"key": "a", "value": "text", "timestamp": 1700000000000, "headers": [{"key": "h", "value": "1"}]}
 
-Bytes that are not UTF-8 are `key_b64`, `value_b64`, in base64.
+Bytes that are not UTF-8 are `key_b64`, `value_b64`, in base64. `partition` is that of the record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klog.inspect.record_fields import record_fields
 if TYPE_CHECKING:
     from klog.record import Record
 
-_FIELDS = {"key", "key_b64", "value", "value_b64", "timestamp", "headers"}
+_FIELDS = {"key", "key_b64", "value", "value_b64", "timestamp", "headers", "partition"}
 _HEADER_FIELDS = {"key", "value", "value_b64"}
 
 
@@ -38,6 +38,12 @@ def from_fields(fields: object) -> tuple[bytes | None, bytes | None, int | None,
         None if timestamp is None else arguments.whole("timestamp", timestamp),
         [_header(each) for each in headers],
     )
+
+
+def partition_in(fields: object) -> int | None:
+    """The partition of a record to append; None without one. Raises ValueError, TypeError."""
+    partition = _object("a record", fields, _FIELDS).get("partition")
+    return None if partition is None else arguments.whole("partition", partition, 0)
 
 
 def _header(fields: object) -> tuple[str, bytes | None]:

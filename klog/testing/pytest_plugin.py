@@ -31,11 +31,12 @@ def klog_broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add the records of the broker to the report of a failed test."""
-    report = yield
-    if call.when == "call" and report.failed:
-        for broker in item.stash.get(_BROKERS, []):
-            report.sections.append(("klog_broker", broker.dump()))
-    return report
+    outcome = yield
+    if call.when == "call" and outcome.failed and _BROKERS in item.stash:
+        from klog.testing.report import report
+
+        outcome.sections += [("klog_broker", report(broker)) for broker in item.stash[_BROKERS]]
+    return outcome
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -45,14 +45,18 @@ class TopicUnderTest:
         """The values of records()."""
         return [record.value for record in self.records(partition)]
 
-    def append(self, records: Any, **options: Any) -> None:
-        """Append records as LogManager.append does, and let waiting consumers have them."""
+    def append(self, records: Any, *, partition: int | None = None, **options: Any) -> None:
+        """Append records as LogManager.append does, or Log.append for one partition, and let waiting consumers have
+        them. A topic that does not exist is created."""
         logs = self._broker.logs
         if self.name not in logs.topics():
             logs.create_topic(self.name)
-        logs.append(self.name, records, **options)
-        for partition in logs.topics()[self.name]:
-            self._broker.check(self.name, partition)
+        if partition is None:
+            logs.append(self.name, records, **options)
+        else:
+            logs.log(self.name, partition).append(records, **options)
+        for number in logs.topics()[self.name]:
+            self._broker.check(self.name, number)
 
     def wait(self, count: int, timeout: float = 10.0) -> list[Record]:
         """Wait until the topic has at least so many records, and return them. Raises TimeoutError."""
@@ -67,13 +71,18 @@ class TopicUnderTest:
 
     def dump(self) -> str:
         """The newest records as text, for the report of a failed test."""
-        found = self.records(isolation="log_end")
-        lines = [f"topic {self.name}: {len(found)} records"]
-        if len(found) > _SHOWN:
-            lines.append(f"  (the last {_SHOWN})")
-        lines += [
-            f"  {record.partition}/{record.offset} {record.key!r}: {record.value!r}"[:200] for record in found[-_SHOWN:]
-        ]
+        logs = self._broker.logs
+        found: list[Record] = []
+        count = 0
+        for number in logs.topics().get(self.name, ()):
+            log = logs.log(self.name, number)
+            count += log.log_end_offset - log.log_start_offset
+            newest = max(log.log_start_offset, log.log_end_offset - _SHOWN)
+            found += log.read(newest, isolation="log_end")
+        lines = [f"topic {self.name}: {count} records"]
+        if count > len(found):
+            lines.append(f"  (the last {_SHOWN} of each partition)")
+        lines += [f"  {record.partition}/{record.offset} {record.key!r}: {record.value!r}"[:200] for record in found]
         return "\n".join(lines)
 
 

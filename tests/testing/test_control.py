@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,13 +38,21 @@ def call(url: str, method: str, path: str, body: object = None, **headers: str) 
 def test_faults() -> None:
     with TestBroker(topics=["orders"], control=True) as b, WireClient(b.bootstrap_servers) as client:
         status, fault = call(b.control_url, "POST", "/faults", {"api": "produce", "error": "NOT_LEADER_OR_FOLLOWER"})
-        assert (status, fault) == (200, {"id": 1, "hits": 0, "is_active": True})
+        which = {"id": 1, "api": "produce", "error": "NOT_LEADER_OR_FOLLOWER"}
+        assert (status, fault) == (200, {**which, "hits": 0, "is_active": True})
         assert call(b.control_url, "GET", "/faults/1?wait=1&timeout=0.01")[0] == 408
         assert [produce(client, b"x"), produce(client, b"y")] == [6, 0]
-        over = {"id": 1, "hits": 1, "is_active": False}
-        assert call(b.control_url, "GET", "/faults/1?wait=1") == (200, over)
+        over = {**which, "hits": 1, "is_active": False}
+        met = {
+            "api": "produce",
+            "version": 9,
+            "client_id": "test",
+            "broker": 1,
+            "partitions": [{"topic": "orders", "partition": None}, {"topic": "orders", "partition": 0}],
+        }
+        assert call(b.control_url, "GET", "/faults/1?wait=1") == (200, {**over, "requests": [met]})
         assert call(b.control_url, "POST", "/faults", {"drop": True, "count": None})[1]["id"] == 2
-        assert call(b.control_url, "DELETE", "/faults/2")[1] == {"id": 2, "hits": 0, "is_active": False}
+        assert call(b.control_url, "DELETE", "/faults/2")[1] == {"id": 2, "drop": True, "hits": 0, "is_active": False}
         assert call(b.control_url, "GET", "/faults")[1]["faults"][0] == over
         assert call(b.control_url, "DELETE", "/faults") == (200, {})
         assert call(b.control_url, "GET", "/faults/1")[0] == 404
@@ -67,6 +76,40 @@ def test_records_of_topics() -> None:
         assert first in one
         assert call(b.control_url, "GET", "/topics")[1] == {"orders": [0, 1]}
         assert call(b.control_url, "GET", "/metrics")[1]["ConnectionCount"] == 0
+
+
+def test_requests_are_held_and_watched() -> None:
+    with TestBroker(topics=["orders"], control=True) as b, WireClient(b.bootstrap_servers) as client:
+        assert call(b.control_url, "POST", "/watches", {"topic": "orders"})[1]["id"] == 1
+        assert call(b.control_url, "POST", "/faults", {"api": "produce", "hold": True})[1]["id"] == 2
+        sender = threading.Thread(target=produce, args=(client, b"v"))
+        sender.start()
+        assert call(b.control_url, "GET", "/faults/2?wait=1")[0] == 200
+        assert call(b.control_url, "POST", "/faults/2/release")[1]["hits"] == 1
+        sender.join()
+        assert b.topic("orders").values() == [b"v"]
+        assert [each["api"] for each in call(b.control_url, "GET", "/watches/1?wait=1")[1]["requests"]] == ["produce"]
+        assert call(b.control_url, "DELETE", "/watches/1")[1]["is_active"] is False
+        assert call(b.control_url, "GET", "/watches")[1]["watches"][0]["topic"] == "orders"
+
+
+def test_a_torn_log(tmp_path: Path) -> None:
+    with TestBroker(topics={"orders": 2}, control=True) as b:
+        url = b.control_url
+        call(url, "POST", "/topics/orders/records", {"records": [{"value": each, "partition": 1} for each in "ab"]})
+        assert b.topic("orders").values(1) == [b"a", b"b"]
+        assert call(url, "POST", "/tear", {"topic": "orders", "partition": 1})[0] == 409
+        call(url, "POST", "/kill")
+        assert call(url, "POST", "/tear", {"topic": "orders", "partition": 1, "last_bytes": 3}) == (200, {})
+        assert call(url, "POST", "/tear", {"topic": "other"})[0] == 404
+        call(url, "POST", "/start")
+        assert b.topic("orders").values(1) == []  # one batch, which was torn
+        (tmp_path / "orders.jsonl").write_text('{"id": "1", "state": "paid"}\n')
+        body = {"path": str(tmp_path / "orders.jsonl"), "key": "id"}
+        assert call(url, "POST", "/topics/loaded/load", body) == (200, {"records": 1})
+        assert call(url, "POST", "/topics/loaded/load", {**body, "progress": 1})[0] == 400
+        assert call(url, "POST", "/topics/loaded/load", {"path": str(tmp_path / "missing.jsonl")})[0] == 404
+        assert call(url, "GET", "/dump")[1]["text"].startswith("topic loaded: 1 records\n  0/0 b'1': ")
 
 
 def test_life_and_snapshots(tmp_path: Path) -> None:
@@ -106,6 +149,7 @@ def test_groups_and_several_brokers() -> None:
         assert sorted(codes) == [0, 16]
         b.topic("orders").append([(b"k", b"v")])
         status, found = call(b.control_url, "GET", "/groups/billing?members=1&topic=orders")
+        assert call(b.control_url, "GET", "/groups")[1] == {"groups": ["billing"]}
         assert (status, found["state"], found["lag"], found["offsets"]) == (200, "Stable", 1, [])
         assert found["members"][0]["partitions"] == {"orders": [0]}
         assert call(b.control_url, "GET", "/groups/billing?topic=orders&lag=0&timeout=0.01")[0] == 408
@@ -133,6 +177,12 @@ def test_invalid_requests() -> None:
             ("POST", "/faults", [], 400),
             ("POST", "/faults", {"api": "produse", "drop": True}, 400),
             ("POST", "/faults", {"bits": 1}, 400),
+            ("POST", "/faults", {"drop": True, "when": "always"}, 400),
+            ("POST", "/faults/1/release", None, 404),
+            ("GET", "/watches/1", None, 404),
+            ("POST", "/tear", {}, 400),
+            ("POST", "/topics/orders/records", {"records": [{"value": "v", "partition": -1}]}, 400),
+            ("POST", "/topics/orders/records", {"records": [{"value": "v", "partition": 7}]}, 400),
             ("POST", "/topics", {}, 400),
             ("POST", "/topics", {"name": "orders"}, 400),
             ("POST", "/topics/orders/records", {"records": [{"value": 1}]}, 400),
