@@ -13,7 +13,7 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-hogs test-deep test-c check package docs fuzz bench profile micro debug asan build clean format
+.PHONY: help demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan build clean format
 
 help:
 	@echo 'make demo       a tour on real flight data in about two minutes: import, crash, recovery, compaction, Spark'
@@ -21,6 +21,7 @@ help:
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
 	@echo 'make docs       the documents and the API reference as HTML, in docs/_build/html'
 	@echo 'make package    sdist, the wheel built from it, and klog tried in a fresh venv'
+	@echo 'make wheel      a manylinux_2_28 wheel for this processor, without a container'
 	@echo 'make test-deep  slower: comparison with Kafka itself, long properties, sanitizers'
 	@echo 'make test-hogs  make test ten times (RUNS=), next to a CPU hog and a disk hog'
 	@echo 'make test-c     the self test of the C core under address and undefined sanitizers'
@@ -95,6 +96,9 @@ docs: $(VENV)/docs $(VENV)/built
 # The files that users install; both are in build/package afterwards.
 package: $(VENV)/dev
 	$(BIN)/python tools/check_package.py
+
+wheel: $(VENV)/made
+	tools/portable_wheel.sh
 
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix-only .
