@@ -18,10 +18,8 @@ from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler
 from klog.testing.fault_gate import FaultGate
-from klog.testing.faults import Fault
 from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
-from klog.testing.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +34,10 @@ if TYPE_CHECKING:
     from klog.testing.access import Access
     from klog.testing.control import Control
     from klog.testing.crash import Crash
+    from klog.testing.faults import Fault
     from klog.testing.group import GroupUnderTest
     from klog.testing.recording import Recorder
+    from klog.testing.watching import Watch
 
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -371,6 +371,8 @@ class TestBroker:
 
         Of several faults that concern a request the oldest one counts. Raises ValueError, TypeError.
         """
+        from klog.testing.faults import Fault
+
         return self._faults.add(
             Fault(
                 api,
@@ -406,6 +408,8 @@ class TestBroker:
     ) -> Watch:
         """Note requests from now on, which are handled as usual. Returns the watch, with .hits, .wait(hits), .requests
         and .stop(). Arguments as of inject(). Raises ValueError, TypeError."""
+        from klog.testing.watching import Watch
+
         return self._faults.watch(
             Watch(api, topic=topic, partition=partition, client_id=client_id, broker=broker, when=when)
         )

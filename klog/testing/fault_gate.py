@@ -1,26 +1,20 @@
-"""FaultGate: applies the faults of a test to the requests of a broker."""
+"""FaultGate: stands before the handlers of a broker for tests, with its faults. It is cheap to make: what faults do is
+imported with the first one (klog.testing.effects).
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
-
-from klog.broker.error_responses import divide, error_response, join
-from klog.protocol import ApiKey
-from klog.testing.faults import Fault
-from klog.testing.named import partition_of, topic_of
-from klog.testing.watching import partitions_of
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klog.broker import Broker
     from klog.broker.context import RequestContext
-    from klog.protocol import Message
     from klog.scheduler import Scheduler
+    from klog.testing.faults import Fault
     from klog.testing.watching import Watch
-
-_HALF = 0.5
 
 
 class FaultGate:
@@ -102,98 +96,19 @@ class FaultGate:
 
     def _apply(self, fault: Fault, context: RequestContext) -> bool:
         """Returns whether the request is to be handled."""
-        if fault.error is not None:
-            return self._refuse(fault, context)
-        if fault.respond is not None:
-            response = fault.respond(context)
-            if response is not None:
-                context.respond(response)
-            return response is None
-        if fault.disconnect == "before":
-            context.close()
-            return False
-        if fault.drop:
-            self._kept.append(context)
-            return False
-        if fault.kill == "before":
-            self._die(fault, context, None)
-            return False
-        if fault.kill == "after":
-            context.before_response = lambda response: self._die(fault, context, response)
-        elif fault.disconnect == "after":
-            context.before_response = lambda response: _closed(context)
-        elif fault.half:
-            context.before_response = lambda response: _cut(context, response)
-        return True
+        from klog.testing.effects import apply
 
-    def _refuse(self, fault: Fault, context: RequestContext) -> bool:
-        api, request, code, broker = context.api, context.message, fault.error, self._broker
-        assert code is not None
-        assert broker is not None
-        if api is ApiKey.FETCH and not fault.is_of_whole(api):
-            context.refusal = fault.refuses
-            return True
-        if api is ApiKey.METADATA and not fault.is_of_whole(api):
-            context.before_response = lambda response: _without_topics(fault, response)
-            return True
-        topics = broker.topics
-        met = None
-        if fault.topic is not None:
-            met = divide(
-                api,
-                request,
-                lambda topic, partition: fault.is_of(
-                    topic_of(topic, topics), fault.partition if partition is None else partition_of(partition)
-                ),
-            )
-        has_response = api is not ApiKey.PRODUCE or request.acks != 0
-        if met is not None:
-            failed = error_response(api, context.version, met, code)
-            context.before_response = lambda response: (
-                _joined(api, response, failed) if has_response else _closed(context)
-            )
-            return True
-        if has_response:
-            context.respond(error_response(api, context.version, request, code))
-        else:
-            context.close()  # as Kafka does
-        return False
+        assert self._broker is not None
+        return apply(fault, context, self._broker, self)
 
-    def _die(self, fault: Fault, context: RequestContext, response: Message | None) -> None:
-        """The broker is killed; until it is, nothing is handled any more."""
+    def keep(self, context: RequestContext) -> None:
+        """Keep a request that gets no response."""
         self._kept.append(context)
+
+    def die(self, torn: list[tuple[str, int]], last_bytes: int, restart_ms: int | None) -> None:
+        """Kill the broker, once; until it is dead, nothing is handled any more."""
         with self._lock:
             if self._is_dying:
                 return
             self._is_dying = True
-        assert self._broker is not None
-        tears = [
-            (topic, partition)
-            for topic, partition in partitions_of(context, self._broker)
-            if fault.tear and topic is not None and partition is not None and fault.is_of(topic, partition)
-        ]
-        self._kill(tears, fault.tear, fault.restart_ms)
-
-
-def _closed(context: RequestContext) -> None:
-    context.close()
-
-
-def _cut(context: RequestContext, response: Message | None) -> None:
-    if response is None:
-        context.close()
-    else:
-        context.respond_in_part(response, _HALF)
-
-
-def _joined(api: ApiKey, response: Message | None, failed: Message) -> Message | None:
-    if response is not None:
-        join(api, response, failed)
-    return response
-
-
-def _without_topics(fault: Fault, response: Any) -> Message:
-    for topic in response.topics:
-        if topic.name is not None and fault.refuses(topic.name, fault.partition):
-            topic.error_code, topic.partitions = fault.error, []
-    return response  # type: ignore[no-any-return]
+        self._kill(torn, last_bytes, restart_ms)

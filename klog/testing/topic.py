@@ -31,7 +31,9 @@ class TopicUnderTest:
 
     def records(self, partition: int | None = None, *, isolation: str = "read_committed") -> list[Record]:
         """The records, of all partitions or of one, in the order of their offsets; of partitions by their number. Empty
-        for a topic that does not exist."""
+        for a topic that does not exist. isolation: "read_uncommitted" has those of aborted and open transactions, too;
+        others are those of Log.read."""
+        isolation = "high_watermark" if isolation == "read_uncommitted" else isolation
         logs = self._broker.logs
         partitions = logs.topics().get(self.name, ())
         return [
@@ -73,15 +75,14 @@ class TopicUnderTest:
         """The newest records as text, for the report of a failed test."""
         logs = self._broker.logs
         found: list[Record] = []
-        count = 0
+        left_out = 0
         for number in logs.topics().get(self.name, ()):
             log = logs.log(self.name, number)
-            count += log.log_end_offset - log.log_start_offset
             newest = max(log.log_start_offset, log.log_end_offset - _SHOWN)
+            left_out += newest - log.log_start_offset
             found += log.read(newest, isolation="log_end")
-        lines = [f"topic {self.name}: {count} records"]
-        if count > len(found):
-            lines.append(f"  (the last {_SHOWN} of each partition)")
+        before = f", after {left_out} offsets that are left out" if left_out else ""
+        lines = [f"topic {self.name}: {len(found)} records{before}"]
         lines += [f"  {record.partition}/{record.offset} {record.key!r}: {record.value!r}"[:200] for record in found]
         return "\n".join(lines)
 

@@ -41,7 +41,7 @@ def test_the_report_has_a_limited_size() -> None:
     found = notes(TestBroker(), act)
     assert len(found) < 9000
     assert found.endswith("characters more")
-    assert "(the last 20 of each partition)" in found
+    assert "topic topic-0: 20 records, after 80 offsets that are left out" in found
 
 
 def test_a_killed_broker_is_reported_as_that() -> None:

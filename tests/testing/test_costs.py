@@ -1,0 +1,98 @@
+"""What a test broker loads, and that it leaves nothing: no thread, no file, no process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import klog
+from klog.testing.place import remove_left
+
+# All that is not klog's own and not in the interpreter from the start.
+# What a program that does not use them would pay for.
+HEAVY = {
+    "asyncio", "cffi", "click", "concurrent", "confluent_kafka", "dataclasses", "email", "http", "inspect", "numpy",
+    "pandas", "pyarrow", "pytest", "rich", "shutil", "ssl", "subprocess", "tempfile", "unittest", "urllib",
+}  # fmt: skip
+FOREIGN_MAX = 80  # modules and packages that are not klog's; there were 72
+EAGER = ["broker", "fault_gate", "place", "topic", "waiting"]
+
+LOADED = """
+import sys
+before = set(sys.modules)
+import klog
+with klog.TestBroker(topics=["orders"]) as broker:
+    broker.topic("orders").append([(b"k", b"v")])
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_a_broker_without_faults_loads_what_it_needs() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    found = done.stdout.split()
+    assert {name.partition(".")[0] for name in found}.isdisjoint(HEAVY)
+    assert len({name.partition(".")[0] for name in found}) <= FOREIGN_MAX
+    assert [name for name in found if name.startswith("klog.testing.")] == [f"klog.testing.{name}" for name in EAGER]
+    for package in ("cli", "importing", "exporting", "polars", "duckdb", "spark", "tuning", "handover", "repairing"):
+        assert f"klog.{package}" not in found
+
+
+def test_a_broker_ends_all_its_threads_and_closes_all_its_files(tmp_path: Path) -> None:
+    def state() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    def use() -> None:
+        with klog.TestBroker(topics=["orders"], control=True, record=tmp_path / f"{os.urandom(4).hex()}.jsonl") as b:
+            b.inject("produce", drop=True)
+            b.kill()
+            b.start()
+            b.restart()
+
+    use()
+    before = state()
+    for _ in range(3):
+        use()
+    assert state() == before
+
+
+PLUGIN = """
+import os, threading
+import pytest
+
+@pytest.mark.parametrize("number", range(16))
+def test_it(klog_broker, number):
+    klog_broker.topic("orders").append([(b"k", b"v")])
+    klog_broker.inject("produce", kill="after")
+    with open({places!r}, "a") as file:
+        file.write(f"{{klog_broker.directory}} {{os.getpid()}}\\n")
+    assert number != 5
+
+def test_the_threads():
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("klog")]
+"""
+
+
+def test_tests_in_several_processes_leave_nothing(tmp_path: Path) -> None:
+    places = tmp_path / "places"
+    (tmp_path / "test_it.py").write_text(PLUGIN.format(places=str(places)))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "8", "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 failed, 16 passed" in done.stdout, done.stdout + done.stderr
+    lines = [line.split() for line in places.read_text().splitlines()]
+    assert len({directory for directory, _ in lines}) == 16
+    assert not [directory for directory, _ in lines if Path(directory).parent.exists()]
+    assert not [process for _, process in lines if Path(f"/proc/{process}").exists()]
+    of_pytest = {"__pycache__", ".benchmarks"}
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name not in of_pytest) == ["places", "test_it.py"]
+
+
+def test_a_process_that_was_killed_leaves_nothing_for_long() -> None:
+    code = "import klog, os, signal; b = klog.TestBroker(); print(b.directory, flush=True); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    home = Path(done.stdout.strip()).parent
+    assert home.exists()
+    remove_left(str(home.parent))
+    assert not home.exists()
