@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
+from klog.codec import CODECS
 from klog.coordinator.transactions import as_produce_error
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.record import unchecked_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +24,13 @@ if TYPE_CHECKING:
     from klog.broker.purgatory import Purgatory
     from klog.broker.transaction_check import TransactionCheck
     from klog.protocol import Message
+    from klog.record import UncheckedHeader
     from klog.security import Topics
 
 _log = logger_of("broker")
 _ZSTD_VERSION = 7
 _TXN_V2_VERSION = 12
-_CODEC_BYTE, _CODEC_MASK, _ZSTD, _TRANSACTIONAL = 22, 7, 4, 0x10
-_PRODUCER_BYTES = slice(43, 53)
-_HEADER_BYTES = 61
+_ZSTD = CODECS.index("zstd")
 _NONE = ErrorCode.NONE
 
 
@@ -104,15 +105,15 @@ class Produce:
         log = find_log(self._topics, topic, index)
         if isinstance(log, ErrorCode):
             return _failed(partition, log)
-        if records is None or len(records) < _HEADER_BYTES:
+        header = None if records is None else unchecked_header(records)
+        if header is None:
             return _failed(partition, ErrorCode.INVALID_RECORD, "one record batch expected")
-        attributes = records[_CODEC_BYTE]
-        if attributes & _CODEC_MASK == _ZSTD and context.version < _ZSTD_VERSION:
+        if header.codec == _ZSTD and context.version < _ZSTD_VERSION:
             return _failed(partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
         try:
-            if attributes & _TRANSACTIONAL:
+            if header.is_transactional:
                 with self._transactions.hold(request.transactional_id):
-                    code = self._check_transaction(context, request, topic, index, records)
+                    code = self._check_transaction(context, request, topic, index, header)
                     if code is not _NONE:
                         return _failed(partition, code)
                     info = log.append_batches(records)
@@ -132,16 +133,15 @@ class Produce:
         )
 
     def _check_transaction(
-        self, context: RequestContext, request: Any, topic: str, partition: int, records: memoryview
+        self, context: RequestContext, request: Any, topic: str, partition: int, header: UncheckedHeader
     ) -> ErrorCode:
         """May a transactional batch be appended? Kafka: KIP-890."""
         if request.transactional_id is None:
             return ErrorCode.INVALID_TXN_STATE
-        producer = bytes(records[_PRODUCER_BYTES])
         code = self._transactions.check(
             request.transactional_id,
-            int.from_bytes(producer[:8], "big", signed=True),
-            int.from_bytes(producer[8:], "big", signed=True),
+            header.producer_id,
+            header.producer_epoch,
             topic,
             partition,
             adds=context.version >= _TXN_V2_VERSION,

@@ -1,4 +1,4 @@
-"""codec: varints, CRC-32C and the compression codecs, on bytes. Knows neither records nor files.
+"""codec: CRC-32C and the compression codecs, on bytes. Knows neither records nor files.
 
 Takes bytes from any caller; gives `record` plain payloads and checksums.
 

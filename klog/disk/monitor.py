@@ -56,12 +56,6 @@ class Activity:
     limits: proc.DirtyLimits
     files: Mapping[str, Residency] = field(default_factory=dict)
 
-    @property
-    def page_in_bytes(self) -> int | None:
-        """Bytes read from block devices."""
-        kib = self.counts.get("pgpgin")
-        return None if kib is None else kib * 1024
-
 
 class PageCacheMonitor:
     """Counts from its construction, or its last sample, to the next. One thread.

@@ -742,13 +742,6 @@ class Log:
         """
         return retention.delete_records(self._core, whole_number("before", before))
 
-    def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
-        """The segments from the oldest on for which predicate(segment, the next one or None) is true, up to the high
-        watermark; never the empty active one."""
-        having("predicate", predicate, ("__call__",), "a function of two segments")
-        core = self._core.now
-        return retention.deletable(core.segments, core.high_watermark, core.log_end_offset, predicate)
-
     def apply_retention(self) -> int:
         """Run retention now, by log start, retention.bytes and retention.ms. Returns the number of deleted segments.
 

@@ -1,8 +1,17 @@
-from typing import Never
+from typing import NamedTuple, Never
 
 from typing_extensions import Buffer, disjoint_base
 
 BATCH_HEADER: int
+DELETE_HORIZON: int
+
+class UncheckedHeader(NamedTuple):
+    codec: int
+    is_transactional: bool
+    producer_id: int
+    producer_epoch: int
+
+def unchecked_header(buffer: Buffer) -> UncheckedHeader | None: ...
 
 @disjoint_base
 class BatchTable(Buffer):

@@ -166,11 +166,6 @@ cdef class IndexPair(Reusable):
         return self.x.offset_capacity
 
     @property
-    def time_entries_max(self):
-        """Number of time entries that fit into the file, including the closing one."""
-        return self.x.time_capacity
-
-    @property
     def full(self):
         """Is one of the files full? The last slot of the time index is reserved for the closing entry."""
         return self.x.offset_count >= self.x.offset_capacity or self.x.time_count >= self.x.time_capacity - 1

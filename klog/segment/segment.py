@@ -827,13 +827,6 @@ class Segment(SegmentState):
         file, index = held.files.find(self) or self.file, held.indexes.find(self) or self.index
         return locate(file, index, end, offset, self.base_offset, self.next_offset)
 
-    def locate_at(self, position: int) -> Header:
-        """Return the header of the batch that begins at a byte where locate() has found one."""
-        header = find_offset(self.file, position, self.size, -1)
-        if header is None:
-            raise CorruptBatch("no batch begins here", path=self.path, position=position)
-        return header
-
     def read_chunk(
         self, position: int, max_bytes: int, read: Callable[[int, int], AlignedBuffer] | None = None
     ) -> tuple[AlignedBuffer, int]:

@@ -63,7 +63,7 @@ def test_a_missing_proc_file_gives_no_number(tmp_path: Path) -> None:
     assert proc.read_memory(root) == proc.SystemMemory(*[None] * 6)
     assert proc.read_dirty_limits(root) == proc.DirtyLimits(*[None] * 8)
     activity = PageCacheMonitor(proc_root=root).sample()
-    assert (activity.counts, activity.rates, activity.naive_hit_rate, activity.page_in_bytes) == ({}, {}, None, None)
+    assert (activity.counts, activity.rates, activity.naive_hit_rate) == ({}, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,6 @@ def test_counts_and_rates_between_two_samples(tmp_path: Path) -> None:
     assert activity.seconds == 4.0
     assert activity.counts == {"pgpgin": 4000, "pgpgout": 20, "pgmajfault": 20}
     assert activity.rates == {"pgpgin": 1000.0, "pgpgout": 5.0, "pgmajfault": 5.0}
-    assert activity.page_in_bytes == 4000 << 10
     assert activity.naive_hit_rate == 1 - 20 / 4000
     assert activity.limits.threshold == 1000 * PAGE and activity.memory.dirty == 56 << 10
     write(tmp_path, pgpgin=4990, pgpgout=90, pgmajfault=25)  # a sum over CPUs may briefly decrease

@@ -142,8 +142,8 @@ def test_a_snapshot_has_the_position_of_the_high_watermark(tmp_path: Path) -> No
             assert not mark.is_message_only
             if offset < 18:
                 segment = next(segment for segment in log.segments if segment.base_offset == mark.segment_base_offset)
-                header = segment.locate_at(mark.position)
-                assert header.base_offset <= offset <= header.last_offset
+                header = segment.locate(offset)
+                assert header is not None and header.position == mark.position
             else:
                 assert mark == snapshot.log_end_offset == OffsetMetadata(18, 15, log.segments[-1].size)
 

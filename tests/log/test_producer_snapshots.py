@@ -13,6 +13,7 @@ from klog.disk import HandleCache, RealFiles
 from klog.errors import CorruptSnapshot, InvalidProducerEpoch, OutOfOrderSequence
 from klog.log.load.inputs import Inputs
 from klog.log.load.rebuild import producers_at
+from klog.log.state.producer_append import ProducerAppend
 from klog.log.state.producer_state import ProducerState
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, format_snapshot, parse_snapshot
@@ -238,7 +239,7 @@ def test_a_fenced_coordinator_stays_fenced(tmp_path: Path) -> None:
 
 def test_a_failed_append_begins_no_transactions() -> None:
     producers = Producers()
-    append = producers.prepare(PID, "client")
+    append = ProducerAppend(PID, producers.entries.get(PID), "client")
     data(append, 0, 0, 0, 5, 5, txn=True)
     assert unstable(producers) is None
 

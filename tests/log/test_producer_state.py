@@ -15,6 +15,11 @@ SEQUENCE_MAX = 2**31 - 1
 DAY = 86_400_000
 
 
+def prepared(producers: Producers, pid: int, origin: str) -> ProducerAppend:
+    """An append as A7 begins it."""
+    return ProducerAppend(pid, producers.entries.get(pid), origin)
+
+
 def data(
     append: ProducerAppend, epoch: int, first: int, last: int, start: int, end: int, *, txn: bool = False, at: int = NOW
 ) -> None:
@@ -26,7 +31,7 @@ def write(
     txn: bool = False, at: int = NOW, origin: str = "client",
 ) -> None:  # fmt: skip
     """One record."""
-    append = producers.prepare(pid, origin)
+    append = prepared(producers, pid, origin)
     data(append, epoch, sequence, sequence, offset, offset, txn=txn, at=at)
     producers.update(append)
     producers.end_offset = offset + 1
@@ -37,7 +42,7 @@ def mark(
     abort: bool = False, coordinator: int = 0, at: int = NOW, origin: str = "coordinator",
 ) -> CompletedTransaction | None:  # fmt: skip
     """A marker; returns the completed transaction if it ended one."""
-    append = producers.prepare(pid, origin)
+    append = prepared(producers, pid, origin)
     completed = append.append_marker(epoch, coordinator, offset, at, abort)
     producers.update(append)
     if completed is not None:
@@ -99,7 +104,7 @@ def test_sequences_wrap_around() -> None:
 def test_one_batch_may_span_the_wrap() -> None:
     """PS4: sequences 2^31-11 to 9 at offsets 2000 to 2020."""
     producers = Producers()
-    append = producers.prepare(PID, "replication")
+    append = prepared(producers, PID, "replication")
     data(append, 0, SEQUENCE_MAX - 10, 9, 2000, 2020)
     producers.update(append)
     entry = producers.entries[PID]
@@ -189,7 +194,7 @@ def test_non_transactional_data_in_an_open_transaction_is_refused(origin: str) -
 def test_the_first_unstable_offset_is_the_callers() -> None:
     """PS13: with segment and position."""
     producers = Producers()
-    append = producers.prepare(PID, "client")
+    append = prepared(producers, PID, "client")
     first = OffsetMetadata(16, 12, 730)
     append.append_data(0, 0, 4, NOW, 16, 20, first)
     assert producers.first_unstable_offset is None
@@ -200,10 +205,10 @@ def test_the_first_unstable_offset_is_the_callers() -> None:
 def test_a_prepared_append_changes_nothing_before_the_update() -> None:
     """PS14: an entry of sequences 0 to 5 stays unchanged while 6 to 10 are prepared."""
     producers = Producers()
-    append = producers.prepare(PID, "client")
+    append = prepared(producers, PID, "client")
     data(append, 0, 0, 5, 15, 20)
     producers.update(append)
-    second = producers.prepare(PID, "client")
+    second = prepared(producers, PID, "client")
     data(second, 0, 6, 10, 26, 30)
     entry = producers.entries[PID]
     assert (entry.first_sequence, entry.last_sequence, entry.last_offset) == (0, 5, 20)
@@ -217,7 +222,7 @@ def test_a_transaction_and_its_marker_in_one_append() -> None:
     """PS15: it starts at its first batch and completes once; the marker keeps the cached batches of the data."""
     producers = Producers()
     write(producers, PID, 0, 0, 9)
-    append = producers.prepare(PID, "coordinator")
+    append = prepared(producers, PID, "coordinator")
     data(append, 0, 1, 5, 16, 20, txn=True)
     assert append.entry.txn_first_offset == 16
     data(append, 0, 6, 10, 26, 30, txn=True)
@@ -252,10 +257,10 @@ def test_a_transaction_is_unstable_until_its_marker_is_replicated() -> None:
 def test_many_transactions_of_one_producer_in_one_append() -> None:
     """PS18: markers without data complete nothing."""
     producers = Producers()
-    first = producers.prepare(PID, "client")
+    first = prepared(producers, PID, "client")
     data(first, 0, 0, 4, 16, 20, txn=True)
     producers.update(first)
-    append = producers.prepare(PID, "replication")
+    append = prepared(producers, PID, "replication")
     completed = [append.append_marker(0, 0, offset, NOW, False) for offset in (21, 22)]
     completed.append(append.append_marker(0, 0, 23, NOW, True))
     data(append, 0, 5, 8, 24, 27, txn=True)
@@ -280,7 +285,7 @@ def test_last_stable_offset_after_a_marker() -> None:
     for pid, first in ((1, 0), (2, 5), (3, 10)):
         write(producers, pid, 0, 0, first, txn=True)
     for pid, expected in ((1, 5), (3, 5), (2, 23)):
-        append = producers.prepare(pid, "coordinator")
+        append = prepared(producers, pid, "coordinator")
         completed = append.append_marker(0, 0, 20 + len(ends), NOW, True)
         assert completed is not None
         producers.update(append)
@@ -292,7 +297,7 @@ def test_last_stable_offset_after_a_marker() -> None:
 def test_a_transaction_that_begins_after_a_marker_in_one_append() -> None:
     """A follower's entry equals its leader's: the transaction of offset 4 began after the marker at 2."""
     producers = Producers()
-    first, second = producers.prepare(PID, "replication"), producers.prepare(OTHER, "replication")
+    first, second = prepared(producers, PID, "replication"), prepared(producers, OTHER, "replication")
     data(first, 0, 0, 0, 0, 0, txn=True)
     completed = first.append_marker(0, 0, 2, NOW, True)
     data(second, 0, 0, 0, 4, 4, txn=True)

@@ -300,11 +300,12 @@ def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> Non
             seen.append((segment.base_offset, None if following is None else following.base_offset))
             return True
 
-        assert len(log.deletable_segments(lambda segment, _: segment.base_offset <= 5)) == 6
-        assert len(log.deletable_segments(predicate)) == 9
+        held = log.segments, log.high_watermark, log.log_end_offset
+        assert len(retention.deletable(*held, lambda segment, _: segment.base_offset <= 5)) == 6
+        assert len(retention.deletable(log.segments, log.high_watermark, log.log_end_offset, predicate)) == 9
         assert seen == [*((base, base + 1) for base in range(9)), (9, None)]
         fill(log, 1)
-        assert len(log.deletable_segments(predicate)) == 10
+        assert len(retention.deletable(log.segments, log.high_watermark, log.log_end_offset, predicate)) == 10
 
 
 def test_no_retention_without_a_known_configuration(tmp_path: Path) -> None:

@@ -365,12 +365,12 @@ def test_growing_keeps_a_timestamp_without_an_entry(tmp_path: Path) -> None:
 def test_resizing_returns_whether_it_changed_anything(tmp_path: Path) -> None:
     """TI3: False for the same number of entries, or for bytes that make up the same number."""
     index = make(tmp_path, capacity=1003)
-    assert (index.entries_max, index.time_entries_max) == (125, 83)
+    assert index.entries_max == 125
     assert [index.resize(size) for size in (1000, 1003, 996, 1007)] == [False, False, True, True]
     assert [index.resize(size) for size in (2000, 500, 0)] == [True, True, True]
-    assert (index.entries_max, index.time_entries_max, index.full) == (0, 0, True)
+    assert (index.entries_max, index.full) == (0, True)
     assert index.resize(96)
-    assert (index.entries_max, index.time_entries_max, index.full) == (12, 8, False)
+    assert (index.entries_max, index.full) == (12, False)
     assert ((tmp_path / "index").stat().st_size, (tmp_path / "timeindex").stat().st_size) == (96, 96)
 
 

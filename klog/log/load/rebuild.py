@@ -29,13 +29,13 @@ from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, is_snapshot_size, read_snapshot
 from klog.logger import logger_of
+from klog.record import DELETE_HORIZON
 from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
 _log = logger_of("log")
 EMPTY_SNAPSHOT_BYTES = 10
 _NONE = 2**63
 _base_of = operator.attrgetter("base_offset")
-DELETE_HORIZON = 0x40  # attribute bit
 
 
 class Beside:

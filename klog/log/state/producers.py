@@ -1,7 +1,7 @@
 """The producer state of one log: the last batches of each producer id, the open transactions, and snapshots of both.
 
   R1  end_offset: the state includes every batch below it and none from it on
-  R2  a failed check changes nothing: prepare() copies an entry, update() replaces the entry by the copy
+  R2  a failed check changes nothing: ProducerAppend copies an entry, update() replaces the entry by the copy
   R3  take_snapshot() at end_offset and loading it give the same state, with only the last batch of each producer
 
 Under the log's lock. Kafka: ProducerStateManager.
@@ -69,10 +69,6 @@ class Producers(ProducerFields):
         }
 
     # ---- append ----------------------------------------------------------------------------------------------------
-
-    def prepare(self, producer_id: int, origin: str) -> ProducerAppend:
-        """A copy of a producer's state for the batches of one append (R2)."""
-        return ProducerAppend(producer_id, self.entries.get(producer_id), origin)
 
     def update(self, append: ProducerAppend) -> None:
         """Make the result of an append the state of its producer."""
