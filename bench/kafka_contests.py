@@ -197,6 +197,6 @@ FACTORIES: dict[str, Factory] = {
     "kafka decode 1KiB": lambda tiny, folder: _decode(workload("1KiB", tiny=tiny), folder),
     "kafka validate 100B": lambda tiny, folder: _validate(workload("100B", tiny=tiny), folder, goal=5),
     "kafka validate 1KiB": lambda tiny, folder: _validate(workload("1KiB", tiny=tiny), folder),
-    "kafka validate lz4 100B": lambda tiny, folder: _validate_lz4(workload("100B", tiny=tiny), folder, goal=3),
+    "kafka validate lz4 100B": lambda tiny, folder: _validate_lz4(workload("100B", tiny=tiny), folder, goal=5),
     "kafka validate lz4 1KiB": lambda tiny, folder: _validate_lz4(workload("1KiB", tiny=tiny), folder),
 }

@@ -1,4 +1,5 @@
-"""From the page cache to a socket: FetchData.send_to beside a C loop around sendfile, in time and in processor seconds.
+"""From the page cache to a socket, in time and in processor seconds: FetchData.send_to beside a C loop around sendfile,
+and Log.fetch with send_to beside a Python loop around os.sendfile.
 
 All share one connection, read by a C thread: two connections differ by up to a third for as long as they last. Sender
 and receiver are pinned to two processors where there are two. TCP uses `cubic`: the default of some machines (bbr)
@@ -26,10 +27,13 @@ from bench.native import compiled
 from klog.codec.crc32c import crc32c
 from klog.log.read.fetch import FetchData
 from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.record import encode
 from tests.support.sockets import tcp_pair
 
 _TOTAL = 64 << 20  # bytes of a run
 _FILE = 32 << 20
+_BATCH = 4096  # bytes of each batch: a slice at any multiple of it can be fetched
+_VALUE = _BATCH - 70
 
 
 class _Line:
@@ -77,10 +81,11 @@ class _Race:
         chance = random.Random(7)
         length = max(4 * size, 1 << 20) if tiny else _FILE
         while self.log.size < length:
-            self.log.append([(None, chance.randbytes(1 << 19))])
+            self.log.append_batches(encode([(None, chance.randbytes(_VALUE))]))
+        assert self.log.size == self.log.log_end_offset * _BATCH
         whole = self.log.fetch(0, 1 << 40)
         count = 4 if tiny else _TOTAL // size
-        places = [chance.randrange((whole.size - size) // 4096) * 4096 for _ in range(count)]
+        places = [chance.randrange((whole.size - size) // _BATCH) * _BATCH for _ in range(count)]
         self.total = count * size
         self.slices = [self._slice(whole, place, size) for place in places]
         self.places = (ctypes.c_int64 * count)(*places)
@@ -99,6 +104,11 @@ class _Race:
         sock = self.line.ours
         for data in self.slices:
             data.send_to(sock)
+
+    def klog_fetch(self) -> None:
+        sock, log, size = self.line.ours, self.log, self.size
+        for place in self.places:
+            log.fetch(place // _BATCH, size).send_to(sock)
 
     def klog_async(self) -> None:
         async def send() -> None:
@@ -146,6 +156,15 @@ class _Race:
 
         return run
 
+    def contest(self, title: str, senders: list[_Sender], clock: Callable[[], float]) -> Contest:
+        contestants = tuple(
+            Contestant(name, self.seconds(send, waits, clock), goal=goal, own_clock=True)
+            for name, send, waits, goal in senders
+        )
+        label = f"{self.size >> 10}KiB" if self.size < 1 << 20 else f"{self.size >> 20}MiB"
+        name = f"{title} {self.kind} {label}" + (" processor" if clock is time.thread_time else "")
+        return Contest(name, 0, self.total, contestants, lambda: self.check(senders), self.close)
+
     def check(self, senders: list[_Sender]) -> None:
         content = Path(self.log.segments[0].path).read_bytes()
         expected = 0
@@ -179,20 +198,23 @@ def _send(kind: str, size: int, clock: Callable[[], float], goals: tuple[float |
             ("pread and send in C", race.c_copy, True, None),
             ("sendfile in C", race.c_sendfile, True, None),
         ]
-        contestants = tuple(
-            Contestant(name, race.seconds(send, waits, clock), goal=goal, own_clock=True)
-            for name, send, waits, goal in senders
-        )
-        label = f"{size >> 10}KiB" if size < 1 << 20 else f"{size >> 20}MiB"
-        name = f"send {kind} {label}" + (" processor" if clock is time.thread_time else "")
-        return Contest(
-            name,
-            0,
-            race.total,
-            contestants,
-            lambda: race.check(senders),
-            race.close,
-        )
+        return race.contest("send", senders, clock)
+
+    return factory
+
+
+def _fetch_and_send(size: int, clock: Callable[[], float], goal: float) -> Factory:
+    """What a broker does for a consumer: it looks the slice up, and sends it."""
+
+    def factory(tiny: bool, folder: Path) -> Contest:
+        if not hasattr(os, "sched_setaffinity"):
+            raise Unavailable("sched_setaffinity")
+        race = _Race(tiny, folder, "tcp", size)
+        senders: list[_Sender] = [
+            ("klog Log.fetch and send_to", race.klog_fetch, True, goal),
+            ("os.sendfile", race.python_sendfile, True, None),
+        ]
+        return race.contest("fetch and send", senders, clock)
 
     return factory
 
@@ -270,5 +292,11 @@ FACTORIES: dict[str, Factory] = {
     "send tcp 256KiB processor": _send("tcp", 256 * _KIB, time.thread_time, (_PROCESSOR_GOAL, None)),
     "send tcp 1MiB processor": _send("tcp", 1 << 20, time.thread_time, (_PROCESSOR_GOAL, None)),
     "send unix 64KiB": _send("unix", 64 * _KIB, time.perf_counter, (_GOAL, None)),
+    "fetch and send tcp 64KiB": _fetch_and_send(64 * _KIB, time.perf_counter, 0.85),
+    "fetch and send tcp 256KiB": _fetch_and_send(256 * _KIB, time.perf_counter, 0.93),
+    "fetch and send tcp 1MiB": _fetch_and_send(1 << 20, time.perf_counter, 0.93),
+    "fetch and send tcp 64KiB processor": _fetch_and_send(64 * _KIB, time.thread_time, 1 / 1.25),
+    "fetch and send tcp 256KiB processor": _fetch_and_send(256 * _KIB, time.thread_time, 1 / 1.1),
+    "fetch and send tcp 1MiB processor": _fetch_and_send(1 << 20, time.thread_time, 1 / 1.1),
     "send busy thread 64KiB": _beside_a_busy_thread,
 }

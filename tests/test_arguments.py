@@ -203,7 +203,7 @@ GIVEN = {
         klog.TimestampOffset,
     ),
     *(klog.RecordBatch, record.Rows, record.Columns, record.BatchGroup, record.BatchTable, record.ValidatedBatch),
-    *(record.RecordError, klog.clock.Clock, klog.metrics.Sample),
+    *(record.RecordError, record.UncheckedHeader, klog.clock.Clock, klog.metrics.Sample),
 }
 # A call that only waits, with a short timeout.
 WAITS = {"SystemClock.sleep"}
@@ -216,6 +216,7 @@ CHANGES_NOTHING = {
     "iter_records",
     "join_groups",
     "note_latest",
+    "unchecked_header",
     "validate",
     "validate_append",
 }

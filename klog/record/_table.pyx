@@ -9,6 +9,8 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, kl_batch_fields, kl_batch_t,
 )
 
+from klog.record._arguments cimport check_buffer
+
 from typing import NamedTuple
 
 BATCH_HEADER = KL_BATCH_HEADER  # bytes
@@ -28,6 +30,7 @@ def unchecked_header(buffer):
     """Return fields of the first batch's header without any check of it, None for fewer bytes than a header has."""
     cdef Py_buffer view
     cdef kl_batch_t b
+    check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if view.len < KL_BATCH_HEADER:

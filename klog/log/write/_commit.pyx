@@ -37,8 +37,8 @@ cdef enum:
     DONE
 
 cdef enum:
-    PATIENCE_SHARE = 4              # of the last fdatasync's time: a quarter
-    PATIENCE_MAX_NS = 2_000_000
+    PATIENCE_MAX_NS = 20_000_000    # of waiting for a group, which takes at most as long as the last fdatasync
+    PAUSE_SHARE = 2                 # of the patience: so long without an arrival ends it
 
 
 cdef int64_t now_ns() noexcept:
@@ -86,6 +86,7 @@ cdef class CommitQueue:
     cdef object wake            # the leader's, while it gathers
     cdef Py_ssize_t expected    # appends expected in the next group, judged by the last one
     cdef int64_t answered_ns    # when the last group got its outcomes
+    cdef int64_t arrived_ns     # while it gathers: when the last append arrived
     cdef int64_t patience_ns
     cdef set inside             # threads in through(): an append of a signal handler there would wait for itself
     cdef readonly int64_t groups
@@ -141,9 +142,16 @@ cdef class CommitQueue:
         if not self.led:
             self.led = True
             return 1
-        if self.gathering and len(self.queued) >= self.expected:
-            self.gathering = False
-            self.wake.release()
+        self.arrives()
+        return 0
+
+    cdef int arrives(self) except -1:
+        """An append has been queued: wake the leader if it waits for no other."""
+        if self.gathering:
+            self.arrived_ns = now_ns()
+            if len(self.queued) >= self.expected:
+                self.gathering = False
+                self.wake.release()
         return 0
 
     cdef int wait(self, log, Ticket ticket) except -1:
@@ -179,7 +187,7 @@ cdef class CommitQueue:
             lock.take()
             try:
                 taken = self.take()
-                self.patience_ns = min(<int64_t>self.commit(log, taken) // PATIENCE_SHARE, PATIENCE_MAX_NS)
+                self.patience_ns = min(<int64_t>self.commit(log, taken), PATIENCE_MAX_NS)
             finally:
                 lock.give()
         except BaseException as error:
@@ -190,10 +198,12 @@ cdef class CommitQueue:
         return goes_on
 
     cdef int gather(self) except -1:
-        """Wait for the appenders of the last group: those that append again do so soon."""
-        cdef int64_t left
+        """Wait for the appenders of the last group: those that append again do so soon. An fdatasync without them costs
+        more than the wait, which ends when no append arrives for half of the patience."""
+        cdef int64_t left, now = now_ns()
+        self.arrived_ns = now
         while len(self.queued) < self.expected:
-            left = self.answered_ns + self.patience_ns - now_ns()
+            left = min(self.answered_ns + self.patience_ns, self.arrived_ns + self.patience_ns // PAUSE_SHARE) - now
             if left <= 0:
                 break
             self.gathering = True
@@ -201,6 +211,7 @@ cdef class CommitQueue:
                 self.wake.acquire(True, left / 1e9)
             finally:
                 self.gathering = False
+            now = now_ns()
         return 0
 
     cdef list take(self):
@@ -311,9 +322,8 @@ cdef class CommitQueue:
                 if ticket in self.queued:
                     self.queued.remove(ticket)
                 raise
-        elif self.gathering and len(self.queued) >= self.expected:
-            self.gathering = False
-            self.wake.release()
+        else:
+            self.arrives()
         return ticket.future
 
     def begin(self, log, loop):
