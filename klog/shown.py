@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from klog.errors import KlogError
+
 LENGTH_MAX = 60  # of a key or value
 ITEMS_MAX = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,6 +99,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def display(title: str, heads: Sequence[str], rows: Callable[[], Iterable[Sequence[object]]]) -> str:
+    """Return what a notebook shows of an object: a heading and a table. An error of rows() becomes a line of text: a
+    display must not fail."""
+    try:
+        return heading(title) + table(heads, list(rows()))
+    except (KlogError, OSError, RuntimeError) as error:
+        return heading(title) + note(f"{type(error).__name__}: {error}")
 
 
 def _cell(value: object) -> str:

@@ -29,6 +29,7 @@ from klog.manager import LogManager, open_directory
 from klog.manager.directory_set import Paths, as_paths
 from klog.network import Listener
 from klog.scheduler import Scheduler
+from klog.shown import display
 
 if TYPE_CHECKING:
     from klog.broker.api_versions import Release
@@ -99,6 +100,11 @@ class Broker:
     def __repr__(self) -> str:
         where = self.nodes.bootstrap_servers if self.is_running else "stopped"
         return f"<Broker {', '.join(self._path)} {where}>"
+
+    def _repr_html_(self) -> str:
+        return display(repr(self), ("listener", "port"), lambda: [(self.bootstrap_servers, self.port)]) + (
+            self.logs._repr_html_() if self.is_running else ""
+        )
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from klog.shown import display, note
 from klog.values import asdict, dataclass
 
 Severity = Literal["ok", "warning", "critical"]
@@ -39,6 +40,15 @@ class HealthReport:
     def severity(self) -> Severity:
         """The worst severity of all findings."""
         return self.findings[0].severity if self.findings else "ok"
+
+    def _repr_html_(self) -> str:
+        """Return the findings as a table, for a notebook."""
+        heads = ("severity", "check", "subject", "message", "next step")
+        return display(
+            f"health: {self.severity}",
+            heads,
+            lambda: [(each.severity, each.check, each.subject, each.message, each.next_step) for each in self.findings],
+        ) + "".join(note(f"{check}: not checked: {why}") for check, why in self.unknown.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that can be written as JSON."""

@@ -142,7 +142,8 @@ def draw(title: str, found: Sequence[Bar], ax: Axes | None) -> Axes:
     ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= 1.08 * tallest and found])
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_ylabel(f"{unit} of each segment")
-    ax.set_title(f"{title}: {len(found):,} segments, {size(sum(bar.size for bar in found))}", loc="left")
+    count = "1 segment" if len(found) == 1 else f"{len(found):,} segments"
+    ax.set_title(f"{title}: {count}, {size(sum(bar.size for bar in found))}", loc="left")
     return ax
 
 

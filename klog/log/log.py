@@ -412,15 +412,18 @@ class Log:
         parts = [(core, first, max(first, last))]
         return LogReader(parts, isolation, include_control, scan, columns=names, decoding=decoding)
 
-    def latest_by_key(self, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+    def latest_by_key(
+        self, *, isolation: Isolation = "high_watermark", decode: Decode | None = None, on_bad: OnBad = "raise"
+    ) -> LatestByKey:
         """The latest record of each key as of now, as a mapping {key: Record} and as Arrow, without compacting.
 
         Keys whose latest record is a tombstone and records without a key are left out; with "read_committed" records of
         aborted transactions are, too. The first use reads the log once and keeps the keys with their offsets in memory.
+        decode, on_bad: of the tables and of decoded(), as in read().
         """
         core = self._core.now
         core.check_open()
-        return LatestByKey([LatestOfLog(core, isolation)])
+        return LatestByKey([LatestOfLog(core, isolation)], optional_decoding(core.topic, decode, on_bad, None))
 
     def as_of(self, moment: Position) -> LogAsOf:
         """The log as it was at a moment. For a time: all records with a timestamp at or before it, wherever they are,

@@ -39,7 +39,7 @@ from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
 from klog.log.read.latest import LatestByKey, LatestOfLog
 from klog.log.read.optional_decoding import optional_decoding
-from klog.log.read.positions import Position, checked_position
+from klog.log.read.positions import checked_position
 from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
 from klog.log.write.inputs import check_records
@@ -627,23 +627,49 @@ class LogManager:
         Over several partitions, Arrow also has the columns topic and partition, after the others, unless `columns`
         names the columns.
         """
-        self._state.check_open()
-        if type(topic) is not str or type(partition) is not int:
-            topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
-        partitions = self._catalog.partitions(topic)
-        chosen: Iterable[int] = partitions if partition is None else (partition,)
-        check_positions("start", start, topic, partitions)
-        check_positions("stop", stop, topic, partitions)
         readers = [
             self.log(topic, number).read(of_partition(start, number), of_partition(stop, number), isolation=isolation)
-            for number in chosen
+            for number in self._positioned(topic, start, stop, partition)
         ]
         names = None if columns is None else column_names(columns)
         include_control = arguments.flag("include_control", include_control)
         decoding = optional_decoding(topic, decode, on_bad, dead_letter, include_control)
         return in_turn(readers, isolation, include_control, names, decoding)
 
-    def latest_by_key(self, topic: str, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+    def count(
+        self,
+        topic: str,
+        start: TopicPosition | None = None,
+        stop: TopicPosition | None = None,
+        *,
+        partition: int | None = None,
+    ) -> int:
+        """The number of records of a topic, or of one partition of it, from batch headers, as Log.count does. start,
+        stop: as in read(). Raises UnknownTopicOrPartition, ValueError.
+        """
+        numbers = self._positioned(topic, start, stop, partition)
+        return sum(self.log(topic, each).count(of_partition(start, each), of_partition(stop, each)) for each in numbers)
+
+    def _positioned(
+        self, topic: str, start: TopicPosition | None, stop: TopicPosition | None, partition: int | None
+    ) -> Iterable[int]:
+        """Check the arguments of read() and count(). Returns the partitions."""
+        self._state.check_open()
+        if type(topic) is not str or type(partition) is not int:
+            topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
+        partitions = self._catalog.partitions(topic)
+        check_positions("start", start, topic, partitions)
+        check_positions("stop", stop, topic, partitions)
+        return partitions if partition is None else (partition,)
+
+    def latest_by_key(
+        self,
+        topic: str,
+        *,
+        isolation: Isolation = "high_watermark",
+        decode: Decode | None = None,
+        on_bad: OnBad = "raise",
+    ) -> LatestByKey:
         """Return the latest record of each key of a topic, as Log.latest_by_key does for one partition.
 
         If several partitions have a key, which the default partitioner avoids, the record with the newest timestamp
@@ -651,12 +677,13 @@ class LogManager:
         """
         self._state.check_open()
         logs = [self.log(topic, number) for number in self._catalog.partitions(text("topic", topic))]
-        return LatestByKey([LatestOfLog(log._core.now, isolation) for log in logs])
+        decoding = optional_decoding(topic, decode, on_bad, None)
+        return LatestByKey([LatestOfLog(log._core.now, isolation) for log in logs], decoding)
 
     def tail(
         self,
         topic: str,
-        start: Position = "latest",
+        start: TopicPosition = "latest",
         *,
         partition: int | None = None,
         timeout: float | None = None,
@@ -669,14 +696,16 @@ class LogManager:
         """Records of a topic from start on, as they arrive, for `for` or `async for`; of all partitions, or of one.
         Each partition's records are in order. Ends after `timeout` seconds without any.
 
-        Partitions that are added later are read from their first record. missing_topic: "wait" waits for a topic that
+        start: one position for each partition, or {partition: position}. Partitions that it leaves out, or that are
+        added later, are read from their first record. missing_topic: "wait" waits for a topic that
         does not exist yet. decode, on_bad, dead_letter: of decoded(), as in read(). Sleeps until a writer in this or
         another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was deleted
         or truncated before it was read.
         """
         timeout = arguments.seconds("timeout", timeout)
         arguments.chosen("isolation", isolation, get_args(Isolation))
-        start = checked_position("start", start)
+        if not isinstance(start, Mapping):
+            start = checked_position("start", start)
         source = self._readers.source(topic, partition, missing_topic)
         decoding = optional_decoding(source.topic, decode, on_bad, dead_letter)
         return tail_of(source, start, isolation, timeout, decoding)

@@ -30,7 +30,7 @@ from klog.manager.topic_positions import TopicPosition, check_positions, of_part
 from klog.manager.topic_source import TopicSource
 from klog.manager.topic_tail import Handed, TopicTail
 from klog.record import ArrowStream, Columns, Record
-from klog.shown import first_few
+from klog.shown import display, first_few
 from klog.values import dataclass
 
 if TYPE_CHECKING:
@@ -106,6 +106,18 @@ class NamedReader:
     def __repr__(self) -> str:
         at = first_few(self.position.items(), lambda item: f"{item[0]}: {item[1]}")
         return f"<NamedReader {self.name} of {self.topic} at {{{at}}}>"
+
+    def _repr_html_(self) -> str:
+        heads = ("partition", "position", "committed", "left to read")
+        position, committed = self.position, self.committed
+        return display(
+            repr(self),
+            heads,
+            lambda: [
+                (log.partition, position[log.partition], committed.get(log.partition), self._cursor.lag(log))
+                for log in self._source.logs(position)
+            ],
+        )
 
     # ---- partitions ------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from klog.clock import SystemClock
 from klog.disk import Waiter
 from klog.log.log import Log, waiter_for
 from klog.log.read.isolation import Isolation
-from klog.log.read.positions import Position
 from klog.manager.in_thread import in_thread
 from klog.manager.topic_cursor import TopicCursor, offset_of
+from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource
 from klog.record import Record
 
@@ -131,15 +131,18 @@ class _Watch:
 
 
 def tail_of(
-    source: TopicSource, start: Position, isolation: Isolation, timeout: float | None, decoding: Decoding | None
+    source: TopicSource, start: TopicPosition, isolation: Isolation, timeout: float | None, decoding: Decoding | None
 ) -> TopicTail[Record]:
-    """Tail a topic from a position on. Partitions that appear later are read from their first record.
+    """Tail a topic from a position on. Partitions that appear later, or that a mapping leaves out, are read from their
+    first record.
 
     Raises OffsetOutOfRange, ValueError.
     """
     cursor = TopicCursor("tail", "error", isolation, decoding)
-    for log in source.logs(source.partitions()):
-        cursor.place(log.partition, offset_of(log, start, "start"))
+    partitions = source.partitions()
+    check_positions("start", start, source.topic, partitions)
+    for log in source.logs(partitions):
+        cursor.place(log.partition, offset_of(log, of_partition(start, log.partition), "start"))
 
     def look() -> list[Log]:
         logs = source.logs(source.partitions())

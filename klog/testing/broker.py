@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from klog.clock import Clock
     from klog.log.options import Durability
     from klog.manager import LogManager
+    from klog.metrics import Sample
     from klog.network import Listener
     from klog.protocol import ApiKey, ErrorCode, Message
     from klog.testing.access import Access
@@ -273,9 +274,18 @@ class TestBroker:
         """The directory, open: the whole Python API of klog."""
         return self._broker.logs
 
+    @property
+    def broker(self) -> Broker:
+        """The klog.Broker that serves."""
+        return self._broker
+
     def metrics(self) -> dict[str, float]:
         """The values of network and requests, under Kafka's names."""
         return self._broker.metrics()
+
+    def samples(self) -> list[Sample]:
+        """The same as samples, for klog.metrics.prometheus(broker), which adds those of the logs."""
+        return self._broker.samples()
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,8 @@ def test_plot_draws_into_given_axes_or_a_new_figure(tmp_path: Path) -> None:
     clock = ManualClock(START)
     with klog.Log.open(tmp_path / "prices-0", config={"cleanup.policy": "compact"}, clock=clock) as log:
         assert log.plot().get_title("left") == "prices-0: 0 segments, 0 B"
+        log.append([(b"0", b"v")])
+        assert log.plot().get_title("left").startswith("prices-0: 1 segment, ")
         history(log, clock, 60)
         figure, ax = pyplot.subplots()
         assert log.plot(ax) is ax and log.plot(ax=None) is not ax

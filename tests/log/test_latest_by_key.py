@@ -11,7 +11,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch, LogClosed, OffsetOutOfRange, RecordRemoved
+from klog.errors import BadValue, CorruptBatch, LogClosed, OffsetOutOfRange, RecordRemoved
 from klog.record import FIELDS, ORIGIN_FIELDS
 from tests.support.batches import NOW, batch, marker, old, transactional
 
@@ -182,3 +182,29 @@ def test_over_the_partitions_of_a_topic(tmp_path: Path) -> None:
         assert table["partition"].to_pylist() == [0, 0, 0, 1, 1] and table["value"].to_pylist()[-1] == b"1e"
         with pytest.raises(klog.errors.UnknownTopicOrPartition):
             logs.latest_by_key("u")
+
+
+def test_the_latest_values_are_decoded(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", partitions=3)
+        logs.append("t", [(b"a", b'{"n": 1}', NOW), (b"b", b'{"n": 2}', NOW)])
+        logs.append("t", [(b"a", b'{"n": 3}', NOW + 1)])
+        formats = {"key": "utf8", "value": klog.decode.Json("n INT")}
+        for latest in (
+            logs.latest_by_key("t", decode=formats),
+            logs.log("t", klog.partition_for(b"a", 3)).as_of("latest").latest_by_key(decode=formats),
+        ):
+            found = {key: value for _, key, value in latest.decoded()}
+            assert found == {key: {"n": {"a": 3, "b": 2}[key]} for key in found} and found["a"] == {"n": 3}
+            table = latest.to_arrow()
+            assert table.schema.field("value").type == pa.struct([("n", pa.int32())])
+            assert dict(zip(*(table[name].to_pylist() for name in ("key", "value")), strict=True)) == found
+            assert len(latest.to_pandas()) == len(latest.to_polars()) == len(found)
+        log = logs.log("t", klog.partition_for(b"a", 3))
+        log.append([(b"a", b"no")])
+        with pytest.raises(BadValue, match="t-., offset .: the value is bad"):
+            list(log.latest_by_key(decode="json").decoded())
+        (bad,) = (each for each in log.latest_by_key(decode="json", on_bad="null").decoded() if each.key == b"a")
+        assert bad.value is None
+        with pytest.raises(ValueError, match="latest_by_key\\(decode=...\\)"):
+            log.latest_by_key().decoded()

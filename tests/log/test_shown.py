@@ -12,6 +12,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.health import Finding, HealthReport
 from klog.log.retain.cleaning_stats import WastedKey
 from klog.record import encode
 from klog.shown import plain, short
@@ -163,3 +164,36 @@ def test_html_of_damage_names_it_below_the_records_before_it(logs: klog.LogManag
 )
 def test_a_value_in_a_cell(value: bytes | None, text: str) -> None:
     assert plain(value) == text
+
+
+def test_next_goes_on_with_one_iteration(logs: klog.LogManager) -> None:
+    log = logs.log("events")
+    log.append([(b"k", b"%d" % n) for n in range(3)])
+    reader, tail = log.read(), log.tail("earliest", timeout=0)
+    for each in (reader, tail):
+        assert [next(each).offset, next(each).offset] == [0, 1]
+        assert next(each).offset == 2 and next(each, None) is None
+    assert [record.offset for record in reader] == [0, 1, 2]
+
+
+def test_html_of_readers_reports_and_brokers(
+    logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = logs.log("events")
+    log.append([(b"<k>", b"v%d" % n) for n in range(5)])
+    reader = logs.reader("events", "me", partition=0)
+    next(iter(reader))
+    reader.commit()
+    assert texts(reader)[-4:] == ["0", "1", "1", "4"]
+    latest = log.latest_by_key()
+    assert texts(latest)[-4:-2] == ["<k>", "4"] and texts(latest)[-1] == "v4"
+    monkeypatch.setattr("klog.log.read.latest._SHOWN_BYTES_MAX", 10)
+    assert "not read yet" in texts(log.latest_by_key())[-1] and texts(latest)[-1] == "v4"
+    report = HealthReport([Finding("warning", "disk", "d", "full", 1, 2, "empty it")], {"memory": "no /proc"})
+    assert texts(report)[0] == "health: warning" and texts(report)[-1] == "memory: not checked: no /proc"
+    assert texts(report)[-6:-1] == ["warning", "disk", "d", "full", "empty it"]
+    broker = klog.Broker(tmp_path / "served", listeners=["127.0.0.1:0"])
+    assert texts(broker)[-1].startswith("RuntimeError: the broker is stopped")
+    with broker:
+        broker.logs.create_topic("orders")
+        assert str(broker.port) in "".join(texts(broker)).replace(",", "") and "orders" in texts(broker)

@@ -69,3 +69,21 @@ def test_named_readers(logs: klog.LogManager) -> None:
     assert reader.position == {0: 1, 1: 3, 2: 5}
     with pytest.raises(UnknownTopicOrPartition, match="no partition 3"):
         logs.reader("t", "s", start={3: 0})
+
+
+def test_a_tail_takes_a_position_for_each_partition(logs: klog.LogManager) -> None:
+    """The partitions that it leaves out are read from their first record, as by read()."""
+    tail = logs.tail("t", {1: 3, 2: "latest"}, timeout=0)
+    assert [(record.partition, record.offset) for record in tail] == [(0, 0), (0, 1), (1, 3)]
+    assert [record.offset for record in logs.tail("t", {2: 5}, partition=2, timeout=0)] == [5]
+    for start, error in (({3: 0}, UnknownTopicOrPartition), ({0: 9}, OffsetOutOfRange), ({0: None}, TypeError)):
+        with pytest.raises(error):
+            logs.tail("t", start)  # type: ignore[arg-type]
+
+
+def test_the_records_of_a_topic_are_counted(logs: klog.LogManager) -> None:
+    assert logs.count("t") == 12 and logs.count("t", partition=1) == 4
+    assert logs.count("t", {0: 1}, {2: 5}) == 1 + 4 + 5 and logs.count("t", "-3s", partition=2) == 3
+    with pytest.raises(UnknownTopicOrPartition, match="no topic 'u'"):
+        logs.count("u")
+    assert logs.count("t", 3) == 0 + 1 + 3, "a start after the end, as by Log.count"

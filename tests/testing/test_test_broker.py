@@ -185,3 +185,10 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
     left = [line.split()[-1] for line in done.stdout.splitlines() if "AssertionError: " in line]
     assert left
     assert not Path(left[0]).exists()
+
+
+def test_the_broker_below_and_its_metrics() -> None:
+    with TestBroker(topics=["orders"]) as b:
+        assert isinstance(b.broker, klog.Broker) and b.broker.bootstrap_servers == b.bootstrap_servers
+        text = klog.metrics.prometheus(b)
+        assert "kafka_network_" in text and f'logDirectory="{b.directory}"' in text

@@ -13,21 +13,34 @@ from array import array
 from bisect import bisect_left
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX
 from klog.errors import RecordRemoved
+from klog.log.read import tables
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.isolation import Isolation, bound
+from klog.log.read.optional_decoding import optional_decoding
+from klog.log.read.preview import RECORDS_MAX
 from klog.log.read.reader import fields_of
 from klog.log.read.steady import note_next_offset
-from klog.log.read.tables import table
 from klog.log.state._log_core import LogCore
 from klog.record import Record
+from klog.shown import display, heading, moment, note, plain
+from klog.shown import size as shown_size
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
+
+    from klog.decode import Decode
+    from klog.log.read.decoding import Decoded, Decoding, OnBad
+
+
+_SHOWN_BYTES_MAX = 64 << 20  # of logs that a display reads
 
 
 class LatestOfLog:
@@ -119,8 +132,9 @@ class LatestByKey(Mapping[bytes, Record]):
     Any thread; one thread per iteration. Raises CorruptBatch, and RecordRemoved if a record was removed meanwhile.
     """
 
-    def __init__(self, parts: Iterable[LatestOfLog]) -> None:
+    def __init__(self, parts: Iterable[LatestOfLog], decoding: Decoding | None = None) -> None:
         self._unmerged = tuple(parts)
+        self._decoding = decoding
 
     @cached_property
     def _parts(self) -> Sequence[LatestOfLog]:
@@ -153,6 +167,20 @@ class LatestByKey(Mapping[bytes, Record]):
     def __repr__(self) -> str:
         return f"<LatestByKey of {', '.join(part.log.name for part in self._unmerged)}>"
 
+    def _repr_html_(self) -> str:
+        """Return the first records. A range that was not read yet, and is large, is not read for it."""
+        size = sum(part.log.size for part in self._unmerged)
+        if "_parts" not in self.__dict__ and size > _SHOWN_BYTES_MAX:
+            return heading(repr(self)) + note(f"not read yet: len() or to_arrow() reads {shown_size(size)}")
+        return display(
+            repr(self),
+            ("key", "offset", "time", "value"),
+            lambda: [
+                (plain(record.key), record.offset, moment(record.timestamp), plain(record.value))
+                for record in islice(self._records(), RECORDS_MAX)
+            ],
+        )
+
     def values(self) -> ValuesView[Record]:
         """The records, by partition and offset."""
         return _Values(self)
@@ -168,13 +196,40 @@ class LatestByKey(Mapping[bytes, Record]):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._stream().__arrow_c_stream__(requested_schema)
 
-    def _stream(self) -> record_package.ArrowStream:
+    def decoded(self) -> Iterator[Decoded]:
+        """Iterate tuples (record, key, value) by partition and offset, as LogReader.decoded does, with the formats of
+        latest_by_key(decode=...): {key: value for _, key, value in latest.decoded()}. Raises BadValue; ValueError
+        without decode."""
+        if self._decoding is None:
+            raise ValueError("decoded() needs formats: latest_by_key(decode=...)")
+        from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
+
+        return decoded_records(((part.log.partition, part.records()) for part in self._parts), self._decoding)
+
+    def _stream(self) -> tables.Stream:
         fields = fields_of(len(self._parts))
-        return record_package.ArrowStream((columns for part in self._parts for columns in part.columns(fields)), fields)
+        if self._decoding is None:
+            return record_package.ArrowStream((columns for _, columns in self._columns(fields)), fields)
+        from klog.log.read.decoding import DecodedStream
+
+        return DecodedStream(self._columns, self._decoding, fields)
+
+    def _columns(self, fields: Sequence[str]) -> Iterator[tuple[int, record_package.Columns]]:
+        for part in self._parts:
+            for columns in part.columns(fields):
+                yield part.log.partition, columns
 
     def to_arrow(self) -> pyarrow.Table:
         """The records as one pyarrow.Table, with the columns of read(). Needs pyarrow: pip install 'klog[arrow]'."""
-        return table(self._stream())
+        return tables.table(self._stream())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a pandas.DataFrame, as LogReader.to_pandas. Needs pandas: pip install 'klog[pandas]'."""
+        return tables.pandas_frame(self._stream())
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same as a polars.DataFrame. Needs polars: pip install 'klog[polars]'."""
+        return tables.polars_frame(self._stream())
 
 
 class _Values(ValuesView[Record]):
@@ -205,7 +260,9 @@ class LogAsOf:
         bounds = f"below offset {self._stop}" if self._timestamp_max == LONG_MAX else f"up to {self._timestamp_max} ms"
         return f"<{self._log.name} {bounds}>"
 
-    def latest_by_key(self, *, isolation: Isolation = "high_watermark") -> LatestByKey:
+    def latest_by_key(
+        self, *, isolation: Isolation = "high_watermark", decode: Decode | None = None, on_bad: OnBad = "raise"
+    ) -> LatestByKey:
         """The latest record of each key at that moment, as Log.latest_by_key() has it now.
 
         Records that retention or a compaction has removed since are not there: a compacted log has only some of its
@@ -213,4 +270,5 @@ class LogAsOf:
         """
         log = self._log.now
         log.check_open()
-        return LatestByKey([LatestOfLog(log, isolation, self._stop, self._timestamp_max)])
+        latest = LatestOfLog(log, isolation, self._stop, self._timestamp_max)
+        return LatestByKey([latest], optional_decoding(log.topic, decode, on_bad, None))

@@ -61,6 +61,7 @@ class LogReader:
         self._scan = scan
         self._fields = columns or fields_of(len(self._parts))
         self._decoding = decoding
+        self._begun: Iterator[Record] | None = None
 
     def __repr__(self) -> str:
         return f"<LogReader {ranges(self._parts)} {self._isolation}>"
@@ -79,6 +80,12 @@ class LogReader:
             chunk.records(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
+
+    def __next__(self) -> Record:
+        """The next record of an iteration that the first call begins; `for` begins a new one."""
+        if self._begun is None:
+            self._begun = iter(self)
+        return next(self._begun)
 
     def pairs(self) -> Iterator[Pair]:
         """Iterate (key, value) of the records, bytes or None each: the fastest way through them in Python.

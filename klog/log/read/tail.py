@@ -64,6 +64,7 @@ class Tail(Generic[T]):
         self._isolation = isolation
         self._decoding = decoding
         self._pause = _PAUSE_MIN
+        self._begun: Iterator[T] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
@@ -101,6 +102,11 @@ class Tail(Generic[T]):
     def _next_pause(self) -> float:
         pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_MAX)
         return pause
+
+    def __next__(self) -> T:
+        if self._begun is None:
+            self._begun = iter(self)
+        return next(self._begun)
 
     def __iter__(self) -> Iterator[T]:
         clock = self._log.clock
@@ -145,8 +151,8 @@ class Tail(Generic[T]):
 class LogTail(Tail[Record]):
     """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
 
-    One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
-    truncated below it; LogClosed once the log is closed.
+    One iteration at a time; next() goes on with one. Raises OffsetOutOfRange if the next record was deleted before it
+    was read, or the log was truncated below it; LogClosed once the log is closed.
     """
 
     def decoded(self) -> DecodedTail:
