@@ -288,6 +288,7 @@ class World:
             "LogManager.move": {"topic": "t", "partition": 0, "directory": self.path / "two"},
             "LogManager.reader": {"topic": "t", "name": "other"},
             "LogManager.tail": {"topic": "t", "start": "earliest", "partition": 0, "timeout": 0},
+            "Log.tail": {"start": "earliest", "timeout": 0},
             "Log.rename_dir": {"name": "v-0"},
             "LogConfig.from_properties": {"path": self.path / "properties"},
             "ManagerConfig.from_properties": {"path": self.path / "properties"},
