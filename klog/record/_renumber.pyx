@@ -1,6 +1,7 @@
 """Gives encoded batches their offsets: those of a staged file begin at 0, and outside the checksum.
 
-Only the base offset and the leader epoch of a header change. With an append time, the timestamps of a batch change too,
+Only the base offset and the leader epoch of a header change, and what they are before does not matter: a crash may leave
+a file of which some headers are changed already, or half of one is. With an append time, the timestamps of a batch change too,
 as in a topic of message.timestamp.type=LogAppendTime, and the checksum, which covers them, is computed again.
 """
 
@@ -10,10 +11,11 @@ from klog._c.batch cimport (
     kl_batch_header_store, kl_batch_last_offset, kl_batch_t,
 )
 from klog._c.bytes cimport kl_load_u32
+from klog._c.crc32c cimport kl_crc32c
 from klog._c.status cimport KL_OK
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, whole_of
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from klog.errors import CorruptBatch
 
@@ -21,17 +23,19 @@ cdef enum:
     AT_LENGTH = 8
 
 
-def renumber(buffer, start, base_offset, leader_epoch, append_time=-1):
-    """Renumber the whole batches at the begin of a writable buffer. Returns (their bytes, the offset after the last).
+def renumber(buffer, start, base_offset, leader_epoch, append_time=-1, crc=0):
+    """Renumber the whole batches at the begin of a writable buffer. Returns (their bytes, the offset after the last,
+    their checksum as they were staged: offsets from `start` on, epoch 0, continued from `crc`).
 
-    start: the offset that the first batch must have now; base_offset: the one that it gets. append_time: -1 keeps the
-    timestamps. Raises CorruptBatch for bytes that are not batches of records numbered one after the other.
+    base_offset: the offset that the first batch gets. append_time: -1 keeps the timestamps. Raises CorruptBatch for
+    bytes that are not batches of records numbered one after the other.
     """
     cdef Py_buffer view
     cdef int64_t size, at = 0, wanted = whole_of("start", start, 0, INT64_MAX)
     cdef int64_t delta = whole_of("base_offset", base_offset, 0, INT64_MAX) - wanted
     cdef int32_t epoch = <int32_t>whole_of("leader_epoch", leader_epoch, 0, INT32_MAX)
     cdef int64_t time = whole_of("append_time", append_time, -1, INT64_MAX)
+    cdef uint32_t staged = <uint32_t>whole_of("crc", crc, 0, UINT32_MAX)
     cdef uint8_t *bytes_at
     cdef int status
     cdef kl_batch_t b
@@ -51,10 +55,13 @@ def renumber(buffer, start, base_offset, leader_epoch, append_time=-1):
                 raise CorruptBatch(f"not a staged batch: {status_text(status)}", position=at)
             if b.magic != 2 or b.producer_id >= 0 or b.attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL):
                 raise CorruptBatch("a staged batch is of magic 2, and of no producer", position=at)
-            if b.base_offset != wanted or b.count != b.last_offset_delta + 1:
-                raise CorruptBatch(f"a staged batch of offset {wanted} expected, not of {b.base_offset}", position=at)
+            if b.count != b.last_offset_delta + 1:
+                raise CorruptBatch(f"a staged batch of {b.last_offset_delta + 1} records has {b.count}", position=at)
             if kl_batch_crc(bytes_at + at, b.size) != b.crc:
                 raise CorruptBatch("the checksum of a staged batch does not match", position=at, kind="crc")
+            b.base_offset, b.leader_epoch = wanted, 0
+            kl_batch_header_store(bytes_at + at, &b)
+            staged = kl_crc32c(staged, bytes_at + at, b.size)
             wanted = kl_batch_last_offset(&b) + 1
             if wanted > INT64_MAX - delta:
                 raise CorruptBatch(f"no offset is left for a staged batch after {b.base_offset + delta}", position=at)
@@ -67,6 +74,6 @@ def renumber(buffer, start, base_offset, leader_epoch, append_time=-1):
                 b.crc = kl_batch_crc(bytes_at + at, b.size)
             kl_batch_header_store(bytes_at + at, &b)
             at += b.size
-        return at, wanted + delta
+        return at, wanted + delta, staged
     finally:
         PyBuffer_Release(&view)

@@ -553,10 +553,12 @@ cdef class Scan:
         return 0
 
 
-def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset, int64_t base_offset=-1):
+def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset, int64_t base_offset=-1,
+                 IndexPair index=None):
     """Scan [position, end) by headers. Offsets must not fall below next_offset and must rise.
 
-    base_offset: where the first batch should begin, next_offset if not given.
+    base_offset: where the first batch should begin, next_offset if not given. If given, index gets each batch as in an
+    append.
     """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef Scan scan = Scan()
@@ -566,6 +568,9 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
         if not scan.in_order(&b):
             scan.reason = "offset_order"
             return scan
+        if index is not None:
+            index.reserve(1)
+            kl_indexer_add(&index.x, &b, b.position)
         scan.note(&b)
     scan.reason = walk.reason
     return scan

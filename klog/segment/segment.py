@@ -710,6 +710,24 @@ class Segment(SegmentState):
         file.close()
         return index, scan
 
+    def take_file(self, path: str) -> None:
+        """Take a file of whole batches with offsets from base_offset on, in the same file system, as this new segment,
+        and make it active. It must be on disk: only its headers are read. The caller syncs the directory."""
+        files = self.home.files
+        for old in self.paths[1:]:
+            files.unlink(old)
+        files.rename(path, self.path)
+        file = files.open(self.path)
+        self.size = file.length()
+        index = self._index_in_memory()
+        scan = scan_headers(file, 0, self.size, self.base_offset, index=index)
+        file.close()
+        if scan.reason or scan.end != self.size:
+            raise CorruptBatch(f"not a segment: {scan.reason}", path=self.path, position=scan.end)
+        index.store(*self._index_paths(), files.table)
+        self.learn(scan)
+        self.activate()
+
     def cut(self, end: int) -> None:
         """Truncate .log to `end` bytes, durably: old bytes must not reappear after the next append."""
         file = self.home.files.open(self.path, write=True)

@@ -6,6 +6,9 @@
   A3  a part whose log was compacted or deleted from since is applied: a writer that does so has applied it before
   A4  batches have the leader epoch that the log has at base_offset, whatever a later writer went on with
   A5  a start checks all logs of a commit, and the checksums of its files, before it appends to the first
+  A6  a large file is not copied: it gets its offsets in place, is fsynced, and becomes a segment by a rename. A start
+      that does not find it looks for that segment, which must have the file's checksum. One that finds it with some of
+      its offsets does not care which: they are set again
 
 Under no lock: the caller is the only writer of the log.
 """
@@ -13,10 +16,11 @@ Under no lock: the caller is the only writer of the log.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from klog.codec import crc32c
+from klog.disk import LogFile
 from klog.errors import CorruptBatch, UnexplainedLogEnd
 from klog.log.read.chunks import chunks
 from klog.log.retain.retention import increment_log_start
@@ -24,11 +28,17 @@ from klog.log.staged import layout
 from klog.log.staged.manifest import Manifest, Part, PlacedFile
 from klog.log.state._log_core import LogCore
 from klog.log.write._append import append_batches
+from klog.log.write.adopt import adopt
 from klog.log.write.flush import flush
 from klog.log.write.roll import roll
 from klog.record import renumber
+from klog.segment import HeaderWalk, names
 
 PIECE_BYTES = 1 << 20  # of staged batches at a time; one batch may be larger
+SEGMENT_BYTES = 32 << 20  # A6: from here on, or from half of segment.bytes on
+_INDEX_ENTRY_BYTES = 12
+_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch
+_BEFORE_LENGTH = 12  # bytes of a batch that its length does not count
 
 
 class _Piece(NamedTuple):
@@ -65,18 +75,61 @@ def roll_forward(log: LogCore, manifest: Manifest) -> None:
 def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
     if part.overwrite and log.log_end_offset == part.base_offset and log.segments[-1].size:
         roll(log, 0)  # so that whole files hold what will be deleted
-    for batches in _missing(log, manifest, part):
-        append_batches(log, batches, "replication", None)
+    epoch = _epoch(log, part)
+    for file in part.files:
+        path = _path(log, manifest, file)
+        if log.log_end_offset == file.base_offset and _is_segment(log, part, file):
+            _number(log, path, file, epoch)
+            adopt(log, path, epoch)
+        else:
+            for batches in _missing_of(log, manifest, part, file):
+                append_batches(log, batches, "replication", None)
+
+
+def _path(log: LogCore, manifest: Manifest, file: PlacedFile) -> str:
+    return os.path.join(log.path, layout.STAGING + manifest.token, file.name)
+
+
+def _epoch(log: LogCore, part: Part) -> int:
+    """A4."""
+    known = log.epochs.epoch_for_offset(part.base_offset)
+    return log.epochs.default if known is None else known
+
+
+def _is_segment(log: LogCore, part: Part, file: PlacedFile) -> bool:
+    """A6: is a file large enough to be a segment, and may a segment be so large?"""
+    config = log.config
+    size_max = min(config.segment_size, config.segment_index_bytes // _INDEX_ENTRY_BYTES * config.index_interval_bytes)
+    return part.append_time < 0 and min(config.segment_size // 2, SEGMENT_BYTES) <= file.bytes <= size_max
+
+
+def _number(log: LogCore, path: str, placed: PlacedFile, epoch: int) -> None:
+    """Set offsets and leader epoch in a staged file, which was compared with the manifest. Durable when it returns."""
+    files = log.options.files
+    file = files.open(path, write=True)
+    try:
+        base_offset = placed.base_offset
+        for header in HeaderWalk(file, 0, placed.bytes):
+            file.write(_PREFIX.pack(base_offset, header.size - _BEFORE_LENGTH, epoch), header.position)
+            base_offset += header.last_offset_delta + 1
+        files.fsync(file)
+    finally:
+        file.close()
 
 
 def _missing(log: LogCore, manifest: Manifest, part: Part) -> Iterator[memoryview]:
-    """The batches that the log does not hold yet, after a comparison of those that it holds."""
+    for file in part.files:
+        yield from _missing_of(log, manifest, part, file)
+
+
+def _missing_of(log: LogCore, manifest: Manifest, part: Part, file: PlacedFile) -> Iterator[memoryview]:
+    """The batches of a file that the log does not hold yet, after a comparison of those that it holds."""
     end = log.log_end_offset
     if end < part.base_offset:
         raise _unexplained(log, manifest, part)
     if end >= part.next_offset and (log.config.compacts or log.log_start_offset > part.base_offset):
         return
-    for piece in _pieces(log, manifest, part):
+    for piece in _pieces(log, manifest, part, file):
         batches, start = piece.batches, piece.base_offset
         if start < end:
             held = _held(log, start, min(end, piece.next_offset))[: len(batches)]
@@ -92,41 +145,46 @@ def _held(log: LogCore, start: int, stop: int) -> bytes:
     return b"".join(memoryview(chunk.buffer) for chunk in chunks(log, start, stop, "log_end", PIECE_BYTES, False))
 
 
-def _pieces(log: LogCore, manifest: Manifest, part: Part) -> Iterator[_Piece]:
-    known = log.epochs.epoch_for_offset(part.base_offset)
-    epoch = log.epochs.default if known is None else known
-    bytes_max = min(PIECE_BYTES, log.config.segment_size)
-    for file in part.files:
-        path = os.path.join(log.path, layout.STAGING + manifest.token, file.name)
-        try:
-            yield from _pieces_of(log, path, file, epoch, part.append_time, bytes_max)
-        except FileNotFoundError as error:
-            if log.log_end_offset < part.next_offset:
-                raise UnexplainedLogEnd(
-                    f"{log.name} ends at {log.log_end_offset}; the commit {manifest.token} appends the records from "
-                    f"{part.base_offset} to {part.next_offset - 1}, and its staged file {path} is gone: restore it"
-                ) from error
+def _pieces(log: LogCore, manifest: Manifest, part: Part, file: PlacedFile) -> Iterator[_Piece]:
+    """The batches of a file, from where it is: staged, or a segment already (A6)."""
+    path = _path(log, manifest, file)
+    files = log.options.files
+    try:
+        staged = files.open(path)
+    except FileNotFoundError as error:
+        if log.log_end_offset < file.base_offset + file.records:
+            raise UnexplainedLogEnd(
+                f"{log.name} ends at {log.log_end_offset}; the commit {manifest.token} appends the records from "
+                f"{part.base_offset} to {part.next_offset - 1}, and its staged file {path} is gone: restore it"
+            ) from error
+        if part.append_time >= 0:
             return
+        try:
+            segment = files.open(names.file_path(log.path, file.base_offset, names.LOG))
+        except FileNotFoundError:
+            return
+        try:
+            yield from _pieces_of(log, segment, file, _epoch(log, part), -1)
+        except CorruptBatch:
+            raise _unexplained(log, manifest, part) from None
+    else:
+        yield from _pieces_of(log, staged, file, _epoch(log, part), part.append_time)
 
 
-def _pieces_of(
-    log: LogCore, path: str, placed: PlacedFile, epoch: int, append_time: int, bytes_max: int
-) -> Iterator[_Piece]:
-    file = log.options.files.open(path)
+def _pieces_of(log: LogCore, file: LogFile, placed: PlacedFile, epoch: int, append_time: int) -> Iterator[_Piece]:
+    """The batches of an open file, which is closed."""
+    bytes_max = min(PIECE_BYTES, log.config.segment_size)
     try:
         at, start, size, crc = 0, 0, bytes_max, 0
         while at < placed.bytes:
-            staged = file.read(at, min(size, placed.bytes - at))
-            data = bytearray(staged)
-            base_offset = placed.base_offset + start
-            used, next_offset = renumber(data, start, base_offset, epoch, append_time)
+            data = bytearray(file.read(at, min(size, placed.bytes - at)))
+            used, next_offset, crc = renumber(data, start, placed.base_offset + start, epoch, append_time, crc)
             if not used:
                 if len(data) < size:
                     raise CorruptBatch("a staged batch is cut short", position=at)
                 size *= 2  # one batch is larger
                 continue
-            crc = crc32c(memoryview(staged)[:used], crc)
-            yield _Piece(memoryview(data)[:used], base_offset, next_offset)
+            yield _Piece(memoryview(data)[:used], placed.base_offset + start, next_offset)
             at, start, size = at + used, next_offset - placed.base_offset, bytes_max
         if start != placed.records:
             raise CorruptBatch(f"{start} records are staged, the manifest lists {placed.records}", position=at)
@@ -137,7 +195,7 @@ def _pieces_of(
                 position=0,
             )
     except CorruptBatch as error:
-        raise CorruptBatch(error.reason, path=path, position=error.position, kind=error.kind) from None
+        raise CorruptBatch(error.reason, path=file.path, position=error.position, kind=error.kind) from None
     finally:
         file.close()
 
