@@ -16,6 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from klog.arguments import (
@@ -887,7 +888,12 @@ class Log:
         return log_html(self._core)
 
     def __reduce__(self) -> Any:
-        return self._core.__reduce__()  # raises
+        core, options = self._core, self._core.options
+        if core.read_only and options.end_max is not None and options.held_by is None:
+            raise TypeError(f"{self!r} is a snapshot, which belongs to its process: send its path, or a reader of it")
+        if not core.read_only:
+            core.__reduce__()  # raises
+        return partial(type(self).open, read_only=True, config=self.config), (self.path,)
 
 
 def waiter_for(logs: Iterable[Log], directories: Iterable[str] = ()) -> Waiter:

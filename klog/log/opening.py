@@ -28,6 +28,7 @@ from klog.log.state import forks, high_watermark, high_watermark_rules
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.metrics import LogMetrics
+from klog.log.works import bound
 from klog.log.write._commit import CommitQueue, SyncLock
 from klog.log.write.commit import commit_locked
 from klog.segment import names
@@ -35,16 +36,37 @@ from klog.values import replace
 
 
 class OpenLog(LogCore):
-    """A log that warns if it is garbage-collected before it is closed. Its readers keep it."""
+    """A log that warns if it is garbage-collected before it is closed. Its readers keep it.
+
+    In another process, a reader opens its log by path: the log of a LogReader that was pickled.
+    """
+
+    is_of_a_reader = False  # then there is no log that a caller could close
+
+    def __reduce__(self) -> Any:
+        if not self.read_only:
+            return super().__reduce__()  # raises
+        return bound().reopen, (self.path, self.config)
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         health = getattr(self, "health", None)
-        if health is not None and not health.closed and os.getpid() == health.pid:
+        if health is None or health.closed or os.getpid() != health.pid:
+            return
+        if self.is_of_a_reader:
+            abandon(self)
+        else:
             _warn(f"{self!r} was never closed: use `with`, or call close()", ResourceWarning, source=self)
             try:
                 abandon(self)
             except Exception:
                 return  # there is no caller to raise to
+
+
+def of_a_reader(log: LogCore) -> LogCore:
+    """Let a read-only log be closed when its last reader is collected."""
+    assert isinstance(log, OpenLog) and log.read_only
+    log.is_of_a_reader = True
+    return log
 
 
 def open_log(directory: str, options: Options) -> LogCore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from klog._start import log_works
+from klog.config import LogConfig
 from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
 from klog.log.state._log_core import LogCore
 from klog.progress import Progress
@@ -37,14 +38,20 @@ class _Plot(Protocol):
     def __call__(self, log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes: ...
 
 
+class _Reopen(Protocol):
+    def __call__(self, path: str, config: LogConfig) -> LogCore: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Works:
-    """compact and purge_key: those of the cleaner. verify and plot: those of inspect."""
+    """compact and purge_key: those of the cleaner. verify and plot: those of inspect. reopen: a log by its path, for a
+    reader that another process has sent."""
 
     compact: _Compact
     purge_key: _PurgeKey
     verify: _Verify
     plot: _Plot
+    reopen: _Reopen
 
 
 def bound() -> Works:

@@ -147,6 +147,7 @@ class LogManager:
         self._clock = clock
         self._files = files
         self._broker = broker = BrokerConfig(config)
+        self._recovery = recovery
         self._scheduler = scheduler = Scheduler(clock)
         cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
         options = partial(
@@ -252,6 +253,11 @@ class LogManager:
         """The broker epoch in the markers of the last stop; None if one is missing, has no epoch, or they differ."""
         epochs = {directory.broker_epoch for directory in self._directories}
         return epochs.pop() if len(epochs) == 1 else None
+
+    def __reduce__(self) -> Any:
+        if not self.read_only:
+            raise TypeError(f"{self!r} belongs to its process: send its paths, and open them there with read_only=True")
+        return partial(open_directory, read_only=True, config=self.config, recovery=self._recovery), (list(self.paths),)
 
     def __repr__(self) -> str:
         state = "closed" if self._state.closed else "read-only" if self.read_only else "open"

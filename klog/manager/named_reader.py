@@ -103,6 +103,9 @@ class NamedReader:
             self.close()
             raise
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} belongs to its process: open one there with logs.reader(topic, name)")
+
     def __repr__(self) -> str:
         at = first_few(self.position.items(), lambda item: f"{item[0]}: {item[1]}")
         return f"<NamedReader {self.name} of {self.topic} at {{{at}}}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import os
 import pickle
@@ -129,3 +130,42 @@ def test_a_path_can_be_sent_to_another_process(tmp_path: Path) -> None:
         log.append([(None, b"a")] * 7)
         with multiprocessing.get_context("fork").Pool(1) as pool:
             assert pool.map(_count, [log.path]) == [7]
+
+
+def _values(reader: klog.LogReader) -> list[bytes | None]:
+    return [record.value for record in reader]
+
+
+def _topics(logs: klog.LogManager) -> tuple[bool, dict[str, list[int]], int]:
+    with logs:
+        return logs.read_only, logs.topics(), logs.count("t")
+
+
+def _end(log: klog.Log) -> tuple[bool, int, int]:
+    with log:
+        return log.read_only, log.log_end_offset, log.config.segment_bytes
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_what_only_reads_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    """It is opened there by its path; a range stays as it is, and a reader needs no close."""
+    with klog.open(tmp_path, create=True) as writer:
+        writer.create_topic("t", partitions=2, config={"segment.bytes": 2 << 20})
+        for partition in range(2):
+            writer.log("t", partition).append([(None, b"p%d-%d" % (partition, n)) for n in range(3)])
+        with klog.open(tmp_path, read_only=True) as logs:
+            reader = logs.read("t", {0: 1})
+            assert next(reader).value == b"p0-1"
+            writer.log("t", 0).append([(None, b"later")])
+            assert _values(pickle.loads(pickle.dumps(reader))) == [b"p0-1", b"p0-2", b"p1-0", b"p1-1", b"p1-2"]
+            gc.collect()
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                assert pool.map(_values, [reader]) == [[b"p0-1", b"p0-2", b"p1-0", b"p1-1", b"p1-2"]]
+                assert pool.map(_topics, [logs]) == [(True, {"t": [0, 1]}, 7)]
+                assert pool.map(_end, [logs.log("t", 0)]) == [(True, 4, 2 << 20)]
+            with logs.log("t", 0).snapshot() as snapshot, pytest.raises(TypeError, match="a snapshot, which belongs"):
+                pickle.dumps(snapshot)
+        with writer.reader("t", "me") as named:
+            for one, hint in ((writer, "send its paths"), (writer.read("t"), "send its path"), (named, "logs.reader")):
+                with pytest.raises(TypeError, match=f"belongs to its process: .*{hint}"):
+                    pickle.dumps(one)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 class LogReader:
-    """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration.
+    """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration. Of
+    read-only logs it can be sent to another process (pickle), which opens them by their paths.
 
     Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table,
     .to_pandas() and .to_polars() a DataFrame; .to_parquet() writes a file. Any library that takes Arrow streams, such
@@ -80,6 +81,9 @@ class LogReader:
             chunk.records(include_control=self._include_control, on_damage=partial(note_next_offset, log))
             for log, chunk in self._chunks(CHUNK_BYTES)
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_begun": None}
 
     def __next__(self) -> Record:
         """The next record of an iteration that the first call begins; `for` begins a new one."""
