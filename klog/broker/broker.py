@@ -257,6 +257,13 @@ class Broker:
         self.nodes.stop_one(node_id)
         self._running().leaders_changed()
 
+    def lead(self, topic: str, partition: int, node_id: int) -> None:
+        """Let one of several brokers lead a partition; of an internal topic that moves its coordinator. Raises
+        ValueError for an unknown broker, RuntimeError."""
+        self._running()
+        self.nodes.lead(topic, partition, node_id)
+        self._running().leaders_changed()
+
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing."""

@@ -47,7 +47,7 @@ class Metadata:
         nodes: Callable[[str], list[Node]],
         cluster_id: str,
         create: Callable[[str], object] | None = None,
-        placement: Callable[[int], Placement] | None = None,
+        placement: Callable[[str, int], Placement] | None = None,
     ) -> None:
         self._topics = topics
         self._nodes = nodes
@@ -140,7 +140,7 @@ class Metadata:
 
     def _partition(self, topic: str, number: int, nodes: list[Node]) -> Any:
         first = [nodes[0].node_id]
-        place = Placement(first[0], first, first) if self._placement is None else self._placement(number)
+        place = Placement(first[0], first, first) if self._placement is None else self._placement(topic, number)
         found = messages.Metadata.Response.Partition(
             error_code=0,
             partition_index=number,

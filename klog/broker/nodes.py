@@ -2,7 +2,8 @@
 
   N1  the ids follow one another, from node.id on. All brokers serve the same directory, so each has a replica of every
       partition
-  N2  the replicas of partition p begin with broker p modulo their number; the first running one is the leader
+  N2  the replicas of partition p begin with the broker that lead() has named, else with broker p modulo their number;
+      the first running one is the leader
   N3  a partition of an internal topic has its coordinator at its leader
   N4  a stopped broker refuses connections, and is not in the metadata; it comes back on the same ports
 
@@ -60,6 +61,7 @@ class Nodes:
         if count > 1 and configured:
             raise InvalidConfig(f"advertised.listeners={configured!r}: one address for {count} brokers")
         self._alone = Placement(first_id, [first_id], [first_id])
+        self._named: dict[tuple[str, int], int] = {}  # replaced as a whole
         self._lock = threading.Lock()  # of start() and stop(); the dict below is replaced as a whole
         self._running: dict[int, _Running] = {}
         self._handler_of: Callable[[int], Handler] | None = None
@@ -101,24 +103,31 @@ class Nodes:
         """The running brokers as clients of a listener see them."""
         return [each.nodes[listener] for each in self._running.values()]
 
-    def placement(self, partition: int) -> Placement:
-        """Leader and replicas of a partition, of whatever topic (N2)."""
+    def placement(self, topic: str, partition: int) -> Placement:
+        """Leader and replicas of a partition (N2)."""
         ids, running = self.ids, self._running
         if len(ids) == 1:
             return self._alone
-        first = partition % len(ids)
+        named = self._named.get((topic, partition))
+        first = partition % len(ids) if named is None else ids.index(named)
         replicas = [*ids[first:], *ids[:first]]
         in_sync = [each for each in replicas if each in running]
         return Placement(in_sync[0] if in_sync else NOBODY, replicas, in_sync)
 
-    def leads(self, node_id: int, partition: int) -> bool:
-        """Is this broker the leader of a partition?"""
-        return self.placement(partition).leader == node_id
+    def lead(self, topic: str, partition: int, node_id: int) -> None:
+        """Let a broker lead a partition from now on, as long as it runs."""
+        self._check(node_id)
+        with self._lock:
+            self._named = {**self._named, (topic, partition): node_id}
 
-    def coordinator(self, listener: str, partition: int) -> Node:
+    def leads(self, node_id: int, topic: str, partition: int) -> bool:
+        """Is this broker the leader of a partition?"""
+        return self.placement(topic, partition).leader == node_id
+
+    def coordinator(self, listener: str, topic: str, partition: int) -> Node:
         """The broker that leads a partition of an internal topic (N3); no broker after stop()."""
         running = self._running
-        found = running.get(self.placement(partition).leader)
+        found = running.get(self.placement(topic, partition).leader)
         return Node(NOBODY, "", NOBODY) if found is None else found.nodes[listener]
 
     # ---- life --------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class LedTopics:
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition; None for an unknown one. Raises NotLeader, and what Topics.log raises."""
         found = self._topics.log(topic, partition)
-        if found is not None and not self._nodes.leads(self._node_id, partition):
+        if found is not None and not self._nodes.leads(self._node_id, topic, partition):
             raise NotLeader(f"broker {self._node_id} does not lead {topic}-{partition}")
         return found
 
@@ -127,7 +127,7 @@ class Coordinated:
 
     def is_here(self, topic: str, key: str) -> bool:
         """Does this broker coordinate a group or transactional id? topic: the internal one."""
-        return self._nodes.leads(self._node_id, self._logs[topic].partition_for(key))
+        return self._nodes.leads(self._node_id, topic, self._logs[topic].partition_for(key))
 
     def _of_one(self, handle: Handle, topic: str, field: str) -> Handle:
         several = self._of_several(handle, *_OFFSET_FETCHES)

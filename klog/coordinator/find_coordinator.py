@@ -31,10 +31,10 @@ _log = logger_of("coordinator")
 
 
 class FindCoordinator:
-    """Any thread. advertised: (listener, partition of the internal topic) -> node id, host and port of its leader as
-    clients of that listener reach it."""
+    """Any thread. advertised: (listener, internal topic, partition) -> node id, host and port of its leader as clients
+    of that listener reach it."""
 
-    def __init__(self, topics: Topics, advertised: Callable[[str, int], Place]) -> None:
+    def __init__(self, topics: Topics, advertised: Callable[[str, str, int], Place]) -> None:
         self._topics = topics
         self._advertised = advertised
 
@@ -67,4 +67,4 @@ class FindCoordinator:
         except (KlogError, OSError) as error:
             _log.warning("event=topic_not_created topic=%s error=%s", topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOWHERE
-        return ErrorCode.NONE, self._advertised(context.listener, partition)
+        return ErrorCode.NONE, self._advertised(context.listener, topic, partition)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from klog.testing.recording import Recorder
     from klog.testing.watching import Watch
 
+_OFFSETS = "__consumer_offsets"
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
     "num.io.threads": 2,
@@ -60,7 +61,8 @@ class TestBroker:
     klog.open. brokers: how many brokers clients see, each with a port of its own; they share partitions, groups and
     transactions. tls: encrypt, with a certificate that is made for the test. sasl: users with their passwords;
     mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for both. as_version: pass
-    for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests. record: a new file that
+    for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests. api_versions: the newest
+    version of some APIs, such as {"fetch": 11}, None for one that is missing. record: a new file that
     gets all requests, for klog.testing.replay, once the broker is stopped. control: serve klog.testing.control on
     control_url; control_port: 0 for a free one.
 
@@ -87,6 +89,7 @@ class TestBroker:
         sasl: Mapping[str, str] | None = None,
         mechanism: str = "SCRAM-SHA-256",
         as_version: str | None = None,
+        api_versions: Mapping[str, int | None] | None = None,
         record: str | os.PathLike[str] | None = None,
         control: bool = False,
         control_port: int = 0,
@@ -129,7 +132,7 @@ class TestBroker:
                 clock=clock,
                 gates=(self._faults,) if self._recorder is None else (self._recorder, self._faults),
                 brokers=brokers,
-                release=None if as_version is None else _release(as_version),
+                release=_release(as_version, api_versions),
             )
         except BaseException:
             self._remove()
@@ -451,9 +454,29 @@ class TestBroker:
         """The ids of all brokers, of those that are stopped, too."""
         return self._broker.nodes.ids
 
-    def leader(self, partition: int) -> int:
-        """The id of the broker that leads partitions of this number, of all topics."""
-        return self._broker.nodes.placement(partition).leader
+    def leader(self, partition: int, topic: str = "") -> int:
+        """The id of the broker that leads partitions of this number, unless move_leader() was called for the topic."""
+        return self._broker.nodes.placement(topic, partition).leader
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Let one of several brokers lead a partition, as long as it runs. The one before refuses its requests. Raises
+        ValueError, and UnknownTopicOrPartition."""
+        self.logs.log(topic, partition)
+        self._broker.lead(topic, partition, broker)
+
+    def coordinator(self, group: str) -> int:
+        """The id of the broker that coordinates a consumer group."""
+        return self._broker.nodes.placement(_OFFSETS, self._partition_of(group)).leader
+
+    def move_coordinator(self, group: str, broker: int) -> None:
+        """Let one of several brokers coordinate a consumer group, and those in the same partition of
+        __consumer_offsets. The one before refuses its requests. Raises ValueError."""
+        self._broker.lead(_OFFSETS, self._partition_of(group), broker)
+
+    def _partition_of(self, group: str) -> int:
+        from klog.coordinator import CoordinatorLog
+
+        return CoordinatorLog(self._broker.topics, _OFFSETS).partition_for(arguments.text("group", group))
 
     def stop_broker(self, node_id: int) -> None:
         """Stop one of several brokers: its port refuses connections, and others lead what it led. Raises ValueError for
@@ -490,10 +513,12 @@ class TestBroker:
             self.start()
 
 
-def _release(version: str) -> Release:
+def _release(version: str | None, versions: Mapping[str, int | None] | None) -> Release | None:
+    if version is None and not versions:
+        return None
     from klog.testing.releases import release
 
-    return release(version)
+    return release(version, versions)
 
 
 def _defaults(brokers: int) -> dict[str, Any]:

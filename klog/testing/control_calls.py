@@ -54,6 +54,8 @@ class Calls:
             ("GET", "groups"): lambda query, body: {"groups": self._broker.groups()},
             ("GET", "dump"): lambda query, body: {"text": self._broker.dump()},
             ("POST", "tear"): self._tear,
+            ("POST", "leaders"): self._move_leader,
+            ("POST", "coordinators"): self._move_coordinator,
             ("POST", "clock", "advance"): self._advance,
             ("POST", "snapshot"): lambda query, body: self._changed(lambda: self._broker.snapshot(_path(body))),
             ("POST", "restore"): lambda query, body: self._changed(lambda: self._broker.restore(_path(body))),
@@ -113,6 +115,14 @@ class Calls:
             raise RuntimeError("the broker has the clock of the system; start it with a manual one")
         clock.advance(_of(body, "ms"))
         return {"wall_ms": clock.wall_ms()}
+
+    def _move_leader(self, query: Query, body: Body) -> Found:
+        self._broker.move_leader(_of(body, "topic"), _of(body, "partition"), _of(body, "broker"))
+        return {}
+
+    def _move_coordinator(self, query: Query, body: Body) -> Found:
+        self._broker.move_coordinator(_of(body, "group"), _of(body, "broker"))
+        return {}
 
     # ---- topics and groups -------------------------------------------------------------------------------------------
 

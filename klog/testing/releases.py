@@ -6,11 +6,13 @@ release had marked as unstable). Versions below klog's oldest are missing in all
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from klog import arguments
 from klog.broker.api_versions import Release
 from klog.protocol import ApiKey
+from klog.testing.watching import api_of
 
 # From the newest release to the oldest one: what is different from the release above; None: it had no such API.
 _CHANGES: Final[dict[str, dict[ApiKey, int | None]]] = {
@@ -83,8 +85,20 @@ _WITHOUT_FEATURES = ("2.8", "3.0", "3.9")  # group.version and transaction.versi
 RELEASES: Final = tuple(sorted(_CHANGES))
 
 
-def release(version: str) -> Release:
-    """The release of a version such as "3.9". Raises ValueError, TypeError."""
+def release(version: str | None, versions: Mapping[str, int | None] | None = None) -> Release:
+    """The release of a version such as "3.9", None for klog itself. versions: the newest one of an API instead of that
+    of the release, None for an API that is missing. Raises ValueError, TypeError."""
+    found = _newest(RELEASES[-1] if version is None else version)
+    for name, high in (versions or {}).items():
+        api = api_of(name)
+        if high is None:
+            found.pop(api, None)
+        else:
+            found[api] = arguments.whole(f"api_versions: {name}", high, api.low, api.high)
+    return Release(found, has_features=version not in _WITHOUT_FEATURES)
+
+
+def _newest(version: str) -> dict[ApiKey, int]:
     arguments.chosen("as_version", version, RELEASES)
     newest: dict[ApiKey, int] = {api: api.high for api in ApiKey}
     for name, changes in _CHANGES.items():
@@ -95,4 +109,4 @@ def release(version: str) -> Release:
                 newest[api] = high
         if name == version:
             break
-    return Release(newest, has_features=version not in _WITHOUT_FEATURES)
+    return newest

@@ -60,3 +60,24 @@ def test_a_client_takes_it_for_that_release(version: str, seen: tuple[int, int])
 def test_an_unknown_release() -> None:
     with pytest.raises(ValueError, match=r"2\.8"):
         TestBroker(as_version="2.7")
+
+
+def test_versions_of_single_apis() -> None:
+    kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
+    versions = {"fetch": 6, "produce": 7, "init_producer_id": None}
+    with TestBroker(topics=["orders"], api_versions=versions) as b:
+        with WireClient(b.bootstrap_servers) as client:
+            found = client.call(ApiKey.API_VERSIONS, 3, client_software_name="a", client_software_version="1")
+        newest = {each.api_key: each.max_version for each in found.api_keys}
+        assert (newest[ApiKey.FETCH], newest[ApiKey.PRODUCE], newest[ApiKey.METADATA]) == (6, 7, ApiKey.METADATA.high)
+        assert ApiKey.INIT_PRODUCER_ID not in newest
+        assert found.finalized_features
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"), enable_idempotence=False)
+        watch = b.watch("produce")
+        producer.send("orders", b"v").get(10)
+        producer.close()
+        assert watch.requests[0].version == 7
+    with pytest.raises(ValueError, match="api_versions: fetch"):
+        TestBroker(api_versions={"fetch": 99})
+    with pytest.raises(ValueError, match="fetsch"):
+        TestBroker(api_versions={"fetsch": 1})

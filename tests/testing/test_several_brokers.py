@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from klog.errors import InvalidConfig
+from klog.errors import InvalidConfig, UnknownTopicOrPartition
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.testing import TestBroker
 from klog.testing.waiting import wait_for
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
+from tests.testing.test_control import call
 from tests.testing.test_group import CONFIG, join
 
 NOT_LEADER, NOT_COORDINATOR = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.NOT_COORDINATOR)
@@ -164,6 +166,58 @@ def test_groups_and_transactions_are_at_their_coordinators() -> None:
         assert found.node_id != places["a"]
         described = by_id[found.node_id].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a"]).groups
         assert described[0].group_state == "Stable"
+
+
+def test_the_test_moves_leaders_and_coordinators() -> None:
+    with (
+        TestBroker(brokers=3, topics={"orders": 2, "other": 1}, config=CONFIG, control=True) as b,
+        ExitStack() as stack,
+    ):
+        by_id = dict(zip(b.broker_ids, clients(b, stack), strict=True))
+        by_id[1].send(ApiKey.FETCH, 4, fetch_request(0, max_wait_ms=3_600_000))
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        b.move_leader("orders", 0, 3)
+        assert by_id[1].receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
+        assert leaders(by_id[2])[0] == {0: 3, 1: 2}
+        assert (b.leader(0), b.leader(0, "orders"), b.leader(0, "other")) == (1, 3, 1)
+        assert [produced(by_id[each], 0) for each in (1, 3)] == [NOT_LEADER, 0]
+        page = by_id[2].call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=10)
+        found = {topic.name: [each.leader_id for each in topic.partitions] for topic in page.topics}
+        assert (found["orders"], found["other"]) == ([3, 2], [1])
+        here = b.coordinator("billing")
+        join(by_id[here], "billing", "orders")
+        there = here % 3 + 1
+        b.move_coordinator("billing", there)
+        place = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["billing"]).coordinators[0]
+        assert (place.node_id, b.coordinator("billing")) == (there, there)
+        codes = [
+            by_id[each].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["billing"]).groups[0].error_code
+            for each in (here, there)
+        ]
+        assert codes == [NOT_COORDINATOR, 0]
+        b.stop_broker(3)
+        assert leaders(by_id[2])[0][0] == 1
+        b.start_broker(3)
+        assert b.leader(0, "orders") == 3
+        assert call(b.control_url, "POST", "/leaders", {"topic": "orders", "partition": 0, "broker": 2}) == (200, {})
+        assert call(b.control_url, "POST", "/coordinators", {"group": "billing", "broker": 2}) == (200, {})
+        assert (b.leader(0, "orders"), b.coordinator("billing")) == (2, 2)
+        with pytest.raises(ValueError, match="the brokers are 1, 2, 3"):
+            b.move_leader("orders", 0, 4)
+        with pytest.raises(UnknownTopicOrPartition):
+            b.move_leader("orders", 2, 1)
+
+
+def test_a_producer_follows_a_leader() -> None:
+    kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
+    with TestBroker(brokers=2, topics=["orders"]) as b:
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
+        producer.send("orders", b"before").get(PATIENCE)
+        b.move_leader("orders", 0, 2)
+        moved = b.watch("produce", broker=2)
+        producer.send("orders", b"after").get(PATIENCE)
+        producer.close()
+        assert (moved.hits, b.topic("orders").values()) == (1, [b"before", b"after"])
 
 
 def test_replicas_are_at_all_brokers() -> None:

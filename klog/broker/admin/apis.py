@@ -74,7 +74,7 @@ class AdminApis:
         delete_topic_enable: bool = True,
         files: Files | None = None,
         brokers: tuple[int, ...] | None = None,
-        placement: Callable[[int], Placement] | None = None,
+        placement: Callable[[str, int], Placement] | None = None,
         groups: ConsumerGroupConfig | None = None,
         configure: Callable[[str, ConsumerGroupConfig | None], object] = lambda group_id, config: None,
     ) -> None:
@@ -117,7 +117,7 @@ class AdminApis:
         self.moves.close()
 
 
-def _only(node_id: int) -> Callable[[int], Placement]:
+def _only(node_id: int) -> Callable[[str, int], Placement]:
     """The placement of all partitions at one broker."""
     place = Placement(node_id, [node_id], [node_id])
-    return lambda partition: place
+    return lambda topic, partition: place

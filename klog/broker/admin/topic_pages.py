@@ -30,7 +30,7 @@ class TopicPages:
     """Any thread. placement: of a partition by its number. page_max: partitions of a response."""
 
     def __init__(
-        self, topics: TopicCatalogView, placement: Callable[[int], Placement], *, page_max: int = PAGE_MAX
+        self, topics: TopicCatalogView, placement: Callable[[str, int], Placement], *, page_max: int = PAGE_MAX
     ) -> None:
         self._topics = topics
         self._placement = placement
@@ -89,7 +89,7 @@ class TopicPages:
     def _partition(self, topic: str, number: int) -> messages.DescribeTopicPartitions.Response.Partition:
         Partition = messages.DescribeTopicPartitions.Response.Partition
         log = find_log(self._topics, topic, number)
-        place = self._placement(number)
+        place = self._placement(topic, number)
         if isinstance(log, ErrorCode) or log.offline is not None:
             return Partition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,

@@ -224,7 +224,7 @@ def test_a_limit_below_one_still_goes_on(world: World) -> None:
 
 def test_the_broker_has_a_limit_of_its_own(world: World) -> None:
     world.topics.create("a", 3)
-    handler = TopicPages(world.topics, lambda _: Placement(NODE, [NODE], [NODE]), page_max=2).describe_topic_partitions
+    handler = TopicPages(world.topics, lambda *_: Placement(NODE, [NODE], [NODE]), page_max=2).describe_topic_partitions
     context = FakeContext(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, everything)
     response: Any = handler(context, Pages(topics=[], response_partition_limit=2000))
     assert shown(response) == [("a", 0, [0, 1])]
