@@ -288,6 +288,18 @@ def test_a_reader_of_one_partition_loads_what_it_needs() -> None:
     assert "zstandard" not in loaded
 
 
+def test_opening_loads_neither_the_cleaner_nor_readers(tmp_path: Path) -> None:
+    """They are loaded by start(), reader() and tail(). The number is what it takes to open, append and read."""
+    code = (
+        f"import klog; logs = klog.open({str(tmp_path / 'data')!r}, create=True); logs.create_topic('t'); "
+        "logs.append('t', [(b'k', b'v')]); assert len(list(logs.read('t'))) == 1; logs.close()"
+    )
+    loaded = {name for name in _loaded(code, whole=True) if name.startswith("klog")}
+    assert loaded.isdisjoint({"klog.cleaner", "klog.health", "klog.inspect", "klog.decode", "klog.manager.summary"})
+    assert loaded.isdisjoint({"klog.manager.named_reader", "klog.manager.topic_tail", "klog.manager.cleaning"})
+    assert len(loaded) <= 230, len(loaded)
+
+
 @pytest.mark.parametrize("opening", ["klog.open('data', create=True)", "klog.Log.open('data/t-0')"])
 def test_a_program_that_writes_has_all_codecs_when_it_opens(opening: str, tmp_path: Path) -> None:
     """At their first use there may be no descriptor left, or no privilege to read them."""

@@ -47,7 +47,7 @@ from klog.manager import gauges
 from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
-from klog.manager.cleaner_threads import BackgroundCleaner
+from klog.manager.cleaner import Cleaner
 from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
@@ -55,18 +55,14 @@ from klog.manager.directory_set import DirectorySet, Paths, as_paths
 from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
 from klog.manager.moving import MoveProgress, Moves
-from klog.manager.named_reader import NamedReader
 from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
 from klog.manager.readers import Readers
 from klog.manager.registry import LogRegistry
-from klog.manager.summary import manager_html
 from klog.manager.topic_append import append_to_topic
-from klog.manager.topic_cursor import Missing
 from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import MissingTopic
-from klog.manager.topic_tail import TopicTail, tail_of
 from klog.manager.topics import TopicEntry
 from klog.manager.traffic import Rates, Traffic
 from klog.progress import Progress
@@ -79,6 +75,10 @@ if TYPE_CHECKING:
     from klog.log.read.decoding import DeadLetter, OnBad
     from klog.log.read.page_cache import LogPageCache
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
+    from klog.manager.cleaner_threads import BackgroundCleaner
+    from klog.manager.named_reader import NamedReader
+    from klog.manager.topic_cursor import Missing
+    from klog.manager.topic_tail import TopicTail
 
 
 def open_directory(
@@ -173,7 +173,13 @@ class LogManager:
             self._topic_life = TopicLife(
                 state, broker, directories, catalog, registry, self._deletions, self._moves, files
             )
-            self._cleaner = BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
+
+            def new_cleaner() -> BackgroundCleaner:
+                from klog.manager.cleaner_threads import BackgroundCleaner
+
+                return BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
+
+            self._cleaner = Cleaner(new_cleaner)
             self._tasks = BackgroundTasks(
                 state, broker, directories, registry, self._loading, self._cleaner, scheduler, clock, user
             )
@@ -264,6 +270,8 @@ class LogManager:
         return f"<LogManager {', '.join(self.paths)} {state}>"
 
     def _repr_html_(self) -> str:
+        from klog.manager.summary import manager_html
+
         logs = [log for log in self._registry.all() if not log.closed]
         return manager_html(repr(self), self._state, self._directories, logs)
 
@@ -708,6 +716,8 @@ class LogManager:
         another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was deleted
         or truncated before it was read.
         """
+        from klog.manager.topic_tail import tail_of
+
         timeout = arguments.seconds("timeout", timeout)
         arguments.chosen("isolation", isolation, get_args(Isolation))
         if not isinstance(start, Mapping):

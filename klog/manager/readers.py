@@ -14,12 +14,9 @@ from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directory_set import DirectorySet
-from klog.manager.named_reader import NamedReader, ReaderOptions
 from klog.manager.open_state import OpenState
 from klog.manager.positions import PositionFile, reader_name, reader_names
-from klog.manager.reader_share import GroupShare, exclusive, lock_file_name
 from klog.manager.registry import LogRegistry
-from klog.manager.topic_cursor import Missing
 from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource
 from klog.manager.topics import check_topic_name
@@ -28,6 +25,8 @@ from klog.values import dataclass, field
 if TYPE_CHECKING:
     from klog.decode import Decode
     from klog.log.read.decoding import DeadLetter, OnBad
+    from klog.manager.named_reader import NamedReader
+    from klog.manager.topic_cursor import Missing
 
 
 @dataclass(eq=False)
@@ -78,6 +77,10 @@ class Readers:
         dead_letter: DeadLetter | None,
     ) -> NamedReader:
         """Return a named reader; see LogManager.reader."""
+        from klog.manager.named_reader import NamedReader, ReaderOptions  # few programs need it at their start
+        from klog.manager.reader_share import GroupShare, exclusive, lock_file_name
+        from klog.manager.topic_cursor import Missing
+
         name = reader_name("name", name)
         group = None if group is None else reader_name("group", group)
         if group is not None and partition is not None:

@@ -57,7 +57,7 @@ def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
     workers = [_Worker() for _ in seconds]
     for worker, each in zip(workers, seconds, strict=True):
         worker.seconds = each
-    logs._cleaner._workers = workers
+    logs._cleaner._started._workers = workers
 
 
 def wait_until_clean(logs: list[klog.Log]) -> None:
@@ -83,7 +83,7 @@ def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> Non
             dirty(log)
         wait_until_clean(several)
         logs.alter_config({"log.cleaner.io.buffer.size": 100_000, "log.cleaner.threads": 2})
-        assert (logs.config.log_cleaner_threads, len(logs._cleaner._workers)) == (2, 2)
+        assert (logs.config.log_cleaner_threads, len(logs._cleaner._started._workers)) == (2, 2)
         for log in several:
             dirty(log, value=b"w", rounds=9)
         wait_until_clean(several)

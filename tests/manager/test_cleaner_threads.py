@@ -114,8 +114,8 @@ def test_gauges_of_several_threads(tmp_path: Path) -> None:
     """CL40: the maximum of all, or a ratio over all."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.threads": 3}) as logs:
         logs.start()
-        until(lambda: len(logs._cleaner._workers) == 3)
-        for number, worker in enumerate(logs._cleaner._workers):
+        until(lambda: len(logs._cleaner._started._workers) == 3)
+        for number, worker in enumerate(logs._cleaner._started._workers):
             worker.stats.map_utilization = number / 10
             worker.stats.bytes_read, worker.stats.bytes_written = 100, 10 * number
             worker.seconds, worker.delay_ms = number, number * 1000
@@ -159,10 +159,10 @@ def test_the_rate_changes_in_place(tmp_path: Path) -> None:
     """CL41: the threads go on, with the new rate."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.io.max.bytes.per.second": 10e6}) as logs:
         logs.start()
-        before, throttle = cleaners(), logs._cleaner._throttle
+        before, throttle = cleaners(), logs._cleaner._started._throttle
         assert throttle.rate == 10e6
         logs.alter_config({"log.cleaner.io.max.bytes.per.second": 20e6})
-        assert logs._cleaner._throttle is throttle
+        assert logs._cleaner._started._throttle is throttle
         assert throttle.rate == 20e6
         assert cleaners() == before
 
@@ -195,7 +195,7 @@ def test_reconfiguring_threads_and_memory(tmp_path: Path) -> None:
         more = {"log.cleaner.io.buffer.size": 100_000, "log.cleaner.dedupe.buffer.size": 1 << 20}
         logs.alter_config({**more, "log.cleaner.threads": 2})
         assert len(cleaners()) == 2
-        settings = logs._cleaner._settings
+        settings = logs._cleaner._started._settings
         assert settings is not None
         assert settings.map_bytes == 1 << 19
         until(lambda: is_clean(log))
