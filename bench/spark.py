@@ -30,6 +30,7 @@ from bench import spark_data, spark_ways, table
 from bench.contest import Unavailable
 from bench.figures import machine, save
 from bench.spark_data import EMPTY, FULL, Data, Sizes
+from bench.spark_goals import Verdict, verdicts
 from klog.spark import session
 from tools import kafka_jars, snappy_java
 
@@ -188,15 +189,32 @@ def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Itera
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
-_HEAD = ("test", "contestant", "M rows/s", "µs/row", "JVM", "Python", "broker", "fixed ms", "× connector", "× Parquet")
-_WIDTHS = (26, 26, 9, 8, 7, 7, 7, 9, 12, 11)
+_HEAD = (
+    "test",
+    "contestant",
+    "M rows/s",
+    "µs/row",
+    "JVM",
+    "Python",
+    "broker",
+    "fixed ms",
+    "× connector",
+    "× Parquet",
+    "goal",
+    "",
+)
+_WIDTHS = (26, 26, 9, 8, 7, 7, 7, 9, 12, 11, 60, 6)
 
 
 def lines(run: dict[str, Any]) -> list[list[str]]:
-    """The cells of the table: speed by the clock and its ratios; µs of processor time a row."""
+    """The cells of the table: speed by the clock and its ratios; µs of processor time a row; goals."""
     walls = {(row["test"], row["rows"], row["contestant"]): row["seconds"]["wall"] for row in run["rows"]}
+    judged: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts(run["rows"]):
+        judged.setdefault((verdict.goal.test, verdict.goal.contestant), []).append(verdict)
     made = []
     for row in run["rows"]:
+        goals = judged.get((row["test"], row["contestant"]), [])
         wall, rows = row["seconds"]["wall"], row["rows"]
         peers = [walls.get((row["test"], row["rows"], peer)) for peer in ("Kafka connector", "Parquet")]
         ratios = [f"{peer / wall:.2f}" if peer and peer != wall else "" for peer in peers]
@@ -205,12 +223,14 @@ def lines(run: dict[str, Any]) -> list[list[str]]:
         per_row = [""] * 4 if trigger else [f"{seconds / rows * 1e6:.3f}" for seconds in spent]
         rate = f"{wall * 1e3:.0f} ms" if trigger else f"{rows / wall / 1e6:.2f}"
         fixed = "" if trigger else f"{row['fixed']['wall'] * 1e3:.0f}"
-        made.append([row["test"], row["contestant"], rate, *per_row, fixed, *ratios])
+        goal = "; ".join(str(verdict.goal) for verdict in goals)
+        met = ("met" if all(verdict.met for verdict in goals) else "missed") if goals else ""
+        made.append([row["test"], row["contestant"], rate, *per_row, fixed, *ratios, goal, met])
     return made
 
 
 def text(cells: list[str] | tuple[str, ...]) -> str:
-    return table.aligned(cells, _WIDTHS, right=range(2, len(_WIDTHS)))
+    return table.aligned(cells, _WIDTHS, right=range(2, len(_WIDTHS) - 2))
 
 
 def markdown(run: dict[str, Any]) -> str:
@@ -220,6 +240,10 @@ def markdown(run: dict[str, Any]) -> str:
         f"process. The load average was {run['load_average']:.1f}; the run itself makes about 2.",
         "",
         *table.rows(_HEAD, lines(run), left=2),
+        "",
+        "Goals missed in this run:",
+        "",
+        *([f"- {verdict}" for verdict in verdicts(run["rows"]) if not verdict.met] or ["- none"]),
     ]
     if run["needs"]:
         out += ["", f"Without the connector, which needs {run['needs']}."]
