@@ -102,7 +102,7 @@ class Watch:
 
     def meets(self, context: RequestContext, broker: Broker) -> bool:
         """Does it concern this request? Counts it if so."""
-        if self.api is not None and context.api is not self.api:
+        if not self.is_active or (self.api is not None and context.api is not self.api):
             return False
         if self.client_id is not None and not fnmatch.fnmatchcase(context.client_id, self.client_id):
             return False

@@ -121,6 +121,13 @@ def test_an_error_of_one_topic_lets_the_others_be_fetched() -> None:
         }
         third = fetched(session_id=first.session_id, session_epoch=2)
         assert (third.error_code, set(by_partition(third).values())) == (0, {0})
+        for topic in asked:
+            for each in topic.partitions:
+                each.fetch_offset = b.logs.log(topic.topic, each.partition).log_end_offset
+        fetched(session_id=first.session_id, session_epoch=3, topics=asked)
+        assert by_partition(fetched(session_id=first.session_id, session_epoch=4)) == {}  # nothing is new
+        b.inject("fetch", topic="orders", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+        assert by_partition(fetched(session_id=first.session_id, session_epoch=5)) == {("orders", 0): 6}
 
 
 @pytest.mark.parametrize("name", ["FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"])
