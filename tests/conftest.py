@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.counts import counts
 from tools import snappy_java
 
 if TYPE_CHECKING:
@@ -98,6 +100,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python reads its message schemas by deprecated calls of importlib.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     config.pluginmanager.register(_Skips(config.getoption("--only-needs-skips")), "klog-skips")
+    config.pluginmanager.register(_Counts(), "klog-counts")
+
+
+class _Counts:
+    """Sums up what tests have counted and prints it at the end, for tools/guarantee_counts.py."""
+
+    def __init__(self) -> None:
+        self._found: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._found += counts(report.capstdout)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._found:
+            terminalreporter.section("counted")
+            for what, number in sorted(self._found.items()):
+                terminalreporter.line(f"count: {number} {what}")
 
 
 class _Skips:

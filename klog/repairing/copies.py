@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 
-from klog.disk import Files
+from klog.disk import Files, naming_the_next_step
 from klog.inspect.files import WINDOW, ReadOnlyFile
 from klog.manager.moving import copy_file
 
@@ -17,9 +17,14 @@ def copy_files(files: Files, source: str, target: str) -> None:
     for name in regular_files(source):
         here, there = os.path.join(source, name), os.path.join(target, name)
         copy_file(files, here, there)
-        shutil.copystat(here, there)
-    shutil.copystat(source, target)
+        _copy_stat(here, there)
+    _copy_stat(source, target)
     files.fsync_dir(target)
+
+
+def _copy_stat(source: str, target: str) -> None:
+    with naming_the_next_step(target):
+        shutil.copystat(source, target)
 
 
 def regular_files(path: str) -> list[str]:

@@ -149,7 +149,7 @@ class _Repair:
         return {**self.report(found, copy if changed else None), "dry_run": False}
 
     def _make_copy(self, now_ms: int) -> str:
-        """Make the directory for the originals, named by the time, or by a later one if an earlier call has that name."""
+        """Make the directory for the originals, named by the time, or a later one if that name is taken."""
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
         try:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import KlogError
-from tests.crash.operations import OPERATIONS, Book, Operation
+from tests.crash.interrupted import OPERATIONS
+from tests.crash.operations import Book, Operation
 from tests.support.intercept import Call, Fault, Injection, Sites, faults_of, record, watched
 from tests.support.io_sites import ENGINE, ROOT, Site
 
@@ -171,12 +172,12 @@ def main(what: str, stride: str = "1", only: str = "") -> None:
         for name in OPERATIONS:
             if only in name:
                 sweep.record(name)
-        reached = {str(site) for calls in sweep.calls.values() for on in calls.values() for site in on}
+        reached = {site for calls in sweep.calls.values() for on in calls.values() for site in on}
         stray = sorted({
             f"{call.name} {call.positions[:1]} {[line for at in call.addresses[:2] for line in sweep.table.lines(at)]}"
             for calls in sweep.calls.values() for call, on in calls.items() if not on and of_the_engine(call)
         })  # fmt: skip
-        missing = sorted(str(site) for site in sweep.table.all.values() if str(site) not in reached)
+        missing = sorted(site.key for site in sweep.table.all.values() if site not in reached)
         cells = sweep.cells()
         result: dict[str, Any] = {
             "missing": missing,

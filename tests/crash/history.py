@@ -425,6 +425,36 @@ class History:
             except KlogError:
                 pass  # its position has been truncated or deleted
 
+    def read_beside(self, log: klog.Log) -> None:
+        """A reader in another thread reads the whole log again and again while appends are made: it sees a prefix."""
+        groups = [self._rows(1, size=20)[0] for _ in range(3)]
+        ours = [((self.now.end + at, *row[1:]),) for at, row in enumerate(groups)]
+        whole = (*view_of(log).rows, *(rows[0] for rows in ours))
+        wrong: list[object] = []
+        read, done = threading.Event(), threading.Event()
+
+        def reader() -> None:
+            try:
+                while not done.is_set() or not read.is_set():
+                    found = view_of(log).rows
+                    if found != whole[: len(found)]:
+                        wrong.append(found)
+                    read.set()
+            except BaseException as error:
+                wrong.append(error)
+                read.set()
+
+        thread = threading.Thread(target=reader, daemon=True)
+        thread.start()
+        try:
+            assert read.wait(PATIENCE)
+            for rows in ours:
+                self._append([Batch(rows, self._latest(log))], lambda rows=rows: log.append([rows[0][1:]]))  # type: ignore[misc]
+        finally:
+            done.set()
+            thread.join(PATIENCE)
+        assert wrong == [] and not thread.is_alive()
+
 
 def batch_of(rows: tuple[Row, ...], **fields: Any) -> bytes:
     """The rows as a leader has encoded them."""
@@ -459,6 +489,7 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "retention": (1, History.retention),
     "time": (1, History.time_passes),
     "reads": (2, History.read),
+    "reads beside appends": (1, History.read_beside),
 }
 """All that a history may do, and how often. Later operations are added here."""
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.operations import OPERATIONS, Book
+from tests.crash.interrupted import OPERATIONS
+from tests.crash.operations import Book
 from tests.support.killer import killed_at
 
 SAMPLE = 3

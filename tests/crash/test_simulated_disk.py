@@ -61,8 +61,9 @@ def test_a_million_states(part: int, crash_seed: int) -> None:
     tally, distinct, after, cpu = long.many(STATES_OF_A_PART, (crash_seed + part) * 100_000)
     print(f"{distinct} distinct states to seed {after - 1}, {cpu:.0f} s of CPU: {tally}")
     print(
-        f"count: {distinct} different crash states of a simulated disk, {tally.second} second crashes during recovery"
+        f"count: {distinct} different crash states of a simulated disk\ncount: {cpu:.0f} CPU seconds of a simulated disk"
     )
+    print(f"count: {tally.second} second crashes during recovery")
     assert distinct >= STATES_OF_A_PART
     assert tally.judged >= distinct
 

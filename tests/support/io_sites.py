@@ -19,7 +19,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ("config", "disk", "log", "segment", "manager", "cleaner", "record", "codec")
+ENGINE = (
+    "config",
+    "disk",
+    "log",
+    "segment",
+    "manager",
+    "cleaner",
+    "record",
+    "codec",
+    "repairing",
+    "security",
+    "coordinator",
+    "broker",
+    "handover",
+)
+"""The packages that read or write a log.dir. klog.inspect only reads; klog.importing and klog.spark write through these."""
 FILES = (
     "open",
     "open_direct",
@@ -70,16 +85,22 @@ IN_C = (
     r"open|fstat|stat|mmap|msync|mincore|kl_getdents|kl_exchange|syscall|pread|pwrite"
 )
 _CALL_IN_C = re.compile(rf"(?<![\w.>])({IN_C})\(|\b(?:os|_?files)\.(\w+)\(")
-_DEFINED_IN_C = re.compile(r"^(?:static |const )*(?:\w+ \**)+\w+\([^;]*$")
+_DEFINED_IN_C = re.compile(r"(?:\w+ \**)+(\w+)\([^;]*$")
+_DEFINED_IN_CYTHON = re.compile(r"\s*(?:cdef|cpdef|def|async def)\b[^=(]*\b(\w+)\(")
 
 
 class Site(NamedTuple):
-    """column: 0 outside Python."""
+    """column: 0 outside Python. function: what the call is in, so that `key` does not change with the lines above."""
 
     path: str
     line: int
     column: int
     call: str
+    function: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.path} {self.function} {self.call}"
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.call}"
@@ -101,9 +122,19 @@ def sites() -> dict[tuple[str, int, int], Site]:
 
 def _in_python(path: Path) -> Iterator[Site]:
     name = str(path.relative_to(ROOT))
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and (call := _io_of(node.func)):
-            yield Site(name, node.lineno, node.col_offset, call)
+    for node, function in _calls(ast.parse(path.read_text()), ()):
+        if call := _io_of(node.func):
+            yield Site(name, node.lineno, node.col_offset, call, function or "<module>")
+
+
+def _calls(node: ast.AST, inside: tuple[str, ...]) -> Iterator[tuple[ast.Call, str]]:
+    """Every call below a node, and the names of the classes and functions that it is in."""
+    if isinstance(node, ast.Call):
+        yield node, ".".join(inside)
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        inside = (*inside, node.name)
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, inside)
 
 
 def _io_of(called: ast.expr) -> str | None:
@@ -124,11 +155,13 @@ def _io_of(called: ast.expr) -> str | None:
 
 def _in_c(path: Path) -> Iterator[Site]:
     name, is_cython = str(path.relative_to(ROOT)), path.suffix == ".pyx"
-    outside = True
+    outside, function = True, ""
     for number, line in enumerate(_without_comments(path.read_text(), is_cython).split("\n"), 1):
         if is_cython and line.strip():
             indented = line.startswith(" ")
             outside = line.startswith(("cdef extern", "from ")) or (outside and indented)
+        if defined := (_DEFINED_IN_CYTHON if is_cython else _DEFINED_IN_C).match(line):
+            function = defined[1]
         declares = outside if is_cython else not line.startswith(" ")
         if declares or re.match(r"\s*(?:cdef|cpdef|def) .*[:,(]$", line):
             continue
@@ -137,7 +170,7 @@ def _in_c(path: Path) -> Iterator[Site]:
             if call == "mmap" and "MAP_ANONYMOUS" in line:
                 continue
             if match[1] or call in (*FILES, *OS):
-                yield Site(name, number, 0, call)
+                yield Site(name, number, 0, call, function)
 
 
 def _without_comments(text: str, is_cython: bool) -> str:

@@ -1,0 +1,16 @@
+"""What tests print that they have counted: lines "count: N WHAT"."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_COUNT = re.compile(r"^count: (\d+) ([^,\n]+)", re.MULTILINE)
+
+
+def counts(output: str) -> Counter[str]:
+    """The sums by WHAT, up to a comma."""
+    found: Counter[str] = Counter()
+    for number, what in _COUNT.findall(output):
+        found[what] += int(number)
+    return found
