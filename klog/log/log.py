@@ -302,8 +302,8 @@ class Log:
 
         serializer=, key_serializer=: make bytes of values and keys that are other objects: "utf8", "json", or a
         function that takes the object and returns bytes. None stays None. value=, key=, timestamp=, headers=: names of
-        a frame's columns, if they are not these words. Several columns for the value become one by "json", as an object
-        in their order, or by a function, which gets a dict. Other columns are an error, unless
+        a frame's columns, if they are not these words. A list of columns for the value becomes one by "json", as an
+        object in their order, or by a function, which gets a dict. Other columns are an error, unless
         ignore_other_columns=True.
 
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,

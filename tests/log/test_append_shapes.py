@@ -171,3 +171,11 @@ def test_wrong_arguments(
         with pytest.raises(error, match=text):
             append()
     assert rows(logs) == []
+
+
+def test_a_list_of_one_column_is_an_object(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append(pa.table({"n": [1, 2]}), value=["n"], serializer="json")
+        log.append(pa.table({"n": [3]}), value="n", serializer="json")
+        log.append(pa.table({"n": ["4"]}), value=["n"])
+        assert [record.value for record in log.read()] == [b'{"n":1}', b'{"n":2}', b"3", b"4"]

@@ -70,7 +70,8 @@ def shaped(records: Unserialized, **shape: Any) -> Iterator[Records]:
             raise TypeError("records=klog.record.Rows: its columns have klog's names and bytes; append it as it is")
         if names.get("value") == [] or (len(names.get("value", ())) > 1 and serialize is None):
             raise ValueError(f"value={value!r}: several columns become one value by serializer='json' or a function")
-        frame = _Frame(records, names, ignore, serialize, serialize_key)
+        is_object = value is not None and not isinstance(value, str)  # a list of columns, also of one
+        frame = _Frame(records, names, ignore, serialize, serialize_key, is_object)
         try:
             yield frame.records()
         except Exception:
@@ -127,6 +128,7 @@ class _Frame:
         ignore: bool,
         serialize: Serialize | None,
         serialize_key: Serialize | None,
+        is_object: bool,
     ) -> None:
         pyarrow = pyarrow_for("a serializer or the name of a column of a frame")
         self.error: BaseException | None = None
@@ -139,6 +141,7 @@ class _Frame:
         schema = (self._batch if self._batch is not None else self._reader).schema
         self._sources = _sources(schema.names, names, ignore)
         self._serializers = {"value": serialize, "key": serialize_key}
+        self._is_object = is_object
         self._schema = pyarrow.schema(
             [
                 (target, pyarrow.binary() if self._serializers.get(target) else schema.field(sources[0]).type)
@@ -174,7 +177,8 @@ class _Frame:
             if serialize is None:
                 arrays.append(columns[0])
                 continue
-            objects = _objects(columns[0]) if len(sources) == 1 else _rows_of(sources, columns)
+            is_object = target == "value" and self._is_object
+            objects = _rows_of(sources, columns) if is_object else _objects(columns[0])
             found = [serialize(before + index, each) for index, each in enumerate(objects)]
             arrays.append(pyarrow.array(found, pyarrow.binary()))
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
