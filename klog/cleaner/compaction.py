@@ -84,7 +84,7 @@ def _compact(
         segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
         first_dirty = range_.first_dirty
     if not dry_run:  # any damage is gone, or the background cleaner finds it again
-        log.cleaning.uncleanable = None
+        log.cleaning.set_cleanable()
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
     log.options.scheduler.run_due()

@@ -132,7 +132,7 @@ def adopt(log: LogCore, plan: CleaningPlan, built: Built, directory: str) -> Non
             _adopt(log, plan, made, directory)
         if built.stats.end > plan.range.first_dirty:
             write_first_dirty(log, built.stats.end, plan.rewritten)
-    log.cleaning.uncleanable = None
+    log.cleaning.set_cleanable()
 
 
 def _adopt(log: LogCore, plan: CleaningPlan, made: BuiltSegment, directory: str) -> None:

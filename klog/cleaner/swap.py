@@ -29,9 +29,7 @@ from klog.segment import Home, Segment, names
 def home_of_cleaned(log: LogCore) -> Home:
     """Return the Home of segments that are being written."""
     options = log.options
-    home = Home(log.path, log.config, options.files, options.handles, writable=True)
-    home.suffix = names.CLEANED
-    return home
+    return Home(log.path, log.config, options.files, options.handles, writable=True, suffix=names.CLEANED)
 
 
 def check_uncut(log: LogCore, rewritten: int) -> None:

@@ -43,6 +43,10 @@ class OpenLog(LogCore):
 
     is_of_a_reader = False  # then there is no log that a caller could close
 
+    def leave_to_readers(self) -> None:
+        """The readers alone keep it."""
+        self.is_of_a_reader = True
+
     def __reduce__(self) -> Any:
         if not self.read_only:
             return super().__reduce__()  # raises
@@ -65,7 +69,7 @@ class OpenLog(LogCore):
 def of_a_reader(log: LogCore) -> LogCore:
     """Let a read-only log be closed when its last reader is collected."""
     assert isinstance(log, OpenLog) and log.read_only
-    log.is_of_a_reader = True
+    log.leave_to_readers()
     return log
 
 
@@ -153,7 +157,7 @@ def _prepare_to_write(log: LogCore) -> None:
         path = os.path.join(log.path, names.METADATA)
         if not exists(path) or os.stat(path).st_size == 0:
             options.files.replace(path, checkpoint.format_metadata(options.topic_id))
-    log.epochs.scheduler = options.scheduler
+    log.epochs.flush_with(options.scheduler)
     if options.high_watermark is not None:
         offset = high_watermark_rules.initial(options.high_watermark, log.log_start_offset, log.log_end_offset)
         log.watermark.set(OffsetMetadata(offset))

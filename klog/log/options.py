@@ -83,6 +83,10 @@ class Options:
     held_by: Callable[[], Hold | None] | None = None  # of a reader: looks again at the commit that has set end_max
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
+    def configure(self, config: LogConfig) -> None:
+        """Use another configuration, which is known."""
+        self.config, self.config_known = config, True
+
     def hold_back(self, look: Callable[[], Hold | None]) -> None:
         """Set a reader's bounds to what `look` returns. None: no commit in progress concerns it."""
         hold = look()

@@ -323,7 +323,7 @@ class BackgroundCleaner:
             _log.warning("event=cleaning_postponed log=%s reason=%s", log.name, error)
             self._postpone(log, self._settings)
         else:
-            log._core.cleaning.uncleanable = str(error) if isinstance(error, CorruptData) else repr(error)
+            log._core.cleaning.set_uncleanable(str(error) if isinstance(error, CorruptData) else repr(error))
             unforeseen = not isinstance(error, CorruptData)
             _log.error("event=uncleanable log=%s reason=%s", log.name, error, exc_info=unforeseen)
 

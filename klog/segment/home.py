@@ -13,8 +13,9 @@ from klog.segment.active import WriteCounts
 class Home:
     """The state that all segments of a log share, so that a closed segment takes only the memory of its numbers.
 
-    directory and config may be changed: the segments follow. suffix: appended to the names of their files. written: how
-    the bytes of closed files were written. beside: a home of the same directory, to exchange segments with.
+    move_to() and configure() change directory and config: the segments follow. suffix: appended to the names of their
+    files. written: how the bytes of closed files were written. beside: a home of the same directory, to exchange
+    segments with.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Home:
         *,
         writable: bool,
         beside: Home | None = None,
+        suffix: str = "",
     ) -> None:
         self.directory = directory
         self.config = config
@@ -48,13 +50,25 @@ class Home:
         self.mappable = writable  # this process holds the log's lock, so no other one shortens a file
         # Held to open an index, or to rename a segment's files or the directory; shared by all homes of a directory.
         self.opening: AbstractContextManager[object] = CallLock() if beside is None else beside.opening
-        self.suffix = ""
+        self.suffix = suffix
         self.written = WriteCounts()
         self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache
 
     def renew(self) -> None:
         """Reset in a forked child: other threads' locks are never released there, and the parent has the log's."""
         self.opening, self.mappable = CallLock(), False
+
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self.directory = directory
+
+    def configure(self, config: LogConfig) -> None:
+        """Use another configuration."""
+        self.config = config
+
+    def map_nothing(self) -> None:
+        """Map no file from now on: another process may shorten it."""
+        self.mappable = False
 
     def path(self, base_offset: int, kind: str) -> str:
         """Return the path of a file of the segment with this base offset."""

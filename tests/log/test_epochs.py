@@ -148,7 +148,7 @@ def test_truncations_are_written_by_the_scheduler(tmp_path: Path) -> None:
     """LE14: and clear_and_flush() empties memory and file at once."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.flush()
-    epochs.scheduler = Scheduler(ManualClock())
+    epochs.flush_with(Scheduler(ManualClock()))
     epochs.truncate_from_end(11)
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n2 6\n3 8\n"
     epochs.truncate_from_start(8)

@@ -56,7 +56,7 @@ def _finish_locked(log: LogCore) -> None:
     flush.flush_locked(log)
     log.segments[-1].deactivate(sync=True)
     producers = log.producers
-    producers.end_offset = min(producers.end_offset, log.segments[-1].next_offset)  # log end of the next load
+    producers.end_at(min(producers.end_offset, log.segments[-1].next_offset))  # log end of the next load
     producers.take_snapshot()
 
 
@@ -65,7 +65,7 @@ def _end_views(log: LogCore) -> None:
     home = log.directory.home
     if home is None or not home.mappable:
         return
-    home.mappable = False
+    home.map_nothing()
     try:
         let_go(log.path)
     except (OSError, MemoryError) as error:
@@ -116,7 +116,7 @@ def delete(log: LogCore) -> None:
         finally:
             log.directory.release_claim()
         if log.directory.home is not None:
-            log.directory.home.mappable = False  # the mapped files are deleted
+            log.directory.home.map_nothing()  # the mapped files are deleted
         if log.directory.owner is not None:
             log.directory.owner.forget(log)
 

@@ -87,9 +87,9 @@ class PartitionDir:
         with home.opening if home is not None else contextlib.nullcontext():
             options.files.rename(self.path, target)
             self.path = target
-            self.home_of_deleted(options).directory = target
+            self.home_of_deleted(options).move_to(target)
             if home is not None:
-                home.directory = target
+                home.move_to(target)
 
     def keep_no_metadata(self) -> None:
         """The log is marked for deletion: it keeps no topic id."""

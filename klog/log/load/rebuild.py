@@ -65,14 +65,13 @@ class Beside:
         assert producers is not None
         if producers.end_offset <= self._log_start:
             producers.clear(self._log_start)  # B5
-        if segment.base_offset > producers.end_offset:
-            producers.end_offset = segment.base_offset
+        producers.skip_to(segment.base_offset)
         producers.take_snapshot()  # of the state before this segment; writes nothing if it was loaded from a snapshot
         epochs = self.epochs if self._lost else None  # B6
         aborted = replay(scan.notable, segment.file, producers, epochs, segment.base_offset)
         segment.txn_index.write(aborted)
         segment.txn_index.checked = True
-        producers.end_offset = max(producers.end_offset, segment.next_offset)
+        producers.skip_to(segment.next_offset)
 
     def finish(
         self, segments: Sequence[Segment], log_start: int, log_end: int, last_epoch: int | None = None
@@ -87,7 +86,7 @@ class Beside:
             producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, passed)
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
-        producers.end_offset = log_end
+        producers.end_at(log_end)
         if producers.entries:
             producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
@@ -109,7 +108,7 @@ class Beside:
             learn_epochs(epochs, segments)
         if mend_epochs(epochs, segments, log_end, last_epoch):
             _log.warning("event=epochs_mended path=%s", epochs.path)
-        epochs.default = max(epochs.latest or 0, dropped or 0)  # the epoch of appends must not decrease
+        epochs.begin_at(max(epochs.latest or 0, dropped or 0))  # the epoch of appends must not decrease
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
@@ -184,7 +183,7 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
         if segment.base_offset >= end or following <= producers.end_offset:
             continue
         if segment.base_offset >= snapshots_from:
-            producers.end_offset = max(producers.end_offset, segment.base_offset)
+            producers.skip_to(segment.base_offset)
             producers.take_snapshot()
         if not segment.size:
             continue
@@ -194,9 +193,9 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
         aborted = replay(headers, segment.file, producers, None, producers.end_offset, unreadable)
         for header in unreadable:
             _log.warning("event=marker_unreadable path=%s position=%d", segment.path, header.position)
-            producers.unreadable = True
+            producers.note_unreadable()
         _add_missing(segment, aborted)
-    producers.end_offset = end
+    producers.end_at(end)
 
 
 def _place_of(segment: Segment, offset: int) -> int:

@@ -255,7 +255,7 @@ def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_
         check_there(log, error)
         return None
     except OSError as error:
-        counters.failed_fetches += 1
+        counters.count_failed_fetch()
         log.read_failed(error)
         raise
 

@@ -139,7 +139,7 @@ def _chunks(
                     _ranges(aborted),
                     way.payloads,
                 )
-                log.counters.bytes_out += len(chunk)
+                log.counters.read(len(chunk))
                 yield fetched, next_offset
                 position += len(chunk)
                 offset = max(offset, next_offset)

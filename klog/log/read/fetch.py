@@ -138,7 +138,7 @@ def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolatio
     try:
         found: FetchData = noting(log, offset, lambda: fetch(log, offset, max_bytes, isolation, min_one))
     except Exception:
-        counters.failed_fetches += 1
+        counters.fetch_failed()
         raise
     counters.end_fetch(began, found.size, options)
     return found

@@ -111,7 +111,7 @@ class FetchRange(Slices):
             if any(known is segment for known in log.segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
-        log.counters.bytes_out += piece.size
+        log.counters.read(piece.size)
         self._check_same(piece)  # after opening the file: a truncation is counted before it removes the first byte
         return FetchData(
             piece.offset,

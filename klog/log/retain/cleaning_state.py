@@ -77,6 +77,14 @@ class CleaningState:
         """Number of pauses that are not resumed."""
         return len(self._pausing)
 
+    def set_uncleanable(self, reason: str) -> None:
+        """A cleaning has failed in a way that the next one would, too: the background cleaner leaves the log out."""
+        self.uncleanable = reason
+
+    def set_cleanable(self) -> None:
+        """The records that could not be cleaned are gone, or a cleaning has succeeded."""
+        self.uncleanable = None
+
     # ---- cleanings -------------------------------------------------------------------------------------------------
 
     @property

@@ -20,3 +20,7 @@ cdef class Counters:
     cdef int append_ends(self, int64_t began, options) except -1
     cdef int64_t fetch_begins(self, options) except? -1
     cdef int fetch_ends(self, int64_t began, int64_t size, options) except -1
+    cdef void count_led(self, int64_t count, int64_t size) noexcept
+    cdef void count_replicated(self, int64_t size) noexcept
+    cdef void count_failed_append(self) noexcept
+    cdef void count_failed_fetch(self) noexcept

@@ -45,7 +45,51 @@ cdef class Counters:
         self.bytes_out += size
         return self.fetch_times.note_ns(monotonic_ns(options.clock) - began) if began else 0
 
+    @cython.final
+    cdef void count_led(self, int64_t count, int64_t size) noexcept:
+        """Count records, and their bytes, that a leader has appended."""
+        self.messages_in += count
+        self.bytes_in += size
+
+    @cython.final
+    cdef void count_replicated(self, int64_t size) noexcept:
+        """Count bytes that a follower has appended."""
+        self.replicated_bytes_in += size
+
+    @cython.final
+    cdef void count_failed_append(self) noexcept:
+        self.failed_appends += 1
+
+    @cython.final
+    cdef void count_failed_fetch(self) noexcept:
+        self.failed_fetches += 1
+
+    @property
+    def appended_counts(self):
+        """What an append that is undone gives to take_back()."""
+        return self.messages_in, self.bytes_in, self.replicated_bytes_in
+
+    def take_back(self, counts):
+        """Restore appended_counts."""
+        self.messages_in, self.bytes_in, self.replicated_bytes_in = counts
+
+    def read(self, int64_t size):
+        """Count bytes that a reader has got without a fetch."""
+        self.bytes_out += size
+
     # The same for Python code.
+
+    def led(self, int64_t count, int64_t size):
+        self.count_led(count, size)
+
+    def replicated(self, int64_t size):
+        self.count_replicated(size)
+
+    def append_failed(self):
+        self.count_failed_append()
+
+    def fetch_failed(self):
+        self.count_failed_fetch()
 
     def begin_append(self, options):
         return self.append_begins(options)

@@ -6,6 +6,8 @@ cdef class ProducerFields:
     cdef public dict entries
     cdef public TransactionFields _transactions
 
+    cdef int appended(self, int64_t end, dict entries) except -1
+
 
 cdef class TransactionFields:
     cdef public object first_unstable

@@ -32,7 +32,7 @@ cdef class LogCore:
     cdef int64_t end_max
     cdef readonly object expiry
     cdef int64_t looked_ms
-    # Of its files.
+    # Of its files: a move exchanges these, but for what a running commit has written.
     cdef readonly object options
     cdef readonly object config
     cdef readonly AppendPolicy append_policy
@@ -52,6 +52,7 @@ cdef class LogCore:
 
     cdef int64_t end_of_append(self) noexcept
     cdef void advance(self, int64_t end) noexcept
+    cdef void keep_tail(self, tail) noexcept
     cdef void written_up_to(self, int64_t end) noexcept
     cdef bint takes_time(self, int64_t now, int64_t least_ms) noexcept
     cdef void publish(self, int64_t end) noexcept

@@ -207,6 +207,10 @@ cdef class LogCore:
         end_max = self.options.end_max
         self.end_max = INT64_MAX if end_max is None else end_max
 
+    cdef void keep_tail(self, tail) noexcept:
+        """Keep what the fast path of appends knows of the log's end, or None."""
+        self.tail = tail
+
     # Commits
 
     def begin_commit(self):
@@ -293,10 +297,10 @@ cdef class LogCore:
     def configure(self, config):
         """Use another configuration."""
         self.append_policy = policy_of(config)
-        self.config = self.options.config = config
-        self.options.config_known = True
+        self.config = config
+        self.options.configure(config)
         if self.directory.home is not None:
-            self.directory.home.config = config
+            self.directory.home.configure(config)
 
     def exchange(self, LogCore other not None):
         """Exchange the files of two logs, the last step of a move between log.dirs: users of this log then use what the

@@ -32,7 +32,7 @@ class LeaderEpochCache(EpochFields):
     def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
         self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
-        self.scheduler = scheduler
+        self._scheduler = scheduler
         self.entries = []
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
@@ -140,6 +140,10 @@ class LeaderEpochCache(EpochFields):
         """Drop all entries in memory."""
         self.entries = []
 
+    def begin_at(self, epoch: int) -> None:
+        """Use this epoch for an append that names none while the cache is empty."""
+        self.default = epoch
+
     def clear_and_flush(self) -> None:
         """Drop all entries in memory and in the file."""
         self.clear()
@@ -147,10 +151,14 @@ class LeaderEpochCache(EpochFields):
 
     # ---- the file --------------------------------------------------------------------------------------------------
 
+    def flush_with(self, scheduler: Scheduler) -> None:
+        """The log is loaded: from now on a truncation schedules the write of the file."""
+        self._scheduler = scheduler
+
     def _flush_later(self) -> None:
-        if self.scheduler is None:
+        if self._scheduler is None:
             return
-        self.scheduler.schedule("leader-epoch-cache-flush", self.flush)
+        self._scheduler.schedule("leader-epoch-cache-flush", self.flush)
 
     def flush(self) -> None:
         """Write the file if it differs from the cache."""

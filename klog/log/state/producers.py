@@ -70,6 +70,18 @@ class Producers(ProducerFields):
 
     # ---- append ----------------------------------------------------------------------------------------------------
 
+    def end_at(self, offset: int) -> None:
+        """Every batch below offset is included now, and none from it on (R1)."""
+        self.end_offset = offset
+
+    def skip_to(self, offset: int) -> None:
+        """No batch is between the end and offset."""
+        self.end_offset = max(self.end_offset, offset)
+
+    def note_unreadable(self) -> None:
+        """A marker could not be read."""
+        self.unreadable = True
+
     def update(self, append: ProducerAppend) -> None:
         """Make the result of an append the state of its producer."""
         entry = append.entry
@@ -108,7 +120,7 @@ class Producers(ProducerFields):
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Forget decided transactions below the log start. Open transactions and producers stay."""
         self._transactions.forget_below(log_start_offset)
-        self.end_offset = max(self.end_offset, log_start_offset)
+        self.skip_to(log_start_offset)
         latest = None if self._snapshots is None else self._snapshots.latest
         self._snapshot_offset = log_start_offset if latest is None else latest
 

@@ -112,7 +112,7 @@ cpdef AppendInfo append_group(LogCore log, BatchGroup group, int64_t now):
     try:
         info = group_appended(log, group, now)
     except Exception:
-        counters.failed_appends += 1
+        counters.count_failed_append()
         raise
     counters.append_ends(began, log.options)
     return info
@@ -143,8 +143,7 @@ cpdef AppendInfo append_group_locked(LogCore log, BatchGroup group, int64_t now)
     if not tail.write_group(log, group, now):
         return group_locked(log, group, now)
     counters = log.counters
-    counters.messages_in += group.count
-    counters.bytes_in += group.nbytes
+    counters.count_led(group.count, group.nbytes)
     return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
 
@@ -177,7 +176,7 @@ def append_batches(LogCore log, buffer, str origin, leader_epoch):
     try:
         info = lead(log, buffer, origin, leader_epoch) if leads else follow(log, buffer, origin, leader_epoch)
     except Exception as error:
-        counters.failed_appends += 1
+        counters.count_failed_append()
         if isinstance(error, KlogError):
             log.counters.refused(error, memoryview(buffer).nbytes)
         raise
@@ -227,8 +226,7 @@ cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_ep
         last = batch.header.base_offset + batch.header.last_offset_delta
         if tail.write(log, batch, last, batch.max_timestamp, entries, now):
             counters = log.counters
-            counters.messages_in += batch.header.count
-            counters.bytes_in += batch.nbytes
+            counters.count_led(batch.header.count, batch.nbytes)
             return led(batch, epoch, log.log_start_offset)
     return lead_locked(log, batch, epoch, origin, now)
 
@@ -273,7 +271,7 @@ cdef AppendInfo followed_locked(LogCore log, Tail tail, EncodedBatches batches, 
         simple = entries is not None
     if simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now):
         counters = log.counters
-        counters.replicated_bytes_in += batches.nbytes
+        counters.count_replicated(batches.nbytes)
         return followed(batches, log.log_start_offset)
     return follow_locked(log, batches, origin, now)
 

@@ -107,18 +107,14 @@ cdef class Tail:
     cdef int add(self, LogCore log, BatchTable batches, int64_t next_offset, dict entries, int64_t now) except -1:
         """Write, and move the log end. After the write nothing can fail or be interrupted: all objects are made before,
         and the producers have entries."""
-        cdef dict known = self.producers.entries
         if entries is not None and log.written_end >= 0:
-            log.applied.append(ReplacedEntries(known, entries))
+            log.applied.append(ReplacedEntries(self.producers.entries, entries))
         try:
             self.segment.write_batches(batches, 0, <int32_t>batches.n, now)
         except BaseException as error:
             undo_locked(log, self.segments, self.segment.savepoint(), error)
             raise
-        if entries is not None:
-            for producer_id, entry in entries.items():
-                known[producer_id] = entry
-        self.producers.end_offset = next_offset
+        self.producers.appended(next_offset, entries)
         if log.written_end >= 0:
             log.written_up_to(next_offset)
             return 0
@@ -158,7 +154,8 @@ cdef Tail tail_of(LogCore log):
         or tail.producers is not log.producers
         or tail.active is not tail.segment._active
     ):
-        log.tail = tail = new_tail(log)
+        tail = new_tail(log)
+        log.keep_tail(tail)
     if tail is None:
         return None
     transactions = tail.producers._transactions

@@ -41,7 +41,7 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
         before.deactivate(sync=True)
     segment = new_segment(inputs_of(log), base_offset, writable=True)
     segment.take_file(path)
-    log.producers.end_offset = base_offset
+    log.producers.end_at(base_offset)
     if is_empty or not log.producers.take_snapshot():  # a snapshot also syncs the directory
         files.fsync_dir(log.directory.path)
     if is_empty:
@@ -50,7 +50,7 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
         log.segment_list.add(segment)
     log.flush_state.synced_up_to(base_offset)
     high_watermark.rolled_locked(log)
-    log.producers.end_offset = segment.next_offset
-    log.counters.replicated_bytes_in += segment.size
+    log.producers.end_at(segment.next_offset)
+    log.counters.replicated(segment.size)
     advance_end_locked(log, segment.next_offset)
     _log.info("event=segment_adopted log=%s base_offset=%d bytes=%d", log.name, base_offset, segment.size)

@@ -46,7 +46,7 @@ async def _submitted(log: LogCore, commits: CommitQueue, ticket: Ticket, loop: a
     try:
         info: AppendInfo = await commits.submit(log, ticket, loop)
     except Exception:
-        log.counters.failed_appends += 1
+        log.counters.append_failed()
         raise
     log.counters.end_append(began, log.options)
     return info

@@ -64,8 +64,7 @@ def lead_locked(log: LogCore, batch: ValidatedBatch | None, epoch: int, origin: 
     duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
     if duplicate is not None:
         return _duplicate(log, batch, duplicate, epoch)
-    log.counters.messages_in += batch.count
-    log.counters.bytes_in += batch.nbytes
+    log.counters.led(batch.count, batch.nbytes)
     _flush_if_due(log)
     return led(batch, epoch, log.log_start_offset)
 
@@ -88,8 +87,7 @@ def group_locked(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
         if log.append_end == first:
             undo_locked(log, before, savepoint, error)
         raise
-    log.counters.messages_in += group.count
-    log.counters.bytes_in += group.nbytes
+    log.counters.led(group.count, group.nbytes)
     _flush_if_due(log)
     return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
@@ -111,7 +109,7 @@ def _write_locked(log: LogCore, group: BatchGroup, now: int) -> None:
             continue
         active.append(group, done, done + fits, now)
         done += fits
-    log.producers.end_offset = group_next_offset(group, group.n - 1)
+    log.producers.end_at(group_next_offset(group, group.n - 1))
 
 
 def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
@@ -133,7 +131,7 @@ def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) 
         if log.append_end == end:  # else the next append would fall into an epoch of these batches
             take_back_epochs(log, known)
         raise
-    log.counters.replicated_bytes_in += batches.nbytes
+    log.counters.replicated(batches.nbytes)
     _flush_if_due(log)
     return followed(batches, log.log_start_offset)
 
@@ -237,7 +235,7 @@ def _append_locked(
         if pending is not None:
             pending.apply(next_offset)
         else:
-            log.producers.end_offset = next_offset
+            log.producers.end_at(next_offset)
         appended_locked(log, next_offset, pending)
     except BaseException as error:  # also after Ctrl-C the append is complete or undone
         if log.append_end == end:
@@ -343,7 +341,7 @@ class Pending:
                         f"{log.name} is offline, its transaction index cannot be written: {error}"
                     ) from error
             producers.complete(completed)
-        producers.end_offset = next_offset
+        producers.end_at(next_offset)
 
     def take_back(self) -> None:
         """Undo apply(), even if it was only partly done, after the bytes were removed."""

@@ -54,7 +54,7 @@ def _commit(log: LogCore, tickets: list[Ticket]) -> int:
         fail(log, tickets, error)
         return 0
     metrics = log.counters
-    counted = metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in
+    counted = metrics.appended_counts
     took = 0.0
     infos: list[AppendInfo | None] = [None] * len(tickets)
     log.begin_commit()
@@ -81,7 +81,7 @@ def _commit(log: LogCore, tickets: list[Ticket]) -> int:
                 for pending in reversed(log.applied):
                     pending.take_back()
                 take_back_epochs(log, known)
-                metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in = counted
+                metrics.take_back(counted)
                 done = True
             finally:
                 if not done and log.health.offline is None:

@@ -62,7 +62,7 @@ def roll_locked(log: LogCore, base_offset: int) -> None:
     segment.delete_files()
     log.segment_list.add(segment)  # before its files exist, so that an undo finds it
     segment.activate()
-    log.producers.end_offset = base_offset
+    log.producers.end_at(base_offset)
     if not log.producers.take_snapshot():  # a snapshot also syncs the directory with the new segment's names
         guard_sync(log, lambda: options.files.fsync_dir(path))
     log.flush_state.synced_up_to(min(base_offset, max(log.log_end_offset, active.next_offset)))

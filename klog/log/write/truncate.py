@@ -133,7 +133,7 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     end_moved_locked(log)
     if log.watermark.mark is not None:
         log.watermark.set(OffsetMetadata(log.watermark.mark.offset))  # its position is no longer valid
-    log.cleaning.uncleanable = None  # the records that could not be cleaned are removed
+    log.cleaning.set_cleanable()
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset

@@ -31,7 +31,8 @@ def undo_locked(log: LogCore, before: tuple[Segment, ...], savepoint: Savepoint,
     means that the disk has failed, the writes are undone and the log goes offline (P6). The undo is durable: the
     removed bytes must not reappear after the next append (P3).
     """
-    end = log.producers.end_offset = log.append_end
+    end = log.append_end
+    log.producers.end_at(end)
     with contextlib.suppress(StorageOffline):
         wait_for_sync_locked(log)
     failed = failed_sync_in(error)
