@@ -137,7 +137,9 @@ def test_a_delete_that_is_refused(g: Groups, monkeypatch: pytest.MonkeyPatch) ->
 class Lookup:
     def __init__(self, g: Groups) -> None:
         self.groups = g
-        self.find = FindCoordinator(g.topics, lambda listener, _topic, _partition: (1, f"host-of-{listener}", 9092)).handlers()
+        self.find = FindCoordinator(
+            g.topics, lambda listener, _topic, _partition: (1, f"host-of-{listener}", 9092)
+        ).handlers()
 
     def __call__(self, version: int, **fields: Any) -> Any:
         call = Call(ApiKey.FIND_COORDINATOR, version, "client", self.groups.allowed)
