@@ -187,6 +187,12 @@ class UnknownTopicOrPartition(KlogError, LookupError):
     code = 3
 
 
+class GroupIdNotFound(KlogError, LookupError):
+    """Kafka: GroupIdNotFoundException (69)."""
+
+    code = 69
+
+
 class RecordTooLarge(KlogError, ValueError):
     """Kafka: RecordTooLargeException (10): a batch above max.message.bytes."""
 
@@ -358,6 +364,10 @@ class StagingLost(KlogError):
 
 class DuplicateLog(KlogError):
     """One partition is in two log.dirs. Kafka: IllegalStateException, and the broker does not start."""
+
+
+class NotALogDirectory(KlogError, ValueError):
+    """The directory of one partition where a log.dir is expected."""
 
 
 class LogClosed(StorageOffline, ValueError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klog.cli.output import json_option, print_json
+from klog.cli.output import json_option, print_json, usage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,9 @@ def command(
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
     with _temporary() if directory is None else nullcontext(directory) as path:
         values = (_TEST_CONFIG if directory is None else {}) | values
-        _serve(_made(path, control_port is not None, values, arguments), as_json)
+        with usage_errors():
+            broker = _made(path, control_port is not None, values, arguments)
+        _serve(broker, as_json)
 
 
 _TEST_CONFIG = {"auto.create.topics.enable": True}

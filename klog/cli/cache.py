@@ -10,7 +10,7 @@ import click
 
 from klog.cli.completing import topics
 from klog.cli.group import FAILURE
-from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option, table
+from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option, table, wrapped
 from klog.shown import size, to_json
 
 if TYPE_CHECKING:
@@ -132,37 +132,38 @@ def _activity(activity: Activity | None) -> dict[str, Any] | None:
 
 
 def _print(found: dict[str, Any], segments: bool, activity: Activity | None) -> None:
-    click.echo(_machine_line(found["machine"]))
-    if activity is not None:
-        click.echo(_activity_lines(activity))
+    for line in (*_machine_lines(found["machine"]), *(_activity_lines(activity) if activity is not None else ())):
+        click.echo(wrapped(line, "  "))
     click.echo()
     table(_HEADS, list(_rows(found, segments)), right="-r-rrrrrrl", drop=_DROP)
 
 
-def _machine_line(machine: dict[str, Any]) -> str:
+def _machine_lines(machine: dict[str, Any]) -> Iterator[str]:
     def known(name: str) -> str:
         return "?" if machine[name] is None else size(machine[name])
 
-    return (
+    yield (
         f"this machine: {known('total_bytes')} memory, {known('cached_bytes')} page cache, "
-        f"{known('dirty_bytes')} dirty, {known('writeback_bytes')} being written\n"
+        f"{known('dirty_bytes')} dirty, {known('writeback_bytes')} being written"
+    )
+    yield (
         f"dirty pages are written in the background from {known('dirty_background_limit_bytes')} on, "
         f"and writers wait from {known('dirty_limit_bytes')} on"
     )
 
 
-def _activity_lines(activity: Activity) -> str:
+def _activity_lines(activity: Activity) -> Iterator[str]:
     def rate(name: str, unit: int = 1) -> str:
         value = activity.rates.get(name)
         return "?" if value is None else size(int(value * unit)) if unit > 1 else f"{value:,.0f}"
 
     naive = "nothing was read" if activity.naive_hit_rate is None else f"{100 * activity.naive_hit_rate:.1f}%"
-    return (
+    yield (
         f"in {activity.seconds:.1f} s, all processes: {rate('pgpgin', 1024)}/s read from disks (pgpgin), "
         f"{rate('pgpgout', 1024)}/s written (pgpgout), {rate('pgmajfault')}/s faults that waited (pgmajfault), "
-        f"{rate('workingset_refault_file')}/s pages evicted too soon\n"
-        f"1 - pgmajfault/pgpgin, often called a hit rate, which it is not: {naive}. The table shows what is in memory"
+        f"{rate('workingset_refault_file')}/s pages evicted too soon"
     )
+    yield f"1 - pgmajfault/pgpgin, often called a hit rate, which it is not: {naive}. The table shows what is in memory"
 
 
 def _rows(found: dict[str, Any], segments: bool) -> Iterator[Sequence[Any]]:

@@ -130,15 +130,8 @@ class _Feed:
         self._stop = stop
 
     def read(self) -> Iterator[Record]:
-        """Read from the position to the current end. Raises click.BadParameter for an invalid start."""
-        try:
-            reader = self.log.read(self._next, self._stop, isolation=self._isolation, include_control=self._control)
-        except (ValueError, TypeError) as error:
-            if isinstance(error, click.ClickException) or hasattr(error, "code"):
-                raise
-            raise click.BadParameter(
-                str(error), param_hint="--to" if str(error).startswith("stop") else "--from"
-            ) from None
+        """Read from the position to the current end."""
+        reader = self.log.read(self._next, self._stop, isolation=self._isolation, include_control=self._control)
         for record in reader:
             self._next = record.offset + 1
             yield record

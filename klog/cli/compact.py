@@ -11,7 +11,17 @@ import click
 from klog.cli.completing import topics
 from klog.cli.group import DATA_PROBLEM, FAILURE, exit_code
 from klog.cli.import_ import _setting
-from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, styled, table
+from klog.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    printable,
+    progress_bar,
+    progress_option,
+    styled,
+    table,
+    wrapped,
+)
 from klog.errors import ConfigUnknown, CorruptData, PolicyViolation
 from klog.shown import size
 
@@ -155,16 +165,15 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
     removed = sum(stats.records_before - stats.records_after for _, stats in done)
     seconds = sum(stats.seconds for _, stats in done)
     verb = "would be removed" if dry_run else "removed"
-    click.echo(
-        f"{size(before - after)} of {size(before)} ({_percent(before - after, before)}%) and "
-        f"{counted(removed, 'record')} {verb}, in {seconds:.1f} s"
-    )
+    saved = f"{size(before - after)} of {size(before)} ({_percent(before - after, before)}%)"
+    click.echo(wrapped(f"{saved} and {counted(removed, 'record')} {verb}, in {seconds:.1f} s"))
     for outcome, stats in done:
         for held in stats.held:
-            click.echo(
+            text = (
                 f"{outcome.topic}-{outcome.partition}: {size(held.bytes)} from offset {held.first_offset} on "
                 f"{'would not be' if dry_run else 'were not'} cleaned: {held.reason}"
             )
+            click.echo(wrapped(text, "  "))
     wasted = _wasted(found, top)
     if wasted:
         click.echo("")
@@ -175,10 +184,11 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
                 for outcome, each in wasted
             ],
             right="--rrr",
+            drop=("PARTITION", "RECORDS"),
         )
         error = max(stats.wasted_error for _, stats in done)
         if error:
-            click.echo(f"too many keys to count exactly: each of these may waste up to {size(error)} more")
+            click.echo(wrapped(f"too many keys to count exactly: each of these may waste up to {size(error)} more"))
 
 
 def _wasted(found: list[Outcome], top: int) -> list[tuple[Outcome, WastedKey]]:
@@ -235,13 +245,13 @@ def _show_purge(found: list[Outcome], dry_run: bool) -> None:
     for outcome, stats in done:
         where = f"{outcome.topic}-{outcome.partition}"
         if stats.records_left:
-            click.echo(
-                styled(f"{where}: {counted(stats.records_left, 'record')} of the key left", fg="yellow")
-                + f", from offset {stats.left_from} on: in the active segment, in an open transaction or above the "
-                "high watermark"
+            left = (
+                f"{where}: {counted(stats.records_left, 'record')} of the key left, from offset {stats.left_from} on: "
+                "in the active segment, in an open transaction or above the high watermark"
             )
+            click.echo(styled(wrapped(left, "  "), fg="yellow"))
         for name in stats.leftovers:
-            click.echo(styled(f"{where}: {name} could not be removed and may hold the key", fg="yellow"))
+            click.echo(styled(wrapped(f"{where}: {name} could not be removed and may hold the key", "  "), fg="yellow"))
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

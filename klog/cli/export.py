@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from klog.cli.output import counted, isolation_option, json_option, position, print_json, progress_bar, progress_option
+from klog.cli.output import (
+    begin_json,
+    counted,
+    isolation_option,
+    json_option,
+    position,
+    print_json,
+    progress_bar,
+    progress_option,
+)
 from klog.shown import size, to_json
 from klog.values import asdict
 
@@ -89,9 +98,11 @@ def command(
     klog export data --topic flights --decode json --schema 'carrier STRING, dep_delay DOUBLE' -o flights.csv
     """
     import klog
-    from klog.errors import KlogError
+    from klog.errors import BadValue, KlogError
     from klog.exporting import export_file
 
+    if target == "-":
+        begin_json()  # stdout has records: an error is not written between them
     try:
         with klog.open(directory, read_only=True) as logs, progress_bar(progress) as draw:
             formats: Any = {
@@ -115,6 +126,10 @@ def command(
                 progress=draw,
                 stdout=sys.stdout.buffer if target == "-" else None,
             )
+    except BadValue as error:
+        option = "--decode-key" if error.column == "key" else "--decode"
+        hint = f"Correct {option} or the producer; or pass --on-bad null, which writes null there."
+        raise BadValue(error.partition, error.offset, error.column, error.reason, hint) from None
     except (ValueError, ImportError) as error:
         if isinstance(error, KlogError | click.ClickException):
             raise

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from klog.cli.group import FAILURE
-from klog.cli.output import counted, json_option, print_json, printable, styled, table
+from klog.cli.output import counted, json_option, note_dropped, print_json, printable, styled, table, wrapped
+from klog.errors import GroupIdNotFound
 from klog.shown import moment
 
 
@@ -16,8 +15,7 @@ from klog.shown import moment
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--group", metavar="G", help="Only this group.")
 @json_option
-@click.pass_context
-def command(ctx: click.Context, directories: tuple[str, ...], group: str | None, as_json: bool) -> None:
+def command(directories: tuple[str, ...], group: str | None, as_json: bool) -> None:
     """List consumer groups with members, committed offsets and lag, from the files of a stopped or running broker.
 
     DIR is a log.dir; name all of the broker's. Nothing is changed. The log end is that of these files, and - if the
@@ -31,55 +29,65 @@ def command(ctx: click.Context, directories: tuple[str, ...], group: str | None,
     from klog.inspect import groups
 
     found = groups(directories, group)
+    for problem in found["problems"]:
+        click.echo(f"klog: {printable(problem)}", err=True)
+    if group is not None and not found["groups"]:
+        raise GroupIdNotFound(f"no group {group!r}; klog groups without --group lists them")
     if as_json:
         print_json(found)
     else:
         _print(found)
-    for problem in found["problems"]:
-        click.echo(f"klog: {printable(problem)}", err=True)
-    if group is not None and not found["groups"]:
-        sys.stdout.flush()
-        click.echo(f"klog: no group {group!r}; klog groups without --group lists them", err=True)
-        ctx.exit(FAILURE)
 
 
 def _print(found: dict[str, Any]) -> None:
+    dropped: dict[str, None] = {}
     for number, entry in enumerate(found["groups"]):
         if number:
             click.echo()
         of = f" ({entry['protocol_type']})" if entry["type"] == "classic" and entry["protocol_type"] else ""
         members = counted(len(entry["members"]), "member")
         head = f"{entry['type']}{of}, {entry['state']}, generation {entry['generation']}, {members}"
-        click.echo(f"{styled(printable(entry['group']), bold=True)}: {head}")
+        click.echo(wrapped(f"{styled(printable(entry['group']), bold=True)}: {head}"))
         if entry["members"]:
             rows = [
                 (each["member_id"], each["client_id"], each["client_host"], _partitions(each["assignment"]))
                 for each in entry["members"]
             ]
-            table(("MEMBER", "CLIENT", "HOST", "ASSIGNMENT"), rows)
-        offsets = [_offset(each, "") for each in entry["offsets"]]
-        offsets += [_offset(each, f"pending, producer {each['producer_id']}") for each in entry["pending"]]
-        if offsets:
-            table(("TOPIC", "PARTITION", "COMMITTED", "LOG END", "LAG", "AT", "NOTE"), offsets, right="-rrrr--")
+            table(("MEMBER", "CLIENT", "HOST", "ASSIGNMENT"), rows, drop=("HOST", "CLIENT"), dropped=dropped)
+        _print_offsets(entry, dropped)
     if found["readers"]:
         click.echo("\nNamed readers of klog" if found["groups"] else "Named readers of klog")
         rows = [
             tuple(each.get(name) for name in ("reader", "topic", "partition", "offset", "log_end_offset", "lag"))
             for each in found["readers"]
         ]
-        table(("READER", "TOPIC", "PARTITION", "POSITION", "LOG END", "LAG"), rows, right="--rrrr")
+        heads = ("READER", "TOPIC", "PARTITION", "POSITION", "LOG END", "LAG")
+        table(heads, rows, right="--rrrr", drop=("LOG END", "POSITION"), dropped=dropped)
         for each in found["readers"]:
             if each["problem"]:
                 click.echo(f"klog: {printable(each['problem'])}", err=True)
+    note_dropped(dropped)
     if not found["groups"] and not found["readers"]:
         click.echo("klog: no groups here", err=True)
 
 
-def _offset(each: dict[str, Any], note: str) -> tuple[Any, ...]:
-    if not note and each["expire_timestamp"] >= 0:
-        note = f"{'expired' if each['expired'] else 'expires'} {moment(each['expire_timestamp'])}"
+def _print_offsets(entry: dict[str, Any], dropped: dict[str, None]) -> None:
+    rows: list[tuple[Any, ...]] = [
+        (*_offset(each), moment(each["expire_timestamp"]), "expired" if each["expired"] else None)
+        for each in entry["offsets"]
+    ]
+    rows += [(*_offset(each), None, f"pending, producer {each['producer_id']}") for each in entry["pending"]]
+    if not rows:
+        return
+    heads = ["TOPIC", "PARTITION", "COMMITTED", "LOG END", "LAG", "AT", "EXPIRES", "NOTE"]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    table(heads, rows, right="-rrrrlll"[: len(heads)], drop=("EXPIRES", "AT", "LOG END", "COMMITTED"), dropped=dropped)
+
+
+def _offset(each: dict[str, Any]) -> tuple[Any, ...]:
     values = (each[name] for name in ("topic", "partition", "offset", "log_end_offset", "lag"))
-    return (*values, moment(each["commit_timestamp"]), note)
+    return (*values, moment(each["commit_timestamp"]))
 
 
 def _partitions(assignment: list[list[Any]] | None) -> str:

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, table
+from klog.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    printable,
+    progress_bar,
+    progress_option,
+    table,
+    usage_errors,
+)
 
 
 @click.command("handover")
@@ -70,29 +79,25 @@ def command(
         from klog.handover import adopt as run_adopt
 
         _refuse_options(ctx)
-        found = run_adopt(list(directories), dry_run=dry_run)
+        with usage_errors():
+            found = run_adopt(list(directories), dry_run=dry_run)
         print_json(found) if as_json else _print_adopted(found)
         return
     from klog.handover import handover
 
-    try:
-        with progress_bar(progress) as draw:
-            found = handover(
-                list(directories),
-                cluster_id=cluster_id,
-                node_id=node_id,
-                controller_listener=controller_listener,
-                listeners=listeners,
-                kafka_version=kafka_version,
-                properties_out=properties,
-                config=dict(_setting(each) for each in config),
-                dry_run=dry_run,
-                progress=draw,
-            )
-    except ValueError as error:
-        if type(error) is not ValueError:
-            raise  # an error of klog has its own exit code
-        raise click.UsageError(str(error), ctx) from None
+    with usage_errors(), progress_bar(progress) as draw:
+        found = handover(
+            list(directories),
+            cluster_id=cluster_id,
+            node_id=node_id,
+            controller_listener=controller_listener,
+            listeners=listeners,
+            kafka_version=kafka_version,
+            properties_out=properties,
+            config=dict(_setting(each) for each in config),
+            dry_run=dry_run,
+            progress=draw,
+        )
     print_json(found) if as_json else _print(found)
     sys.stdout.flush()
 
@@ -125,7 +130,9 @@ def _topics(found: dict[str, Any], *more: str) -> None:
             )
             for each in found["topics"]
         ]
-        table(("TOPIC", "ID", "PARTITIONS", *(name.upper() for name in more), "CONFIG"), rows, right="--r")
+        right = "-lr" + "-" * len(more) + "l"
+        heads = ("TOPIC", "ID", "PARTITIONS", *(name.upper() for name in more), "CONFIG")
+        table(heads, rows, right=right, drop=("ID", "CONFIG"))
 
 
 def _warn(found: dict[str, Any]) -> None:

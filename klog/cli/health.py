@@ -7,9 +7,10 @@ import sys
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import counted, json_option, print_json, printable, styled
+from klog.cli.output import counted, json_option, print_json, printable, styled, usage_errors, wrapped
 
 _COLOURS = {"critical": "red", "warning": "yellow", "ok": "green"}
+_INDENT = " " * 11
 
 
 @click.command("health")
@@ -28,28 +29,35 @@ def command(ctx: click.Context, directories: tuple[str, ...], everything: bool, 
     klog health data
     klog health /var/lib/kafka/data --json | jq '.findings[] | select(.severity != "ok")'
     """
+    from klog.inspect.files import check_log_dir
     from klog.manager import open_directory
 
-    with open_directory(list(directories), read_only=True) as logs:
+    for directory in directories:
+        check_log_dir(directory)
+    with usage_errors(), open_directory(list(directories), read_only=True) as logs:
         report = logs.health()
     if as_json:
         print_json(report.to_dict())
     else:
         for finding in report.findings:
             if everything or finding.severity != "ok":
-                severity = styled(f"{finding.severity:8}", fg=_COLOURS[finding.severity])
-                click.echo(f"{severity} {finding.check}: {printable(f'{finding.subject}: {finding.message}')}")
+                _show(finding.severity, f"{finding.check}: {finding.subject}: {finding.message}")
                 if finding.next_step:
-                    click.echo(f"         → {finding.next_step}")
+                    click.echo("         " + wrapped(f"→ {finding.next_step}", _INDENT, 9))
         for check, reason in report.unknown.items() if everything else ():
-            click.echo(f"unknown  {check}: {reason}")
+            _show("unknown", f"{check}: {reason}")
         counts = dict.fromkeys(_COLOURS, 0)
         for finding in report.findings:
             counts[finding.severity] += 1
-        click.echo(
+        summary = (
             f"{counts['critical']} critical, {counted(counts['warning'], 'warning')}, {counts['ok']} ok, "
             f"{len(report.unknown)} not known from outside"
         )
+        click.echo(wrapped(summary))
     sys.stdout.flush()
     if report.severity == "critical":
         ctx.exit(DATA_PROBLEM)
+
+
+def _show(severity: str, text: str) -> None:
+    click.echo(f"{styled(f'{severity:8}', fg=_COLOURS.get(severity))} {wrapped(printable(text), _INDENT, 9)}")

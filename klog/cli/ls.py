@@ -62,6 +62,9 @@ def _print(found: list[dict[str, Any]]) -> None:
     ]
     heads = ("TOPIC", "PARTITION", "START", "END", "HIGH WATERMARK", "SIZE", "SEGMENTS", "FIRST TIME", "MAX TIME")
     table(("DIR", *heads) if several else heads, rows, right="--rrrrrrll" if several else "-rrrrrrll", drop=_DROP)
+    if not rows:
+        sys.stdout.flush()
+        click.echo("klog: no topics here yet", err=True)
     for each in found:
         for other in each["other"]:
             click.echo(f"klog: {other['path']}: {other['state']}", err=True)

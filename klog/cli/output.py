@@ -64,6 +64,18 @@ def os_error(error: OSError) -> str:
     return text if error.filename is None else f"{os.fsdecode(error.filename)}: {text}"
 
 
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise click.UsageError for a ValueError of a library call: an argument of the command line is wrong. Subclasses,
+    such as the errors of klog, have exit codes of their own."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise click.UsageError(str(error)) from None
+
+
 def json_option(function: F) -> F:
     """--json"""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object.")(function)
@@ -93,10 +105,21 @@ def isolation_option(function: F) -> F:
 
 
 def position(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
-    """The callback of an option that is an offset or a time."""
+    """The callback of an option that is an offset or a time. Raises click.BadParameter."""
     if text is None:
         return None
-    return int(text) if text.isascii() and text.isdigit() else text
+    from klog.arguments import whole
+    from klog.log.read.positions import timestamp_ms
+
+    text = text.strip()
+    try:
+        if text.isascii() and text.isdigit():
+            return whole("offset", int(text))
+        if text.lower() not in ("earliest", "latest"):
+            timestamp_ms(text, 0)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("start=")) from None
+    return text
 
 
 def print_json(value: Any) -> None:
@@ -137,19 +160,27 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
         write(f"]{problem}}}\n" if first else f"\n]{problem}}}\n")
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "", drop: Sequence[str] = ()) -> None:
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: str = "",
+    drop: Sequence[str] = (),
+    dropped: dict[str, None] | None = None,
+) -> None:
     """Print aligned columns, on a terminal at most as wide as it is; in a pipe each has its full width.
 
     right: one character for each column: "r" for numbers, "l" for text that is never shortened, such as times, anything
     else for other text. drop: headers of the columns that a narrow terminal can do without, the first to go first. A
-    line on stderr names those that were dropped. If what is left is still too wide, the terminal wraps the lines.
+    line on stderr names those that were dropped; or they are added to `dropped`, of a caller with several tables that
+    calls note_dropped() after them. If what is left is still too wide, the terminal wraps the lines.
     """
     texts = [[printable(str(cell)) if cell is not None else "-" for cell in row] for row in rows]
     whole = [list(headers), *texts]
     if sys.stdout.isatty():
-        whole, right, dropped = fitted(whole, right, drop, shutil.get_terminal_size().columns)
+        whole, right, gone = fitted(whole, right, drop, shutil.get_terminal_size().columns)
     else:
-        dropped = []
+        gone = []
     widths = _widths(whole)
 
     def line(cells: Sequence[str]) -> str:
@@ -162,9 +193,31 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str =
     click.echo(styled(line(whole[0]), bold=True))
     for row in whole[1:]:
         click.echo(line(row))
-    if any(dropped):
+    if dropped is None:
+        note_dropped(gone)
+    else:
+        dropped.update(dict.fromkeys(gone))
+
+
+def note_dropped(headers: Iterable[str]) -> None:
+    """Name the columns that were dropped, if there are any, on stderr."""
+    named = ", ".join(filter(None, headers))
+    if named:
         sys.stdout.flush()
-        click.echo(f"klog: not shown for lack of width: {', '.join(filter(None, dropped))}; --json has all", err=True)
+        click.echo(f"klog: not shown for lack of width: {named}; --json has all", err=True)
+
+
+def wrapped(text: str, indent: str = "", used: int = 0) -> str:
+    """Return a sentence in lines that fit the terminal, the first after `used` columns, the others after `indent`; in a
+    pipe, as one line. No word is cut: paths remain whole."""
+    if not sys.stdout.isatty():
+        return text
+    import textwrap
+
+    width = shutil.get_terminal_size().columns
+    filled = " " * used + text
+    lines = textwrap.wrap(filled, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)[used:]
 
 
 def fitted(

@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from klog.cli.group import DATA_PROBLEM, FAILURE
-from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, styled, table
+from klog.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    printable,
+    progress_bar,
+    progress_option,
+    styled,
+    table,
+    wrapped,
+)
 from klog.shown import size
 
 
@@ -29,7 +39,7 @@ def command(
 
     DIR is a log.dir or one partition directory, of a stopped broker. A log is cut at its first invalid batch, and all
     that follows is gone from it; `klog rescue` keeps the intact batches after the damage. Only partitions in which
-    `klog verify` finds something are touched. Their originals are moved to NAME.before-repair-TIME beside DIR. Exit
+    `klog verify` finds a problem are touched. Their originals are moved to NAME.before-repair-TIME beside DIR. Exit
     code 3: a dry run found work, or problems remain.
 
     \b
@@ -78,14 +88,19 @@ def _print(found: dict[str, Any]) -> None:
             for each in entries
         ]
         heads = ("PARTITION", "END BEFORE", "END AFTER", "CUT", "INTACT RECORDS CUT", "FILES CHANGED")
-        table(heads, rows, right="-rrrrr")
+        table(heads, rows, right="-rrrrr", drop=("FILES CHANGED", "END BEFORE"))
     for each in entries:
         for line in each["details"]:
-            click.echo(printable(line))
+            click.echo(wrapped(printable(line), "  "))
         for line in each["remaining"]:
             click.echo(f"klog: remains: {printable(line)}", err=True)
         if each["error"]:
             click.echo(f"klog: not repaired: {printable(each['error'])}", err=True)
+    intact = sum(each["intact_records_cut"] for each in entries)
+    if intact:
+        source = found["copy"] or found["path"]
+        records = counted(intact, "intact record")
+        click.echo(wrapped(f"klog rescue {printable(source)} --to NEWDIR keeps the {records} after the damage", "  "))
     if not entries:
         click.echo(f"{styled('sound', fg='green')}: nothing to repair")
     elif found["dry_run"]:

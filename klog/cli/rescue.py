@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, table
+from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, table, wrapped
 from klog.shown import size
 
 
@@ -55,12 +55,13 @@ def _print(found: dict[str, Any]) -> None:
         )
         for each in found["partitions"]
     ]
-    table(("PARTITION", "START", "END", "BATCHES", "RECORDS", "SIZE", "MISSING"), rows, right="-rrrrrr")
+    heads = ("PARTITION", "START", "END", "BATCHES", "RECORDS", "SIZE", "MISSING")
+    table(heads, rows, right="-rrrrrr", drop=("BATCHES", "START", "SIZE"))
     for each in found["partitions"]:
         name = f"{each['topic']}-{each['partition']}"
         for missing in each["missing"]:
             where = f"{missing['path']}, position {missing['position']}: {missing['reason']}"
-            click.echo(printable(f"{name}: {_offsets(missing)}: {where}"))
+            click.echo(wrapped(printable(f"{name}: {_offsets(missing)}: {where}"), "  "))
         if each["error"]:
             click.echo(f"klog: {name} is not rescued: {printable(each['error'])}", err=True)
     for problem in found["problems"]:

@@ -9,28 +9,31 @@ from typing import TYPE_CHECKING
 
 import click
 
+from klog.cli.cache import percent
 from klog.cli.group import OK
-from klog.cli.output import json_option, print_json, printable, table
+from klog.cli.output import counted, json_option, note_dropped, print_json, printable, table, usage_errors, wrapped
 from klog.shown import size, to_json
 
 if TYPE_CHECKING:
     from klog.inspect.activity import DeviceActivity, DirectoryActivity, PartitionActivity
 
 _CLEAR = "\x1b[H\x1b[2J"
-_OTHER_LINES = 5  # of the screen: the heads, the devices, the prompt
-# Columns in order, with their widths; the last ones of _LESS_IMPORTANT are left out first on a narrow terminal.
+_OTHER_LINES = 6  # of the screen: the heads, the columns left out, the prompt
+# Columns in order, with their usual widths: the same ones from round to round, as far as these widths allow.
 _COLUMNS: dict[str, tuple[int, Callable[[PartitionActivity], object]]] = {
-    "TOPIC": (16, lambda each: each.topic),
+    "TOPIC": (12, lambda each: each.topic),
     "PARTITION": (9, lambda each: each.partition),
     "RECORDS/S": (9, lambda each: _rate(each.records_per_second)),
     "BYTES/S": (11, lambda each: _bytes(each.bytes_per_second)),
     "END": (12, lambda each: each.log_end_offset),
     "SIZE": (9, lambda each: size(each.size)),
     "SEGMENTS": (8, lambda each: each.segments),
-    "CACHED": (6, lambda each: None if each.cached_share is None else f"{each.cached_share:.0%}"),
-    "LAG": (16, lambda each: _lag(each.lag)),
+    "CACHED": (6, lambda each: None if each.cached_share is None else f"{percent(each.cached_share)}%"),
+    "LAG": (9, lambda each: _furthest_behind(each)[0]),
+    "READER": (12, lambda each: _furthest_behind(each)[1]),
 }
-_LESS_IMPORTANT = ("LAG", "SIZE", "END", "CACHED", "SEGMENTS")
+_TEXTS = ("TOPIC", "READER")
+_DROP = ("SEGMENTS", "CACHED", "END", "SIZE", "READER", "BYTES/S")
 
 
 @click.command("top")
@@ -40,10 +43,11 @@ _LESS_IMPORTANT = ("LAG", "SIZE", "END", "CACHED", "SEGMENTS")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, directories: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
-    """Show live what happens in log directories: records and bytes in, sizes, lags of named readers, use of the disks.
+    """Show live what happens in log directories: records and bytes in, sizes, lags of readers, use of the disks.
 
-    DIR is a log.dir of klog or of a broker; nothing in it is changed, and no data is read. The busiest partitions come
-    first; on a terminal as many as fit, and columns as its width allows. LAG is that of the reader furthest behind. A
+    DIR is a log.dir of klog or of a broker; nothing in it is changed, and no data is read but that of
+    __consumer_offsets. The busiest partitions come first; on a terminal as many as fit, and columns as its width
+    allows. READER is the named reader of klog, or Kafka's group, that is furthest behind, LAG the number of records. A
     disk's utilisation is the share of time in which it works, its queue the mean number of requests, of all processes.
     With --json each interval is one line. Ctrl-C ends it, with exit code 0.
 
@@ -56,13 +60,13 @@ def command(ctx: click.Context, directories: tuple[str, ...], interval: float, o
 
     clock = SystemClock()
     try:
-        with ActivityWatcher(list(directories)) as watcher:
+        with usage_errors(), ActivityWatcher(list(directories)) as watcher:
             watcher.look()
             while True:
                 clock.sleep(interval)
                 found = watcher.look()
                 if not as_json:
-                    _show(found)
+                    _show(found, live=not once and sys.stdout.isatty())
                 elif once:
                     print_json(found.to_dict())
                 else:
@@ -74,20 +78,24 @@ def command(ctx: click.Context, directories: tuple[str, ...], interval: float, o
         ctx.exit(OK)
 
 
-def _show(found: DirectoryActivity) -> None:
-    live = sys.stdout.isatty()
-    width, height = shutil.get_terminal_size() if live else (10_000, 10_000)
+def _show(found: DirectoryActivity, *, live: bool) -> None:
+    width, height = shutil.get_terminal_size() if sys.stdout.isatty() else (10_000, 10_000)
     if live:
         click.echo(_CLEAR, nl=False)
     for device in found.devices:
-        click.echo(_device(device))
+        click.echo(wrapped(_device(device), "  "))
     busiest = sorted(found.partitions, key=lambda each: (-(each.bytes_per_second or 0), each.topic, each.partition))
-    rows = busiest[: max(height - _OTHER_LINES - len(found.devices) - len(found.problems), 1)]
+    most = max(height - _OTHER_LINES - len(found.devices) - len(found.problems), 1) if live else None
+    rows = busiest[:most]
     columns = columns_for(width)
-    right = "".join("-" if name in ("TOPIC", "LAG") else "r" for name in columns)
-    table(columns, [[_COLUMNS[name][1](each) for name in columns] for each in rows], right=right)
+    right = "".join("-" if name in _TEXTS else "r" for name in columns)
+    dropped = dict.fromkeys(name for name in _DROP if name not in columns)
+    drop = [name for name in _DROP if name in columns]  # after all, if the values are wide
+    cells = [[_COLUMNS[name][1](each) for name in columns] for each in rows]
+    table(columns, cells, right=right, drop=drop, dropped=dropped)
+    note_dropped(dropped)
     if len(rows) < len(busiest):
-        click.echo(f"and {len(busiest) - len(rows)} more partitions")
+        click.echo(f"and {counted(len(busiest) - len(rows), 'more partition')}")
     for name, problem in found.problems.items():
         click.echo(printable(f"klog: {name}: {problem}"), err=True)
 
@@ -95,7 +103,7 @@ def _show(found: DirectoryActivity) -> None:
 def columns_for(width: int) -> list[str]:
     """The columns that fit into a terminal of this width."""
     columns = list(_COLUMNS)
-    for name in reversed(_LESS_IMPORTANT):
+    for name in _DROP:
         if sum(_COLUMNS[each][0] + 2 for each in columns) - 2 <= width:
             break
         columns.remove(name)
@@ -119,9 +127,10 @@ def _bytes(value: float | None) -> str | None:
     return None if value is None else size(round(value))
 
 
-def _lag(lags: dict[str, int]) -> str | None:
-    """The reader furthest behind."""
+def _furthest_behind(each: PartitionActivity) -> tuple[str | None, str | None]:
+    """The greatest lag, and the reader or group that has it."""
+    lags = [*each.lag.items(), *each.group_lag.items()]
     if not lags:
-        return None
-    name = max(lags, key=lambda each: lags[each])
-    return f"{lags[name]:,} {name}"
+        return None, None
+    name, lag = max(lags, key=lambda pair: pair[1])
+    return f"{lag:,}", name

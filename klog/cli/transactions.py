@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from klog.cli.output import json_option, print_json, printable, table
+from klog.cli.output import json_option, note_dropped, print_json, printable, table
 from klog.shown import moment
 
 
@@ -36,6 +36,7 @@ def command(directories: tuple[str, ...], as_json: bool) -> None:
 
 
 def _print(found: dict[str, Any]) -> None:
+    dropped: dict[str, None] = {}
     if found["transactions"]:
         rows: list[tuple[Any, ...]] = [
             (
@@ -50,7 +51,8 @@ def _print(found: dict[str, Any]) -> None:
             for each in found["transactions"]
         ]
         heads = ("TRANSACTIONAL ID", "PRODUCER", "EPOCH", "STATE", "TIMEOUT MS", "START", "PARTITIONS")
-        table(heads, rows, right="-rr-r--")
+        drop = ("TIMEOUT MS", "EPOCH", "PRODUCER", "START")
+        table(heads, rows, right="-rrlrl-", drop=drop, dropped=dropped)
     if found["open"]:
         click.echo("\nOpen in partitions" if found["transactions"] else "Open in partitions")
         rows = [
@@ -67,7 +69,9 @@ def _print(found: dict[str, Any]) -> None:
             for each in found["open"]
         ]
         columns = ("PARTITION", "TRANSACTIONAL ID", "PRODUCER", "FIRST", "START", "AGE", "LAST STABLE", "HELD BACK")
-        table(columns, rows, right="--rr-rrr")
+        drop = ("START", "LAST STABLE", "PRODUCER", "FIRST")
+        table(columns, rows, right="--rrlrrr", drop=drop, dropped=dropped)
+    note_dropped(dropped)
     if not found["transactions"] and not found["open"]:
         click.echo("klog: no transactions here", err=True)
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, styled
+from klog.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    printable,
+    progress_bar,
+    progress_option,
+    styled,
+    wrapped,
+)
 
 if TYPE_CHECKING:
-    from klog.tuning import TuningReport, Workload
+    from klog.tuning import Recommendation, TuningReport, Workload
 
+_NEVER = str(2**63 - 1)  # of flush.messages and flush.ms
 _PROFILES = ("high-throughput-writes", "high-throughput-reads", "low-latency", "balanced")
 
 
@@ -38,8 +48,9 @@ def command(
 
     Reads the headers of each topic's newest batches, and measures the disk in a new directory inside DIR, which it
     removes afterwards. Each setting is shown with its current and its recommended value, the reason and the expected
-    effect. --apply sets those of topics; no other process may have DIR open for writing then. Broker-level settings are
-    printed as lines of a server.properties.
+    effect; a broker's directory does not hold the current ones. Kafka's internal topics are left out. --apply sets the
+    settings of topics; no other process may have DIR open for writing then. Broker-level settings are printed as lines
+    of a server.properties.
 
     \b
     klog tune data
@@ -81,32 +92,37 @@ def _apply(directory: str, report: TuningReport, yes: bool) -> dict[str, dict[st
 def _show(report: TuningReport) -> None:
     for workload in report.workloads:
         click.echo(styled(printable(f"{workload.topic}: {report.profiles[workload.topic]}"), bold=True))
-        click.echo(f"  {_seen(workload)}")
-        for each in report.recommendations:
-            if each.topic == workload.topic:
-                _show_one(each)
+        click.echo("  " + wrapped(_seen(workload), "    ", 2))
+        _show_all([each for each in report.recommendations if each.topic == workload.topic])
     lines = [each for each in report.recommendations if each.topic is None]
     if lines:
         click.echo(styled("server.properties", bold=True))
-        for each in lines:
-            _show_one(each)
+        _show_all(lines)
         for line in report.server_properties:
             click.echo(line)
     for note in report.notes:
-        click.echo(f"note: {printable(note)}")
+        click.echo(wrapped(f"note: {printable(note)}", "  "))
     if not report.recommendations:
         click.echo("nothing to change")
 
 
 def _seen(workload: Workload) -> str:
     return (
-        f"seen: {workload.seen_batches:,} batches, the median {workload.batch_bytes:,.0f} bytes with "
-        f"{workload.batch_records:,.0f} records; {workload.bytes_per_second:,.0f} bytes per second, "
-        f"{workload.compressed:.0%} compressed; {workload.segments:,} segments"
+        f"seen: {counted(workload.seen_batches, 'batch', 'batches')}, the median {workload.batch_bytes:,.0f} bytes "
+        f"with {counted(round(workload.batch_records), 'record')}; {workload.bytes_per_second:,.0f} bytes per second, "
+        f"{workload.compressed:.0%} compressed; {counted(workload.segments, 'segment')}"
     )
 
 
-def _show_one(each: Any) -> None:
-    click.echo(f"  {each.key}: {each.current} → {each.recommended}")
-    click.echo(f"      why: {printable(each.reason)}")
-    click.echo(f"      effect: {printable(each.effect)}")
+def _show_all(recommendations: list[Recommendation]) -> None:
+    """Print the recommendations of one topic, or those of the broker. A reason stands once."""
+    reason = None
+    for each in recommendations:
+        current = "unknown" if each.current is None else "never" if each.current == _NEVER else each.current
+        if each.topic is None:
+            current += " by default"
+        click.echo(f"  {each.key}: {current} → {each.recommended}")
+        if each.reason != reason:
+            click.echo("      " + wrapped(f"why: {printable(each.reason)}", "        ", 6))
+        click.echo("      " + wrapped(f"effect: {printable(each.effect)}", "        ", 6))
+        reason = each.reason

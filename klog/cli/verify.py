@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from klog.cli.group import DATA_PROBLEM
 from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, styled
 from klog.shown import size
+
+if TYPE_CHECKING:
+    from klog.report import Problem, Report
 
 
 @click.command("verify")
@@ -41,10 +47,19 @@ def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -
             f"{counted(report.batches, 'batch', 'batches')}, {counted(report.records, 'record')}, {size(report.bytes)}"
         )
         found = len(report.problems)
-        for note in report.notes:
-            click.echo(f"klog: note: {printable(str(note))}", err=True)
+        for line in _notes(report):
+            click.echo(f"klog: note: {printable(line)}", err=True)
         verdict = styled("sound", fg="green") if report.ok else styled(counted(found, "problem"), fg="red")
         click.echo(f"{verdict}: {read}")
     sys.stdout.flush()
     if not report.ok:
         ctx.exit(DATA_PROBLEM)
+
+
+def _notes(report: Report) -> Iterator[str]:
+    """A line for each note; notes of one directory with the same text are counted."""
+    alike: dict[tuple[str, str, str], list[Problem]] = {}
+    for note in report.notes:
+        alike.setdefault((os.path.dirname(note.path), note.kind, note.message), []).append(note)
+    for (directory, kind, message), notes in alike.items():
+        yield str(notes[0]) if len(notes) == 1 else f"{directory}: {len(notes)} files: {kind}: {message}"

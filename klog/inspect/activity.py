@@ -1,14 +1,14 @@
 """Watches a log.dir: what is appended, how far readers are behind, what is in memory, how busy the disks are.
 
-An ActivityWatcher takes looks; rates are those between two looks. It reads no data and locks nothing, so it works
-beside a running klog or broker. Bytes in are the growth of the active segment and of those that followed it, so a
-deletion by retention does not count.
+An ActivityWatcher takes looks; rates are those between two looks. It locks nothing and reads no data but that of
+__consumer_offsets, so it works beside a running klog or broker. Bytes in are the growth of the active segment and of
+those that followed it, so a deletion by retention does not count.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,17 +16,20 @@ from klog.clock import Clock, SystemClock
 from klog.disk.device import DeviceCounters, device_counters, device_number
 from klog.disk.proc import PROC
 from klog.errors import KlogError
+from klog.inspect.files import check_log_dir
+from klog.inspect.group_offsets import GroupOffsets
 from klog.log import Log
 from klog.log.options import check_tools
 from klog.manager import LogManager, open_directory
-from klog.manager.directory_set import Paths
+from klog.manager.directory_set import Paths, as_paths
 from klog.values import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionActivity:
     """One partition. Rates per second; None at the first look, and where a number is not known. lag: {reader name:
-    records that it has not committed yet}. cached_share: of the log's bytes in the page cache."""
+    records that it has not committed yet}; group_lag: the same of Kafka's groups. cached_share: of the log's pages that
+    are in the page cache."""
 
     topic: str
     partition: int
@@ -37,6 +40,7 @@ class PartitionActivity:
     segments: int
     cached_share: float | None
     lag: dict[str, int]
+    group_lag: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryActivity:
-    """One look. seconds: since the look before; None for the first. problems: {partition: why it is left out}."""
+    """One look. seconds: since the look before; None for the first. problems: {partition: what cannot be read}."""
 
     seconds: float | None
     partitions: list[PartitionActivity]
@@ -79,12 +83,15 @@ class ActivityWatcher:
 
     def __init__(self, paths: Paths, *, clock: Clock | None = None, proc_root: str = PROC) -> None:
         check_tools(clock, None)
+        for path in as_paths(paths):
+            check_log_dir(path)
         self._clock = clock or SystemClock()
         self._proc = proc_root
         self._logs: LogManager = open_directory(paths, read_only=True, clock=clock)
         self._looked: float | None = None
         self._places: dict[tuple[str, int], _Place] = {}
         self._devices: dict[str, DeviceCounters] = {}
+        self._groups = GroupOffsets(self._logs)
 
     def __enter__(self) -> Self:
         return self
@@ -100,13 +107,13 @@ class ActivityWatcher:
         """Return the state now, and the rates since the last look. Raises OSError if the directory cannot be read."""
         now = self._clock.monotonic()
         seconds = None if self._looked is None else max(now - self._looked, 1e-9)
-        lags = self._lags()
-        partitions, problems, places = [], {}, {}
+        readers, groups = self._readers(), self._groups.look()
+        partitions, problems, places = [], dict(self._groups.problems), {}
         for topic, numbers in self._logs.topics().items():
             for number in numbers:
                 try:
                     log = self._logs.log(topic, number)
-                    place, found = self._partition(log, seconds, lags)
+                    place, found = self._partition(log, seconds, readers, groups.get((topic, number), {}))
                 except (KlogError, OSError) as error:  # deleted meanwhile, or damaged
                     problems[f"{topic}-{number}"] = str(error)
                     continue
@@ -116,14 +123,18 @@ class ActivityWatcher:
         self._looked, self._places = now, places
         return DirectoryActivity(seconds, partitions, devices, problems)
 
-    def _lags(self) -> dict[str, dict[str, dict[int, int]]]:
+    def _readers(self) -> dict[str, dict[str, dict[int, int]]]:
         try:
             return self._logs.readers()
         except (KlogError, OSError):  # a reader's file is damaged
             return {}
 
     def _partition(
-        self, log: Log, seconds: float | None, readers: dict[str, dict[str, dict[int, int]]]
+        self,
+        log: Log,
+        seconds: float | None,
+        readers: dict[str, dict[str, dict[int, int]]],
+        groups: dict[str, int],
     ) -> tuple[_Place, PartitionActivity]:
         end, segments = log.log_end_offset, log.segments
         place = _Place(end, segments[-1].base_offset, segments[-1].size) if segments else _Place(end, 0, 0)
@@ -134,14 +145,20 @@ class ActivityWatcher:
             if segments and segments[0].base_offset <= before.active:  # else what was active then is deleted
                 later = sum(segment.size for segment in segments if segment.base_offset >= before.active)
                 grown = max(later - before.active_size, 0) / seconds
-        lag = {
-            name: max(end - max(topics[log.topic].get(log.partition, 0), log.log_start_offset), 0)
-            for name, topics in readers.items()
-            if log.topic in topics
+        positions = {
+            name: topics[log.topic].get(log.partition, 0) for name, topics in readers.items() if log.topic in topics
         }
-        share = _cached_share(log)
         return place, PartitionActivity(
-            log.topic, log.partition, records, grown, end, log.size, len(segments), share, lag
+            topic=log.topic,
+            partition=log.partition,
+            records_per_second=records,
+            bytes_per_second=grown,
+            log_end_offset=end,
+            size=log.size,
+            segments=len(segments),
+            cached_share=_cached_share(log),
+            lag=_lags(log, end, positions),
+            group_lag=_lags(log, end, groups),
         )
 
     def _look_at_devices(self, seconds: float | None) -> Iterator[DeviceActivity]:
@@ -165,9 +182,14 @@ class ActivityWatcher:
         self._devices = found
 
 
+def _lags(log: Log, end: int, positions: Mapping[str, int]) -> dict[str, int]:
+    start = log.log_start_offset
+    return {name: max(end - max(position, start), 0) for name, position in positions.items()}
+
+
 def _cached_share(log: Log) -> float | None:
     try:
         present = log.page_cache().residency
     except OSError:  # the kernel shows it only to users that may write the files
         return None
-    return present.cached_bytes / present.size if present.size else None
+    return present.share if present.size else None

@@ -15,7 +15,7 @@ from klog import arguments, values
 from klog.disk import Files, RealFiles, check_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
-from klog.inspect.files import is_partition_directory, partition_name
+from klog.inspect.files import check_log_dir, is_partition_directory, partition_name
 from klog.log.read.page_cache import LogPageCache, listed, look
 from klog.progress import Event, Progress
 
@@ -37,9 +37,10 @@ def page_cache(
     <numbers>, heat, problem, segments; a segment: base_offset, path, <numbers>, heat. heat: the share of each of at
     most `cells` equal parts, the oldest first. problem: a file that could not be examined; the others count. machine:
     memory and the limits of dirty pages, None if /proc does not state them. Raises PermissionError if the kernel
-    refuses: it requires permission to write the files.
+    refuses: it requires permission to write the files; FileNotFoundError if it is neither a log.dir nor a partition.
     """
     where = check_directory(arguments.path("path", path))
+    check_log_dir(where)
     found = dict(_partitions(where, topic))
     if topic is not None and not found:
         raise _unknown(where, topic)

@@ -2,27 +2,31 @@
 
   D1  records are compared, with offsets, epochs and producers; batch and segment boundaries and codecs are not
   D2  the comparison of a partition ends at the first offset at which both have a record and the records differ
-  D3  a record that only one of them has, between records that both have, is what compaction leaves: it is counted
+  D3  a record that only one of them has, between records that both have, is counted: compaction leaves such, and a
+      rescue, which notes the gap (log/directory/gaps.py)
   D4  records below the higher of the two log starts are not compared
+  D5  damage with the same bytes in both is no difference: it is reported beside the result
 
-Segments with the same bytes are not parsed, nor are batches. Memory: a window of each file and one batch.
+Segments and batches with the same bytes are not decoded: of the segments one is checked. Memory: a window of each file
+and one batch.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from klog import arguments
 from klog.disk import check_directory
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Found
-from klog.inspect.files import WINDOW, ReadOnlyFile, is_partition_directory, read_small
+from klog.inspect.batches import Found, walk
+from klog.inspect.files import ReadOnlyFile, is_partition_directory, read_small
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import bases, damage_of, items, segment_path
 from klog.inspect.texts import parse_epochs
+from klog.log.directory import gaps
 from klog.progress import Event, Progress
 from klog.record import Record, RecordBatch
 from klog.values import dataclass
@@ -39,10 +43,11 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, progress: Prog
 
     Returns {"a", "b", "equal", "partitions"}. A partition: topic, partition, state, a and b (each None if it is missing
     there, or path, log_start_offset, log_end_offset, epochs, problems), compared_from, missing_in_a and missing_in_b
-    (count and first offset of records that only the other has), and first_divergence: offset, fields that differ,
-    epoch_a, epoch_b; None if there is none. state: equal, diverged, damaged, missing, ends_earlier, compacted (records
-    inside are missing) or starts_later. progress: called with Events, in bytes. Raises OSError, and ValueError if one
-    is a log.dir and the other a partition directory.
+    (count and first offset of records that only the other has), unreadable_in_both (the damage that both have with the
+    same bytes, as texts with the files of a), and first_divergence: offset, fields that differ, epoch_a, epoch_b; None
+    if there is none. state: equal, diverged, damaged, missing, ends_earlier, gap (records inside are missing, and that
+    log notes a gap there, as after a rescue), compacted (records inside are missing) or starts_later. progress: called
+    with Events, in bytes. Raises OSError, and ValueError if one is a log.dir and the other a partition directory.
     """
     where = check_directory(arguments.path("a", a)), check_directory(arguments.path("b", b))
     arguments.function("progress", progress)
@@ -88,6 +93,7 @@ def _pair(key: Key, a: Entry | None, b: Entry | None, step: Callable[[int], None
         "compared_from": None,
         "missing_in_a": _Missing().entry(),
         "missing_in_b": _Missing().entry(),
+        "unreadable_in_both": [],
         "first_divergence": None,
     }
     if a is not None and b is not None:
@@ -95,9 +101,10 @@ def _pair(key: Key, a: Entry | None, b: Entry | None, step: Callable[[int], None
         comparison = _Comparison(a["path"], b["path"], start, step)
         found["first_divergence"] = comparison.run()
         found["missing_in_a"], found["missing_in_b"] = (missing.entry() for missing in comparison.missing)
+        found["unreadable_in_both"] = comparison.unreadable
         for name, stream in zip("ab", comparison.streams, strict=True):
             found[name]["problems"] += stream.problems
-        found["state"] = _state(found)
+        found["state"] = _state(found, in_gaps=any(missing.in_gaps for missing in comparison.missing))
     return found
 
 
@@ -116,7 +123,7 @@ def _side(entry: Entry | None) -> Entry | None:
     return {**{name: entry[name] for name in names}, "epochs": epochs, "problems": problems}
 
 
-def _state(found: Entry) -> str:
+def _state(found: Entry, *, in_gaps: bool) -> str:
     a, b = found["a"], found["b"]
     if found["first_divergence"] is not None:
         return "diverged"
@@ -125,19 +132,22 @@ def _state(found: Entry) -> str:
     if a["log_end_offset"] != b["log_end_offset"]:
         return "ends_earlier"
     if found["missing_in_a"]["count"] or found["missing_in_b"]["count"]:
-        return "compacted"
+        return "gap" if in_gaps else "compacted"
     return "equal" if a["log_start_offset"] == b["log_start_offset"] else "starts_later"
 
 
 @dataclass(slots=True)
 class _Missing:
-    """Records that are not in one of the partitions."""
+    """Records that are not in one of the partitions. gaps: those that it notes. in_gaps: how many are in these."""
 
+    gaps: Collection[tuple[int, int]] = ()
     count: int = 0
+    in_gaps: int = 0
     first: int | None = None
 
     def add(self, offset: int) -> None:
         self.count += 1
+        self.in_gaps += any(start <= offset < end for start, end in self.gaps)
         if self.first is None:
             self.first = offset
 
@@ -146,13 +156,14 @@ class _Missing:
 
 
 class _Stream:
-    """The records of a partition's intact batches, from an offset on. next_offset: the end of the last batch so far."""
+    """The records of a partition's intact batches, from an offset on; None: no records. next_offset: the end of the
+    last batch so far."""
 
-    def __init__(self, path: str, start: int, step: Callable[[int], None]) -> None:
+    def __init__(self, path: str, start: int | None, step: Callable[[int], None]) -> None:
         self.problems: list[str] = []
-        self.next_offset = start
-        self._path, self._start, self._step = path, start, step
-        self._batches = self._intact()
+        self.next_offset = self._start = start or 0
+        self._path, self._step = path, step
+        self._batches = iter(()) if start is None else self._intact()
         self.skip()
 
     def skip(self) -> None:
@@ -203,12 +214,27 @@ class _Stream:
 
 
 class _Comparison:
-    """One partition in two directories. missing: records not in a, records not in b."""
+    """One partition in two directories. missing: records not in a, records not in b. unreadable: damage in both."""
 
     def __init__(self, a: str, b: str, start: int, step: Callable[[int], None]) -> None:
-        self.missing = _Missing(), _Missing()
-        start = _same_until(a, b, start, step)
-        self.streams = _Stream(a, start, step), _Stream(b, start, step)
+        self.missing = _Missing(gaps.read(a)), _Missing(gaps.read(b))
+        self.unreadable: list[str] = []
+        rest = self._same_until(a, b, start, step)
+        self.streams = _Stream(a, rest, step), _Stream(b, rest, step)
+
+    def _same_until(self, a: str, b: str, start: int, step: Callable[[int], None]) -> int | None:
+        """Return the base offset up to which both have the same segments from the one with `start` on; else start. None
+        if all are the same."""
+        one, two = (_from(bases(path), start) for path in (a, b))
+        for number, base in enumerate(one):
+            if one[number : number + 2] != two[number : number + 2]:
+                return start
+            found = _damage_if_same(segment_path(a, base), segment_path(b, base), step)
+            if found is None:
+                return start
+            self.unreadable += found
+            start = one[number + 1] if number + 1 < len(one) else start
+        return None if one else start
 
     def run(self) -> Entry | None:
         """Return the first divergence; None if there is none."""
@@ -252,36 +278,43 @@ def _offset(record: Record) -> int:
     return offset
 
 
-def _same_until(a: str, b: str, start: int, step: Callable[[int], None]) -> int:
-    """Return the base offset up to which both have the same segments from the one with `start` on; else start."""
-    one, two = (_from(bases(path), start) for path in (a, b))
-    for number in range(min(len(one), len(two)) - 1):
-        if one[number : number + 2] != two[number : number + 2]:
-            break
-        size = _size_if_same(segment_path(a, one[number]), segment_path(b, one[number]))
-        if size < 0:
-            break
-        step(2 * size)
-        start = one[number + 1]
-    return start
-
-
 def _from(found: list[int], start: int) -> list[int]:
     at = max(bisect.bisect_right(found, start) - 1, 0)
     return found[at:]
 
 
-def _size_if_same(a: str, b: str) -> int:
-    """Return the size of two files with the same bytes; -1 if they differ or cannot be read."""
+class _Different(Exception):
+    """Two files differ."""
+
+
+class _Compared(ReadOnlyFile):
+    """A file that is compared with another one while it is read. Raises _Different."""
+
+    def __init__(self, path: str, other: ReadOnlyFile) -> None:
+        super().__init__(path, scan=True)
+        self._other = other
+
+    def passed(self, position: int) -> None:
+        """As in ReadOnlyFile, for both files."""
+        super().passed(position)
+        self._other.passed(position)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """As in ReadOnlyFile."""
+        data = super().read_at(position, size)
+        if data != self._other.read_at(position, size):
+            raise _Different
+        return data
+
+
+def _damage_if_same(a: str, b: str, step: Callable[[int], None]) -> list[str] | None:
+    """Return the damage in a segment of which two files have the same bytes; None if they differ, or cannot be read."""
     try:
-        with ReadOnlyFile(a, scan=True) as one, ReadOnlyFile(b, scan=True) as two:
-            if one.size != two.size:
-                return -1
-            for position in range(0, one.size, WINDOW):
-                one.passed(position)
-                two.passed(position)
-                if one.read_at(position, WINDOW) != two.read_at(position, WINDOW):
-                    return -1
-            return one.size
-    except CorruptData:
-        return -1
+        with ReadOnlyFile(b, scan=True) as other, _Compared(a, other) as file:
+            if file.size != other.size:
+                return None
+            found = [str(error) for item in walk(file) if (error := damage_of(item)) is not None]
+            step(2 * file.size)
+            return found
+    except (_Different, CorruptData):
+        return None

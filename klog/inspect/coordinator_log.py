@@ -57,12 +57,13 @@ def _replay_partition(state: Replayed, located: Located) -> None:
             if error is not None:
                 state.problems.append(str(error))
             elif isinstance(item, Found):
-                _batch(state, path, item.batch, located.topic)
+                replay_batch(state, path, item.batch, located.topic)
     except CorruptData as error:
         state.problems.append(str(error))
 
 
-def _batch(state: Replayed, path: str, batch: RecordBatch, topic: str) -> None:
+def replay_batch(state: Replayed, path: str, batch: RecordBatch, topic: str) -> None:
+    """Replay the next batch of a partition. path: for the texts of problems."""
     producer_id = batch.producer_id
     if batch.is_control:
         if batch.control_type in ("commit", "abort"):

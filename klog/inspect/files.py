@@ -20,6 +20,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +36,7 @@ __all__ = [
     "WINDOW",
     "FileName",
     "ReadOnlyFile",
+    "check_log_dir",
     "classify",
     "is_partition_directory",
     "moved_name",
@@ -74,6 +76,7 @@ KINDS_BY_NAME = {
     "bootstrap.checkpoint": "log",
     ".lock": "lock",
 }
+_ROOT_FILES = KINDS_BY_NAME.keys() - {"leader-epoch-checkpoint", "partition.metadata", "quorum-state"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +134,29 @@ def topic_of(path: str) -> str | None:
 
 
 def is_partition_directory(path: str) -> bool:
-    """True by its name or, for a copy under another name, by its files."""
-    name = os.path.basename(os.path.abspath(path))
-    if partition_name(name) is not None or moved_name(name) is not None:
+    """True by its files, or by its name if it has no files of a log.dir: a log.dir may be named data-1."""
+    entries = os.listdir(path)
+    if any(classify(entry).base_offset is not None for entry in entries):
         return True
-    return any(classify(entry).base_offset is not None for entry in os.listdir(path))
+    name = os.path.basename(os.path.abspath(path))
+    return _is_partitions(name) and not _is_log_dir(entries)
+
+
+def check_log_dir(path: str) -> None:
+    """Raise FileNotFoundError if a directory is empty, or neither a log.dir nor that of a partition: a wrong path, or a
+    disk that is not mounted. A log.dir without topics is one: klog or a broker has left files of its own there."""
+    entries = os.listdir(path)
+    if not entries or not (_is_log_dir(entries) or is_partition_directory(path)):
+        text = "no partitions here; expected directories named <topic>-<n>: is this the log.dir, and mounted?"
+        raise FileNotFoundError(errno.ENOENT, text, path)
+
+
+def _is_partitions(name: str) -> bool:
+    return partition_name(name) is not None or moved_name(name) is not None
+
+
+def _is_log_dir(entries: Iterable[str]) -> bool:
+    return any(entry in _ROOT_FILES or _is_partitions(entry) for entry in entries)
 
 
 class ReadOnlyFile:

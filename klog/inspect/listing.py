@@ -16,6 +16,7 @@ from klog.inspect.batches import HEADER, Broken, Found, plausible, walk
 from klog.inspect.entries import parse_offset_index, parse_time_index
 from klog.inspect.files import (
     ReadOnlyFile,
+    check_log_dir,
     classify,
     is_partition_directory,
     moved_name,
@@ -36,9 +37,12 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     files_size, segments, first_timestamp (of the first record that has one; batch headers do not store the smallest),
     max_timestamp (ms; None: no records with a timestamp), problem (why a number is missing). A topic's first_timestamp
     is the smallest of its partitions.
+
+    Raises OSError, also FileNotFoundError if it is neither a log.dir nor a partition. A log.dir without topics is one.
     """
     where = check_directory(arguments.path("path", path))
     names = sorted(os.listdir(where))
+    check_log_dir(where)
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))
         clean = os.path.exists(os.path.join(parent, ".kafka_cleanshutdown"))

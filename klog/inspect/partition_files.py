@@ -15,7 +15,15 @@ from klog.disk import check_directory
 from klog.errors import CorruptData
 from klog.inspect.batches import Broken, Found, Item, walk
 from klog.inspect.entries import ProducerEntry, parse_offset_index, parse_snapshot
-from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, moved_name, partition_name, read_small
+from klog.inspect.files import (
+    ReadOnlyFile,
+    check_log_dir,
+    classify,
+    is_partition_directory,
+    moved_name,
+    partition_name,
+    read_small,
+)
 from klog.log.staged.layout import holds_only_staging
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -37,9 +45,10 @@ def named(paths: Paths) -> list[str]:
 
 
 def partitions(paths: Iterable[str]) -> list[Located]:
-    """Return the partitions in log.dirs, by topic and number. Moved and deleted ones are left out."""
+    """Return the partitions in log.dirs, by topic and number. Moved and deleted ones are left out. Raises OSError."""
     found = []
     for path in paths:
+        check_log_dir(path)
         if is_partition_directory(path):
             name = partition_name(os.path.basename(os.path.abspath(path)))
             found.append(Located(*(name or (os.path.basename(os.path.abspath(path)), 0)), path))

@@ -24,7 +24,6 @@ klog's own JSON files is covered, except:
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -39,6 +38,7 @@ from klog.inspect.files import (
     ROOT_CHECKPOINTS,
     FileName,
     ReadOnlyFile,
+    check_log_dir,
     classify,
     is_partition_directory,
     moved_name,
@@ -86,13 +86,10 @@ def verify_root(where: str) -> RootCheck:
     """The part of verify() that is done before the partitions; of a partition directory, nothing."""
     report = Report(where)
     names = os.listdir(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
-    if not names:
-        raise _nothing_there(where)
+    check_log_dir(where)
     if is_partition_directory(where):
         return RootCheck(report, _facts_beside(where), [where])
     root = _Root(report, where)
-    if not root.known and not any(map(_is_partitions, names)):
-        raise _nothing_there(where)
     found = []
     for name in sorted(names):
         whole = os.path.join(where, name)
@@ -155,18 +152,6 @@ def verify_log(log: LogCore, progress: Progress | None) -> Report:
             if not (one.kind == "length" and one.path == active.path and (one.position or 0) >= end)
         ]
     return report
-
-
-def _nothing_there(path: str) -> FileNotFoundError:
-    return FileNotFoundError(
-        errno.ENOENT,
-        "nothing to verify: expected a log.dir, with directories named <topic>-<partition>, or one of these",
-        path,
-    )
-
-
-def _is_partitions(name: str) -> bool:
-    return partition_name(name) is not None or moved_name(name) is not None
 
 
 def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None, log_start: int = 0) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from klog.cleaner import CompactionStats, PurgeStats
+from klog.config import LogConfig
 from klog.disk import exists
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
 from klog.log import Log
@@ -95,6 +96,8 @@ def _opened(
 ) -> Iterator[list[tuple[str, int, str, Opener]]]:
     """(topic, partition, path, function that loads it) of the chosen partitions."""
     where = os.path.abspath(os.fspath(path))
+    if config is not None:
+        LogConfig().replace(config)  # raises InvalidConfig before anything is opened
     only = parse_directory_name(os.path.basename(where))
     parent = os.path.dirname(where)
     if only is not None and not _is_log_dir(where) and not _is_log_dir(parent):

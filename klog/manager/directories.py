@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, exists, failed_sync_in, identity_of, is_final, naming_the_next_step
-from klog.errors import CorruptCheckpoint, ReentrantCall
+from klog.errors import CorruptCheckpoint, NotALogDirectory, ReentrantCall
 from klog.locks import OwnLock
 from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets
@@ -86,11 +86,14 @@ class LogDirectory:
     # ---- start -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directory and read its checkpoints. Raises AlreadyLocked; OSError if it cannot be used."""
+        """Lock the directory and read its checkpoints.
+
+        Raises AlreadyLocked; NotALogDirectory for a partition's directory; OSError if it cannot be used.
+        """
+        with naming_the_next_step(self.path, reading=True):
+            self._check_not_a_partition(os.listdir(self.path))
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
-        with naming_the_next_step(self.path, reading=True):
-            os.listdir(self.path)  # raises now if the directory cannot be read
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
@@ -99,6 +102,13 @@ class LogDirectory:
         marker = checkpoint.clean_shutdown_path(self.path)
         self.was_clean = exists(marker)
         self._marker_text = checkpoint.clean_shutdown_text(marker)
+
+    def _check_not_a_partition(self, entries: list[str]) -> None:
+        if any((parsed := names.parse_name(entry)) is not None and parsed[1] == names.LOG for entry in entries):
+            raise NotALogDirectory(
+                f"{self.path} is the directory of one partition: open it with klog.Log.open, or its log.dir "
+                f"{os.path.dirname(self.path)} with klog.open"
+            )
 
     def begin(self) -> None:
         """Remove the files of the last stop, so that a crash from now on is recognized as a crash (D1)."""

@@ -48,7 +48,8 @@ class DirectorySet:
     """Every log.dir, in the order they were given. Any thread."""
 
     def __init__(self, paths: Sequence[str], files: Files, *, create: bool, read_only: bool) -> None:
-        """Lock the directories, unless read_only. Raises AlreadyLocked; OSError if none can be used."""
+        """Lock the directories, unless read_only. Raises AlreadyLocked, NotALogDirectory; OSError if none can be
+        used."""
         self._all = [LogDirectory(path, files, read_only=read_only) for path in paths]
         failure: OSError | None = None
         try:
@@ -153,6 +154,10 @@ def _make(path: str, files: Files, *, create: bool) -> None:
         raise FileNotFoundError(
             errno.ENOENT, "no such directory; klog.open(..., create=True) creates a new log.dir", path
         )
-    with naming_the_next_step(path):
-        os.makedirs(path, 0o750)
+    try:
+        with naming_the_next_step(path):
+            os.makedirs(path, 0o750)
+    except FileNotFoundError as error:  # of a file system without directories of its users, such as /proc
+        text = f"{os.strerror(errno.ENOENT)}; no directory can be created there: choose another place"
+        raise FileNotFoundError(errno.ENOENT, text, path) from error
     files.fsync_dir(os.path.dirname(path))

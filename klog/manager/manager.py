@@ -100,8 +100,8 @@ def open_directory(
     death of the process), "interval" (records are on disk within about a second: flush.ms=1000, unless the
     configuration sets flush.ms or flush.messages) or "sync" (append returns once the records are on disk).
 
-    Raises AlreadyLocked, FileNotFoundError, InvalidConfig. Of several directories, those that cannot be used are only
-    offline, unless none is left: StorageOffline.
+    Raises AlreadyLocked, FileNotFoundError, NotALogDirectory, InvalidConfig. Of several directories, those that cannot
+    be used are only offline, unless none is left: StorageOffline.
     """
     paths = as_paths(path)
     create, read_only = arguments.flag("create", create), arguments.flag("read_only", read_only)

@@ -1,8 +1,9 @@
 """repair: what a broker's load would cut or rebuild after a crash, done on a copy that then takes the place.
 
-Each partition in which `verify` finds something is copied, and the copy is loaded with recovery="kafka", as after a
-crash and from its first byte on; where it finds leftovers alone, as the next start does. A dry run ends here: its
-report is that of the real run, which does the same and then puts the copy in place of the original.
+Each partition in which `verify` finds a problem is copied, and the copy is loaded with recovery="kafka", as after a
+crash and from its first byte on. A dry run ends here: its report is that of the real run, which does the same and then
+puts the copy in place of the original. What verify only notes, such as files marked for deletion, is no damage: the
+next start removes it.
 
     DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
         t-0/                                 the repaired copy, then the original partition: they exchange their names
@@ -14,7 +15,7 @@ report is that of the real run, which does the same and then puts the copy in pl
       DIR completes them
   F3  no byte of an original is changed: it is renamed
 
-Partitions in which verify finds nothing are left alone, and so are the clean-shutdown marker and moved directories.
+Partitions in which verify finds no problem are left alone, and so are the clean-shutdown marker and moved directories.
 Kafka: LogLoader, LogSegment.recover.
 """
 
@@ -43,7 +44,7 @@ from klog.disk import (
 )
 from klog.errors import KlogError
 from klog.inspect.batches import Found
-from klog.inspect.files import ROOT_CHECKPOINTS, is_partition_directory
+from klog.inspect.files import ROOT_CHECKPOINTS, check_log_dir, is_partition_directory
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import Located, items, partitions
 from klog.inspect.verify import verify
@@ -73,7 +74,7 @@ def repair(
     """Repair a log.dir or one partition directory, or find out what a repair would do.
 
     Returns {"path", "dry_run", "copy", "partitions"}. copy: the directory with the originals; None if nothing was
-    changed. A partition, of those in which verify finds something: topic, partition, path, error (why it cannot be
+    changed. A partition, of those in which verify finds a problem: topic, partition, path, error (why it cannot be
     repaired, or None), log_end_before, log_end_after, bytes_cut, intact_batches_cut and intact_records_cut (after the
     damage; `rescue` keeps them), files (name, change, size_before, size_after), details (lines of the load), problems
     (that verify found) and remaining (that it finds afterwards).
@@ -86,6 +87,7 @@ def repair(
     dry_run = arguments.flag("dry_run", dry_run)
     arguments.function("progress", progress)
     check_tools(clock, files)
+    check_log_dir(where)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where
     if scratch is not None:
         scratch = os.path.abspath(arguments.path("scratch", scratch))
@@ -167,7 +169,7 @@ class _Repair:
         listed = partitions([self._where])
         for number, located in enumerate(listed, 1):
             report = verify(located.path)
-            if report.problems or report.notes:
+            if report.problems:
                 found.append(self._partition(located, report, os.path.join(trial, os.path.basename(located.path))))
             if progress is not None:
                 progress(Event("repair", number, len(listed), "partitions", os.path.basename(located.path)))
@@ -187,14 +189,12 @@ class _Repair:
             "intact_records_cut": 0,
             "files": [],
             "details": [],
-            "problems": [str(problem) for problem in (*report.problems, *report.notes)],
+            "problems": [str(problem) for problem in report.problems],
             "remaining": [],
         }
         copy_files(self._files, located.path, copy)
         try:
-            # Where verify only notes leftovers of a clean stop, only these are removed.
-            clean = not report.problems and exists(checkpoint.clean_shutdown_path(self._log_dir))
-            with self._load(copy, clean=clean, recovery_point=None if clean else 0) as log:
+            with self._load(copy) as log:
                 entry["log_end_after"] = end = log.log_end_offset
                 entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
         except (KlogError, OSError) as error:
@@ -212,14 +212,10 @@ class _Repair:
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
 
-    def _load(self, copy: str, *, clean: bool, recovery_point: int | None) -> Log:
+    def _load(self, copy: str) -> Log:
+        """Load a copy as after a crash, from its first byte on."""
         return Log.open(
-            copy,
-            recovery="kafka",
-            clean_shutdown=clean,
-            recovery_point=recovery_point,
-            clock=self._clock,
-            files=self._files,
+            copy, recovery="kafka", clean_shutdown=False, recovery_point=0, clock=self._clock, files=self._files
         )
 
     def _put_in_place(self, entry: Entry, copy: str, trial: str) -> None:

@@ -11,6 +11,8 @@ from klog.arguments import flag, function, instance, path
 from klog.clock import Clock, SystemClock
 from klog.disk import check_directory
 from klog.errors import KlogError
+from klog.inspect.files import check_log_dir
+from klog.internal_topics import TOPICS
 from klog.log.options import check_tools
 from klog.manager import LogManager, open_directory
 from klog.progress import Progress
@@ -54,7 +56,7 @@ def tune(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> TuningReport:
-    """Recommend settings for the topics of a log.dir. Nothing is changed.
+    """Recommend settings for the topics of a log.dir. Nothing is changed. Internal topics of Kafka are left out.
 
     profile: one of PROFILES for every topic; None: what each topic's workload matches. disk: measure the disk, in a new
     directory inside `directory`, which is removed afterwards: about 64 MiB in 5 seconds.
@@ -66,6 +68,7 @@ def tune(
         raise ValueError(f"profile={profile!r}: choose from {', '.join(PROFILES)}")
     function("progress", progress)
     check_tools(clock, None)
+    check_log_dir(where)
     report: Report | None = None
     if flag("disk", disk):
         report = try_disk(
@@ -78,9 +81,14 @@ def tune(
     found: list[Recommendation] = []
     compacted: list[str] = []
     with open_directory(where, read_only=True, clock=clock) as logs:
-        for topic, partitions in logs.topics().items():
+        topics = logs.topics()
+        if internal := [topic for topic in topics if topic in TOPICS]:
+            notes.append(f"internal topics of Kafka are left out: {', '.join(internal)}")
+        for topic, partitions in topics.items():
+            if topic in TOPICS:
+                continue
             try:
-                config = logs.topic_config(topic)
+                config = logs.topic_config(topic) if logs._catalog.entry(topic) is not None else None
                 workload = workload_of(topic, [logs.log(topic, partition) for partition in partitions])
             except (KlogError, OSError) as error:
                 notes.append(f"topic {topic} is left out: {error}")
@@ -91,7 +99,7 @@ def tune(
             chosen, why = (PROFILES[profile], "the choice of the caller") if profile else matching(workload)
             workloads.append(workload)
             profiles[topic] = chosen.name
-            compacted += [topic] if config.compacts else []
+            compacted += [topic] if config is not None and config.compacts else []
             found += for_topic(workload, chosen, why, config, figures)
         found += for_broker(workloads, compacted, logs.config, os.cpu_count() or 1)
     if report is not None:

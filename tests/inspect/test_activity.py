@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from klog.cli import cli
 from klog.cli.top import columns_for
 from klog.clock import ManualClock
 from klog.inspect.activity import ActivityWatcher
+from klog.internal_topics import encode_key, encode_value
 from tests.support.fake_kernel import FakeKernel
+from tests.support.golden import HOME
 
 ROOT = Path(klog.__file__).resolve().parent.parent
 
@@ -66,6 +69,22 @@ def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
             assert ("new", 0) not in {(each.topic, each.partition) for each in watcher.look().partitions}
 
 
+def test_lags_of_kafka_s_groups_and_shares_of_the_cache(tmp_path: Path) -> None:
+    shutil.copytree(HOME / "internal" / "logdir", tmp_path / "data")
+    with ActivityWatcher(tmp_path / "data") as watcher:
+        found = {(each.topic, each.partition): each for each in watcher.look().partitions}
+        assert found["clicks", 1].group_lag == {"group-consumer0": 24, "group-consumer1": 24}
+        assert found["clicks", 0].group_lag["group-txn"] == 68 and found["clicks", 0].lag == {}
+        assert all(each.cached_share is None or each.cached_share <= 1 for each in found.values())
+        key = encode_key("offset_commit", group="group-txn", topic="clicks", partition=0)
+        with klog.Log.open(tmp_path / "data" / "__consumer_offsets-0") as log:
+            log.append([(key, encode_value("offset_commit", 3, offset=77))])
+        again = {(each.topic, each.partition): each for each in watcher.look().partitions}
+        assert again["clicks", 0].group_lag["group-txn"] == 1
+    shown = CliRunner().invoke(cli, ["top", str(tmp_path / "data"), "--once", "--interval", "0.01"])
+    assert "24  group-consumer0" in shown.output
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     with klog.open(tmp_path / "data", create=True) as logs:
@@ -96,5 +115,7 @@ def test_ctrl_c_ends_it_without_an_error(data: Path) -> None:
 
 
 def test_a_narrow_terminal_has_fewer_columns() -> None:
-    assert columns_for(200)[-1] == "LAG" and len(columns_for(200)) == 9
-    assert "SEGMENTS" not in columns_for(100) and columns_for(40) == ["TOPIC", "PARTITION", "RECORDS/S", "BYTES/S"]
+    assert columns_for(200)[-2:] == ["LAG", "READER"] and len(columns_for(200)) == 10
+    assert "SEGMENTS" not in columns_for(100) and columns_for(72)[-1] == "READER"
+    assert columns_for(60) == ["TOPIC", "PARTITION", "RECORDS/S", "BYTES/S", "LAG"]
+    assert columns_for(45) == ["TOPIC", "PARTITION", "RECORDS/S", "LAG"]

@@ -13,6 +13,7 @@ import pytest
 import klog
 from klog.inspect import diff
 from klog.progress import Event
+from klog.repairing import rescue
 from tests.cli.test_verbs import ok, run
 from tests.support.golden import HOME
 from tests.support.logs import tree
@@ -100,6 +101,35 @@ def test_missing_partitions_and_damage(a: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one is a partition directory"):
         diff(a, b / "t-0")
     assert run("diff", a, b / "t-0").exit_code == 2
+
+
+def test_the_same_damage_in_both_is_no_difference_but_counted(a: Path, tmp_path: Path) -> None:
+    path = a / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    shutil.copytree(a, tmp_path / "b")
+    found = one(a, tmp_path / "b")
+    assert found["state"] == "equal" and "checksum" in found["unreadable_in_both"][0]
+    result = run("diff", a, tmp_path / "b")
+    assert result.exit_code == 0 and result.stderr.startswith("klog: in both: ")
+    assert result.stdout == "equal: 1 partition with the same records; 1 place is damaged in both\n"
+    data[len(data) // 2 + 1] ^= 1  # other bytes in the same batch
+    (tmp_path / "b" / "t-0" / path.name).write_bytes(data)
+    assert one(a, tmp_path / "b")["state"] == "damaged"
+
+
+def test_the_hole_of_a_rescue_is_a_gap(a: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(a, damaged)
+    path = damaged / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    rescue(damaged, tmp_path / "rescued")
+    found = one(a, tmp_path / "rescued")
+    assert (found["state"], found["missing_in_b"]) == ("gap", {"count": 10, "first_offset": 10})
+    assert "one log notes a gap, as klog rescue leaves it" in run("diff", a, tmp_path / "rescued").stdout
 
 
 def test_the_golden_directories_are_equal_to_themselves(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from klog.errors import (
     InvalidTopic,
     LogClosed,
     NewerFormat,
+    NotALogDirectory,
     ReadOnly,
     TopicExists,
     UnknownTopicOrPartition,
@@ -45,12 +46,28 @@ MARKER = ".kafka_cleanshutdown"
 # ---- opening ---------------------------------------------------------------------------------------------------------
 
 
+def test_the_directory_of_a_partition_is_no_log_dir(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")])
+    for options in ({}, {"read_only": True}, {"create": True}):
+        with pytest.raises(NotALogDirectory, match=r"klog.Log.open, or its log.dir .* with klog.open"):
+            klog.open(tmp_path / "t-0", **options)
+        with pytest.raises(NotALogDirectory):
+            klog.open([tmp_path, tmp_path / "t-0"], **options)
+    assert not (tmp_path / "t-0" / ".lock").exists()
+
+
 def test_a_directory_is_created_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"create=True\) creates a new log.dir"):
         klog.open(tmp_path / "a")
     with pytest.raises(ValueError, match="create=True, read_only=True"):
         klog.open(tmp_path / "a", create=True, read_only=True)
+    with pytest.raises(FileNotFoundError, match="no such directory; name a log.dir"):
+        klog.open(tmp_path / "a", read_only=True)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError, match="no directory can be created there"):
+        klog.open("/proc/klog", create=True)
     with klog.open(tmp_path / "a" / "b", create=True) as logs:
         assert logs.path == str(tmp_path / "a" / "b")
         assert logs.topics() == {}

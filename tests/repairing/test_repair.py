@@ -91,7 +91,9 @@ def test_two_repairs_at_the_same_time_of_the_clock_have_copies_of_their_own(data
 
 def test_command(data: Path) -> None:
     before = tree(data)
-    assert run("repair", data, "--dry-run").exit_code == 3
+    planned = run("repair", data, "--dry-run")
+    assert planned.exit_code == 3
+    assert f"klog rescue {data} --to NEWDIR keeps the 50 intact records after the damage\n" in planned.stdout
     refused = run("repair", data, input="n\n")
     assert refused.exit_code == 1 and "nothing was changed" in refused.stderr and tree(data) == before
     assert run("repair", data, "--json").exit_code == 2 and run("repair", data, "--scratch", data).exit_code == 2
@@ -108,8 +110,18 @@ def test_command(data: Path) -> None:
         lock.release()
     shown = ok("repair", data, input="y\n")
     assert "t-1" in shown and "the originals are in" in shown
+    assert f"klog rescue {data}.before-repair-" in shown  # the plan before it names DIR
     assert ok("repair", data, "--yes") == "sound: nothing to repair\n"
     assert ok_json("repair", data, "--yes")["partitions"] == []
+
+
+def test_leftovers_of_a_broker_are_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(HOME / "internal" / "logdir", path)
+    before = tree(path)
+    assert verify(path).ok and len(verify(path).notes) > 30
+    assert ok("repair", path, "--dry-run") == ok("repair", path, "--yes") == "sound: nothing to repair\n"
+    assert {name: content for name, content in tree(path).items() if name != ".lock"} == before
 
 
 @pytest.mark.parametrize("exchanges", [True, False])

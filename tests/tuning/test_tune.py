@@ -18,6 +18,7 @@ from klog.trial import Advice, Report, Result
 from klog.tuning import PROFILES, Recommendation, Workload, apply, tune
 from klog.tuning.recommend import DiskFigures, for_broker, for_topic
 from klog.tuning.tune import figures_of
+from tests.support.golden import HOME
 
 
 @pytest.fixture
@@ -54,6 +55,17 @@ def test_each_topic_gets_the_profile_of_its_batches(data: Path) -> None:
     assert set(tune(data, disk=False, profile="high-throughput-reads").profiles.values()) == {"high-throughput-reads"}
     with pytest.raises(ValueError, match="profile='fast'"):
         tune(data, disk=False, profile="fast")
+
+
+def test_a_broker_s_topics_have_no_known_configuration_and_internal_ones_are_left_out(data: Path) -> None:
+    report = tune(HOME / "internal" / "logdir", disk=False)
+    assert [workload.topic for workload in report.workloads] == ["clicks"]
+    assert {each.current for each in report.recommendations if each.topic} == {None}
+    assert {each.key for each in report.recommendations if each.topic} == set(PROFILES["low-latency"].settings)
+    assert "left out: __cluster_metadata, __consumer_offsets, __transaction_state" in report.notes[0]
+    shown = CliRunner().invoke(cli, ["tune", str(HOME / "internal" / "logdir"), "--no-disk"]).output
+    assert "flush.ms: unknown → 1000" in shown and "with 1 record;" in shown and shown.count("why: profile") == 1
+    assert "flush.ms: never → 1000" in CliRunner().invoke(cli, ["tune", str(data), "--no-disk"]).output
 
 
 def test_applied_recommendations_are_not_given_again(data: Path) -> None:

@@ -28,7 +28,7 @@ def timestamp_ms(value: str | datetime.date, now_ms: int, name: str = "start") -
         if text.lower() == "now":
             return now_ms
         if match := _AGO.fullmatch(text):
-            return now_ms - round(float(match[1]) * _UNITS_MS[match[2]])
+            return max(now_ms - round(min(float(match[1]) * _UNITS_MS[match[2]], LONG_MAX)), LONG_MIN)
         value = _parsed(text, name)
     elif isinstance(value, datetime.datetime) and value.tzinfo is None:
         raise ValueError(f"{name}={value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")

@@ -1,0 +1,62 @@
+"""GroupOffsets: the committed offsets of Kafka's groups, followed while a broker runs.
+
+The first look replays __consumer_offsets, each later one what was appended since. What cannot be decoded is left out:
+`klog groups` reports it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from klog.errors import CorruptBatch, KlogError
+from klog.inspect.coordinator_log import Replayed, replay_batch
+from klog.internal_topics.consumer_offsets import TOPIC
+from klog.log import Log
+from klog.manager import LogManager
+
+Offsets: TypeAlias = dict[tuple[str, int], dict[str, int]]
+
+
+class GroupOffsets:
+    """The groups of one manager. One thread. problems: {partition of __consumer_offsets: damage} of the last look."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self.problems: dict[str, str] = {}
+        self._logs = logs
+        self._states: dict[int, tuple[Replayed, int]] = {}  # by partition, with the next offset
+
+    def look(self) -> Offsets:
+        """Return {(topic, partition): {group: committed offset}} as of now."""
+        self.problems = {}
+        found: Offsets = {}
+        for number in self._logs.topics().get(TOPIC, ()):
+            try:
+                state = self._replayed(self._logs.log(TOPIC, number))
+            except (KlogError, OSError) as error:
+                self.problems[f"{TOPIC}-{number}"] = str(error)
+                continue
+            for latest in state.latest.values():
+                key, value = latest.record.key, latest.record.value
+                if latest.record.type.endswith("offset_commit") and key is not None and value is not None:
+                    found.setdefault((key["topic"], key["partition"]), {})[key["group"]] = value["offset"]
+        return found
+
+    def _replayed(self, log: Log) -> Replayed:
+        """Replay what is new in a partition. After a truncation the log is replayed again from its start."""
+        end = log.log_end_offset
+        state, position = self._states.get(log.partition, (Replayed(), 0))
+        if position > end:
+            state, position = Replayed(), 0
+        position = max(position, log.log_start_offset)
+        while position < end:
+            try:
+                for batch in log.read(position, end, isolation="log_end", scan=True).batches():
+                    replay_batch(state, log.path, batch, TOPIC)
+                    position = batch.next_offset
+                position = end
+            except CorruptBatch as error:
+                self.problems[log.name] = str(error)
+                position = max(error.next_offset or end, position)
+        state.problems.clear()
+        self._states[log.partition] = state, position
+        return state
