@@ -7,6 +7,8 @@ Two kinds that must not be mixed: wall time (ms since 1970, may jump; for timest
 
 from __future__ import annotations
 
+import functools
+import os
 import time
 import weakref
 from typing import Protocol
@@ -112,7 +114,18 @@ def process_start_time(pid: int) -> int | None:
     """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to detect a reused pid; None if gone."""
     pid = arguments.whole("pid", pid)
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rsplit(b")", 1)[1].split()[19])
+        return _own_start_time(pid) if pid == os.getpid() else _start_time(pid)
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _start_time(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rsplit(b")", 1)[1].split()[19])
+
+
+@functools.cache
+def _own_start_time(pid: int) -> int:
+    """Read once, as each lock of a log.dir states it, and the kernel adds up all threads for a read. A forked child has
+    another pid."""
+    return _start_time(pid)

@@ -61,3 +61,18 @@ def test_start_time_detects_a_recycled_pid() -> None:
         child.kill()
         child.wait()
     assert process_start_time(child.pid) is None
+
+
+def test_a_forked_child_has_a_start_time_of_its_own() -> None:
+    mine = process_start_time(os.getpid())
+    time.sleep(0.03)  # more than a tick
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"%d" % (process_start_time(os.getpid()) or 0))
+        os._exit(0)
+    found = int(os.read(reading, 32))
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+    assert mine is not None and found > mine
