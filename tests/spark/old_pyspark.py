@@ -34,6 +34,8 @@ def main(home: Path) -> None:
 
 def sources(spark, data: Path, home: Path) -> None:  # type: ignore[no-untyped-def]
     """What needs the Python data source API."""
+    from pyspark.sql.datasource import DataSourceReader
+
     assert spark.read.format("klog").load(str(data)).count() == ROWS
     partitions = spark.read.format("klog").option("view", "partitions").load(str(data))
     assert partitions.selectExpr("sum(logEndOffset)").collect()[0][0] == ROWS
@@ -59,10 +61,45 @@ def sources(spark, data: Path, home: Path) -> None:  # type: ignore[no-untyped-d
     assert spark.read.format("klog").option("subscribe", "v").load(str(data)).count() == ROWS
     print("stream")
 
+    with klog.open(data) as logs:
+        logs.create_topic("json")
+        logs.append("json", [(None, b'{"n": %d}' % number) for number in range(ROWS)])
+    formatted = spark.read.format("klog").options(subscribe="json", valueFormat="json", valueSchema="n bigint")
+    assert formatted.load(str(data)).selectExpr("sum(value.n)").collect()[0][0] == sum(range(ROWS))
+    print("valueFormat")
+
+    table = home / "table"
+    klog.spark.materialize(spark, data, "t", table)
+    with klog.open(data) as logs:
+        logs.append("t", [(b"new", b"7")])
+    assert spark.read.parquet(str(table)).count() == ROWS
+    assert klog.spark.table(spark, data, "t", table).where("key = X'6E6577'").count() == 1
+    print("table")
+
+    assert klog.spark.verify(spark, data).collect() == []
+    with klog.open(data) as logs:
+        logs.create_topic("latest", config={"cleanup.policy": "compact", "segment.bytes": 1000})
+        for number in range(20):
+            logs.append("latest", [(b"k%d" % number, bytes(50)) for number in range(10)])
+    klog.spark.compact(spark, data, ["latest"])
+    assert spark.read.format("klog").option("subscribe", "latest").load(str(data)).count() < 200
+    print("jobs")
+
+    if hasattr(DataSourceReader, "pushFilters"):
+        pushed = spark.read.format("klog").options(subscribe="t", pushdown="true").load(str(data))
+        assert pushed.where("partition = 0 and offset >= 10 and offset < 15").count() == 5
+        print("push-down")
+
     try:
-        limited = spark.readStream.format("klog").options(subscribe="t", maxOffsetsPerTrigger="10").load(str(data))
+        limited = (
+            spark.readStream.format("klog")
+            .options(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="300")
+            .load(str(data))
+        )
         query = limited.writeStream.format("noop").option("checkpointLocation", str(home / "limited")).start()
         query.processAllAvailable()
+        print(f"limits are kept: {max(progress['numInputRows'] for progress in query.recentProgress)}")
+        query.stop()
     except Exception as error:
         print("limits are refused" if "maxOffsetsPerTrigger" in str(error) else error)
 

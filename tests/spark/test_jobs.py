@@ -401,3 +401,36 @@ def test_every_job_runs_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
         assert spark.read.json(written).count() == 1000
     assert newest(tmp_path / "data") == before and klog.verify(tmp_path / "data").ok
     assert leftovers(tmp_path / "data") == []
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_rows_streams_and_tables_pass_through_a_cluster_of_two_workers(tmp_path: Path) -> None:
+    data, table = tmp_path / "data", tmp_path / "table"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t", partitions=4)
+        logs.append("t", [(b"k%d" % number, b"%d" % number) for number in range(1000)])
+    conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"}
+    with spark_session(tmp_path, **conf) as spark:
+
+        def values(topic: str) -> list[int]:
+            frame = spark.read.format("klog").options(subscribe=topic, minPartitions="4").load(str(data))
+            return sorted(int(row.value) for row in frame.select("value").collect())
+
+        assert values("t") == list(range(1000))
+        scanned = klog.spark.scan(spark, data, columns=["offset"], subscribe="t")
+        assert scanned.count() == 1000
+        rows = spark.range(500).selectExpr("concat('k', id) AS key", "cast(id AS string) AS value")
+        rows.write.format("klog").options(topic="u", partitions="2").mode("append").save(str(data))
+        assert values("u") == list(range(500))
+        stream = spark.readStream.format("klog").options(subscribe="t", startingOffsets="earliest").load(str(data))
+        target = stream.select("key", "value").writeStream.format("klog").option("topic", "v")
+        query = target.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start(str(data))
+        query.awaitTermination()
+        assert values("v") == list(range(1000))
+        klog.spark.materialize(spark, data, "u", table)
+        with klog.open(data) as logs:
+            logs.append("u", [(b"new", b"500")])
+        assert klog.spark.table(spark, data, "u", table).count() == 501
+        assert spark.read.parquet(str(table)).count() == 500
+    assert leftovers(data) == [] and klog.verify(data).ok

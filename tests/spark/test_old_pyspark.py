@@ -1,4 +1,5 @@
-"""klog on real older PySparks: 4.0, the first with Python data sources, and 3.5, which has only klog.spark.scan.
+"""klog on real older PySparks: 4.2, the first with limits of triggers; 4.1, the first with push-down; 4.0, the first with
+Python data sources; and 3.5, which has only klog.spark.scan.
 
 They are installed once below build/pyspark, beside the packages of this environment.
 """
@@ -15,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / "build" / "pyspark"
+SOURCES = ["scan", "read", "write", "stream", "valueFormat", "table", "jobs"]  # what needs the data source API
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(1800)]
 
@@ -37,7 +39,12 @@ def installed(version: str) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("version", "wanted"),
-    [("4.0", ["scan", "read", "write", "stream", "limits are refused"]), ("3.5", ["scan"])],
+    [
+        ("4.2", [*SOURCES, "push-down", "limits are kept: 300"]),
+        ("4.1", [*SOURCES, "push-down", "limits are refused"]),
+        ("4.0", [*SOURCES, "limits are refused"]),
+        ("3.5", ["scan"]),
+    ],
 )
 def test_what_this_pyspark_has_is_used(version: str, wanted: list[str], tmp_path: Path) -> None:
     path = os.pathsep.join(map(str, [*installed(version), ROOT]))
