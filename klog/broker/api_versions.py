@@ -50,6 +50,8 @@ class ApiVersions:
             if release is None or release.has(api, api.low)
         ]
         self._features = dict(features) if release is None or release.has_features else {}
+        if release is not None and ApiKey.SHARE_FETCH not in release.newest:
+            self._features.pop("share.version", None)
         self._responses: dict[bool, Message] = {}
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
-INTERNAL: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 _NO_ID: Final = uuid.UUID("6b1c63ea-7c1f-4b6e-9a53-5c7b3a7d1f10")  # the name space of ids made from names
 
 
@@ -73,6 +74,7 @@ class TopicCatalogView:
         self._internal = {
             CONSUMER_OFFSETS: _internal_settings(config or {}, "offsets.topic."),
             TRANSACTION_STATE: _internal_settings(config or {}, "transaction.state.log."),
+            SHARE_GROUP_STATE: _internal_settings(config or {}, "share.coordinator.state.topic.", compacted=False),
         }
         self._lock = threading.Lock()  # guards the replacement of the three below
         self._picture = self._reported = self._take_picture({})
@@ -157,7 +159,7 @@ class TopicCatalogView:
         self.report()
 
     def ensure_internal(self, topic: str) -> None:
-        """Create __consumer_offsets or __transaction_state unless it exists. Raises ValueError for another topic."""
+        """Create an internal topic unless it exists. Raises ValueError for another topic."""
         if topic not in INTERNAL:
             raise ValueError(f"topic={topic!r}: {' and '.join(sorted(INTERNAL))} are the internal topics")
         if topic in self._current().topics:
@@ -265,12 +267,13 @@ def _difference(before: Mapping[str, TopicInfo], after: Mapping[str, TopicInfo])
     return TopicChange(tuple(created), tuple(deleted), tuple(extended), tuple(altered))
 
 
-def _internal_settings(config: Mapping[str, Any], prefix: str) -> tuple[int, dict[str, Any]]:
-    """The partitions and configuration of an internal topic, from the broker's properties."""
+def _internal_settings(config: Mapping[str, Any], prefix: str, *, compacted: bool = True) -> tuple[int, dict[str, Any]]:
+    """The partitions and configuration of an internal topic, from the broker's properties. compacted: else its
+    coordinator deletes what is old."""
     partitions = int(config.get(f"{prefix}num.partitions", 1))  # Kafka's default is 50, for many brokers
     segment_bytes = int(config.get(f"{prefix}segment.bytes", 104_857_600))
     return partitions, {
-        "cleanup.policy": "compact",
+        **({"cleanup.policy": "compact"} if compacted else {"cleanup.policy": "delete", "retention.ms": -1}),
         "compression.type": "producer",
         "segment.bytes": segment_bytes,
     }

@@ -58,6 +58,8 @@ _MIRRORED: dict[ApiKey, tuple[_Array, ...]] = {
     ),
     ApiKey.DESCRIBE_GROUPS: (_Array("groups", "groups", {"group_id": ""}),),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (_Array("groups", "group_ids", {"group_id": ""}),),
+    ApiKey.SHARE_GROUP_DESCRIBE: (_Array("groups", "group_ids", {"group_id": ""}),),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (_named("groups", "groups", "group_id"),),
     ApiKey.DELETE_GROUPS: (_Array("results", "groups_names", {"group_id": ""}),),
     ApiKey.CREATE_TOPICS: (_named("topics", "topics", "name"),),
     ApiKey.DELETE_TOPICS: (

@@ -10,6 +10,7 @@ from klog.config import BROKER_KEYS
 from klog.config.table import SYNONYMS
 from klog.coordinator.groups import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.share import ShareGroupConfig
 from klog.coordinator.transactions import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
@@ -24,6 +25,7 @@ PROPERTY_NAMES = frozenset(
         "ssl.client.auth",
         *GroupConfig.names(),
         *ConsumerGroupConfig.names(),
+        *ShareGroupConfig.names(),
         *TransactionConfig.names(),
     )
 )

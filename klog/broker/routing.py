@@ -40,6 +40,9 @@ _GROUP = dict.fromkeys(
         ApiKey.OFFSET_DELETE,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ),
     (_OFFSETS, "group_id"),
 )
@@ -56,6 +59,8 @@ _ONE = {
 _SEVERAL = {
     ApiKey.DESCRIBE_GROUPS: (_OFFSETS, "groups", "groups"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (_OFFSETS, "group_ids", "groups"),
+    ApiKey.SHARE_GROUP_DESCRIBE: (_OFFSETS, "group_ids", "groups"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (_OFFSETS, "groups", "groups"),
     ApiKey.DELETE_GROUPS: (_OFFSETS, "groups_names", "results"),
     ApiKey.DESCRIBE_TRANSACTIONS: (_TRANSACTIONS, "transactional_ids", "transaction_states"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin import SLOW, AdminApis
+from klog.broker.admin.group_configs import OfGroups
 from klog.broker.api_versions import ApiVersions
 from klog.broker.dispatch import Dispatcher
 from klog.broker.fetch import Fetch
@@ -16,11 +17,17 @@ from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
+from klog.broker.share_fetches import ShareFetches
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import ManualClock, SystemClock
 from klog.coordinator import FindCoordinator
 from klog.coordinator.groups import GroupConfig, GroupCoordinator
+from klog.coordinator.groups.consumer_config import GROUP_DOCS as CONSUMER_DOCS
+from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.coordinator.share import ShareGroupConfig, ShareKind
+from klog.coordinator.share.config import GROUP_DOCS as SHARE_DOCS
+from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
 from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.protocol import ApiKey
 
@@ -40,10 +47,10 @@ if TYPE_CHECKING:
     from klog.security import Topics
 
 # Levels of features that steer clients: (lowest, highest, finalized).
-_FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
+_FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
-_OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+_OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LIST_OFFSETS)
 _JOIN_DELAY_MS = 100
 _APPENDING = frozenset(
     (
@@ -58,6 +65,11 @@ _APPENDING = frozenset(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     )
 )
 
@@ -105,7 +117,11 @@ class Serving:
         groups = GroupConfig.of(delay | properties.all)
         consumers = ConsumerGroupConfig.of(properties.all)
         self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
+        shares = ShareGroupConfig.of(properties.all)
+        self._shares = ShareKind(self.groups.table, shares, purgatory.check)
+        self.groups.plug(self._shares)
         self._fetches: list[Fetch] = []
+        self._share_fetches: list[ShareFetches] = []
 
         def of_leader(led: Topics) -> list[Any]:
             """The components that are asked of the leader of a partition."""
@@ -119,7 +135,16 @@ class Serving:
                 quota_bytes=protection.fetch_bytes_max,
             )
             self._fetches.append(fetch)
-            return [Produce(led, purgatory, check, protection.throttle_produced), fetch, ListOffsets(led)]
+            share_fetch = ShareFetches(
+                led,
+                purgatory,
+                waits,
+                self._shares,
+                max_bytes=settings.fetch_max_bytes,
+                throttle=protection.throttle_fetched,
+            )
+            self._share_fetches.append(share_fetch)
+            return [Produce(led, purgatory, check, protection.throttle_produced), fetch, share_fetch, ListOffsets(led)]
 
         self._admin = AdminApis(
             logs,
@@ -129,12 +154,15 @@ class Serving:
             nodes=nodes.of,
             brokers=nodes.ids,
             placement=nodes.placement,
-            groups=consumers,
-            configure=self.groups.configure,
+            groups=(
+                OfGroups(consumers, CONSUMER_KEYS, CONSUMER_DOCS, self.groups.configure),
+                OfGroups(shares, SHARE_KEYS, SHARE_DOCS, self._shares.configure),
+            ),
             config=properties.all,
             effective={
                 **groups.by_name(),
                 **consumers.by_name(),
+                **shares.by_name(),
             },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
@@ -205,6 +233,7 @@ class Serving:
             self.groups.partitions_deleted(gone)
         if change.created or change.deleted or change.extended:
             self.groups.topics_changed()
+            self._shares.topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
@@ -233,6 +262,7 @@ class Serving:
         return {
             **self._metrics.metrics(),
             **_summed([each.metrics() for each in self._fetches]),
+            **_summed([each.metrics() for each in self._share_fetches]),
             "PurgatorySize.Fetch": self.purgatory.size,
         }
 

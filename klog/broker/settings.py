@@ -19,4 +19,5 @@ class BrokerSettings(Keyed):
     max_incremental_fetch_session_cache_slots: int = key("max.incremental.fetch.session.cache.slots", 1000, 0)
     offsets_topic_num_partitions: int = key("offsets.topic.num.partitions", 1, 1)
     transaction_state_log_num_partitions: int = key("transaction.state.log.num.partitions", 1, 1)
+    share_coordinator_state_topic_num_partitions: int = key("share.coordinator.state.topic.num.partitions", 1, 1)
     advertised_listeners: str = key("advertised.listeners", "")

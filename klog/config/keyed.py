@@ -48,7 +48,7 @@ class Keyed:
         """From properties by Kafka's names, as in a server.properties; other names are left out. Raises
         InvalidConfig."""
         found = {
-            each.name: _parsed(each.metadata["name"], values[each.metadata["name"]], each.default)
+            each.name: parsed(each.metadata["name"], values[each.metadata["name"]], each.default)
             for each in fields_of(cls)
             if each.metadata.get("name") in values
         }
@@ -71,7 +71,7 @@ class Keyed:
         }
 
 
-def _parsed(name: str, value: Any, default: Any) -> Any:
+def parsed(name: str, value: Any, default: Any) -> Any:
     """A value as the type of its default."""
     if isinstance(default, bool):
         found = value if isinstance(value, bool) else _FLAGS.get(str(value).strip().lower())

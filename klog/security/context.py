@@ -49,4 +49,4 @@ class Topics(Protocol):
         """All topics, sorted."""
 
     def ensure_internal(self, topic: str) -> None:
-        """Create __consumer_offsets or __transaction_state unless it exists."""
+        """Create __consumer_offsets, __transaction_state or __share_group_state unless it exists."""

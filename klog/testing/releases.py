@@ -14,6 +14,15 @@ from klog.broker.api_versions import Release
 from klog.protocol import ApiKey
 from klog.testing.watching import api_of
 
+_SHARE: Final = (
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+)
 # From the newest release to the oldest one: what is different from the release above; None: it had no such API.
 _CHANGES: Final[dict[str, dict[ApiKey, int | None]]] = {
     "4.3": {},
@@ -23,6 +32,9 @@ _CHANGES: Final[dict[str, dict[ApiKey, int | None]]] = {
         ApiKey.OFFSET_FETCH: 9,
         ApiKey.WRITE_TXN_MARKERS: 1,
         ApiKey.DESCRIBE_LOG_DIRS: 4,
+        ApiKey.SHARE_FETCH: 1,
+        ApiKey.SHARE_ACKNOWLEDGE: 1,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
     },
     "4.0": {
         ApiKey.PRODUCE: 12,
@@ -30,6 +42,7 @@ _CHANGES: Final[dict[str, dict[ApiKey, int | None]]] = {
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
         ApiKey.LIST_TRANSACTIONS: 1,
         ApiKey.LIST_CONFIG_RESOURCES: 0,
+        **dict.fromkeys(_SHARE),  # those of 4.0 had other versions
     },
     "3.9": {
         ApiKey.PRODUCE: 11,

@@ -22,6 +22,9 @@ _NEWER = {
     "DescribeLogDirs": 5,
     "RegisterBrokerRecord": 4,
     "BrokerRegistrationChangeRecord": 3,
+    "ShareFetch": 2,
+    "ShareAcknowledge": 2,
+    "DescribeShareGroupOffsets": 1,
 }
 # Tagged fields that came to it without a new version.
 _NEWER_FIELDS = {

@@ -14,7 +14,7 @@ from klog.broker.admin.delete_topics import DeleteTopics
 from klog.broker.admin.describe_configs import DescribeConfigs
 from klog.broker.admin.dynamic_configs import DynamicConfigs
 from klog.broker.admin.epoch_ends import EpochEnds
-from klog.broker.admin.group_configs import GroupConfigs
+from klog.broker.admin.group_configs import GroupConfigs, OfGroups
 from klog.broker.admin.leaders import Leaders
 from klog.broker.admin.log_dirs import LogDirs
 from klog.broker.admin.replica_moves import ReplicaMoves
@@ -22,11 +22,10 @@ from klog.broker.admin.topic_pages import TopicPages
 from klog.broker.metadata import Placement
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
-from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from klog.broker.catalog import TopicCatalogView
     from klog.broker.metadata import Node
@@ -56,8 +55,8 @@ class AdminApis:
 
     config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
     nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
-    them. brokers, placement: of several brokers in one process. groups: of consumer groups; configure: called with a
-    group that has a configuration of its own, or no more (None). Raises CorruptCheckpoint, NewerFormat, OSError.
+    them. brokers, placement: of several brokers in one process. groups: the configurations of groups. Raises
+    CorruptCheckpoint, NewerFormat, OSError.
     """
 
     def __init__(
@@ -75,12 +74,11 @@ class AdminApis:
         files: Files | None = None,
         brokers: tuple[int, ...] | None = None,
         placement: Callable[[str, int], Placement] | None = None,
-        groups: ConsumerGroupConfig | None = None,
-        configure: Callable[[str, ConsumerGroupConfig | None], object] = lambda group_id, config: None,
+        groups: Sequence[OfGroups] = (),
     ) -> None:
         brokers = (node_id,) if brokers is None else brokers
         self.dynamic = DynamicConfigs(logs, files)
-        self._groups = GroupConfigs(self.dynamic, groups or ConsumerGroupConfig(), configure)
+        self._groups = GroupConfigs(self.dynamic, groups)
         self.moves = ReplicaMoves(logs)
         settings = BrokerSettings.of(config or {}).by_name()
         settings["advertised.listeners"] = settings["advertised.listeners"] or None

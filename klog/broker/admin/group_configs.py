@@ -1,48 +1,50 @@
-"""GroupConfigs: the configurations that consumer groups have of their own. Kafka: GroupConfigManager, GroupConfig.
+"""GroupConfigs: the configurations that groups have of their own. Kafka: GroupConfigManager, GroupConfig.
 
 DynamicConfigs keeps them, and the group coordinator gets them. A group need not exist to have one, and keeps it when it
-is deleted.
+is deleted. It has the properties of consumer groups and those of share groups, whatever it is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.broker.admin.config_entries import Entry, Source, Synonym
 from klog.broker.admin.dynamic_configs import changed
-from klog.coordinator.groups.consumer_config import GROUP_DOCS, GROUP_KEYS, ConsumerGroupConfig
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from klog.broker.admin.dynamic_configs import DynamicConfigs
 
 _log = logger_of("broker")
-_INT = 3
+_BOOLEAN, _STRING, _INT = 1, 2, 3
+
+
+class OfGroups(NamedTuple):
+    """One kind of groups. config: of groups that have none of their own, with a method of_group(own). keys: its fields
+    by the names of properties. configure: called with a group and its configuration, None if it has none any more."""
+
+    config: Any
+    keys: Mapping[str, str]
+    docs: Mapping[str, str]
+    configure: Callable[[str, Any], object]
 
 
 class GroupConfigs:
-    """Any thread. config: of groups that have none of their own. configure: called with a group and its configuration,
-    None if it has none any more."""
+    """Any thread."""
 
-    def __init__(
-        self,
-        dynamic: DynamicConfigs,
-        config: ConsumerGroupConfig,
-        configure: Callable[[str, ConsumerGroupConfig | None], object],
-    ) -> None:
+    def __init__(self, dynamic: DynamicConfigs, kinds: Sequence[OfGroups]) -> None:
         self._dynamic = dynamic
-        self._config = config
-        self._configure = configure
+        self._kinds = kinds
 
     def apply(self) -> None:
         """Hand out what the file has. A group whose values the broker's bounds no longer allow is logged and left
         out."""
         for name, own in self._dynamic.groups.items():
             try:
-                self._configure(name, self._config.of_group(own))
+                self._hand_out(name, self._parsed(own))
             except InvalidConfig as error:
                 _log.warning("event=config_left_out group=%r reason=%s", name, error)
 
@@ -57,16 +59,34 @@ class GroupConfigs:
     def entries(self, name: str) -> Iterator[Entry]:
         """The configurations of a group, sorted."""
         own = self.of(name)
-        for key in sorted(GROUP_KEYS):
-            default = str(getattr(self._config, GROUP_KEYS[key]))
+        kinds = {key: kind for kind in self._kinds for key in kind.keys}
+        for key, kind in sorted(kinds.items(), key=lambda each: each[0]):
+            found = getattr(kind.config, kind.keys[key])
+            default = str(found).lower() if isinstance(found, bool) else str(found)
             synonyms = [Synonym(key, own[key], Source.GROUP)] if key in own else [Synonym(key, default, Source.DEFAULT)]
             _, value, source = synonyms[0]
-            yield Entry(key, value, source, tuple(synonyms), _INT, documentation=GROUP_DOCS[key])
+            type_ = _BOOLEAN if isinstance(found, bool) else _INT if isinstance(found, int) else _STRING
+            yield Entry(key, value, source, tuple(synonyms), type_, documentation=kind.docs[key])
 
     def alter(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
         """Set values; None removes one. Raises InvalidConfig, OSError; then nothing has changed."""
-        own = changed(self.of(name), changes)
-        config = self._config.of_group(own)
+        parsed = self._parsed(changed(self.of(name), changes))
         if not validate_only:
             self._dynamic.alter_group(name, changes)
-            self._configure(name, config if own else None)
+            self._hand_out(name, parsed)
+
+    def _parsed(self, own: Mapping[str, str]) -> list[Any]:
+        """The configuration of a group for each kind; None where it has nothing of its own. Raises InvalidConfig."""
+        known = [key for kind in self._kinds for key in kind.keys]
+        for key in own:
+            if key not in known:
+                raise InvalidConfig(f"unknown group configuration {key!r}: one of {', '.join(sorted(known))} expected")
+        found = []
+        for kind in self._kinds:
+            values = {key: value for key, value in own.items() if key in kind.keys}
+            found.append(kind.config.of_group(values) if values else None)
+        return found
+
+    def _hand_out(self, name: str, parsed: list[Any]) -> None:
+        for kind, config in zip(self._kinds, parsed, strict=True):
+            kind.configure(name, config)

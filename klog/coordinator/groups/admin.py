@@ -135,3 +135,4 @@ def forget(table: GroupTable, group: Group) -> None:
     table.remove(group.group_id)
     if isinstance(group, ClassicGroup):
         group.close(ErrorCode.UNKNOWN_MEMBER_ID, table.clock.wall_ms())
+    group.deleted()

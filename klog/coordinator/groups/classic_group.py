@@ -169,6 +169,9 @@ class ClassicGroup:
             members=[member.describe(protocol) for member in self.members.values()],
         )
 
+    def deleted(self) -> None:
+        """Nothing else is kept of it."""
+
     def tombstones(self) -> Records:
         return [group_tombstone(self.group_id)]
 

@@ -127,7 +127,7 @@ class ClassicGroups:
         group = self._table.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return group
-        if group is not None and not group.is_empty:
+        if group is not None and (group.kind == "share" or not group.is_empty):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID

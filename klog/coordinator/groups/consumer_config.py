@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from klog.config.keyed import INT_MAX, Keyed, key
+from klog.coordinator.groups.own_config import with_own
 from klog.errors import InvalidConfig
-from klog.values import dataclass, replace
+from klog.values import dataclass
 
 ASSIGNOR_NAMES = ("uniform", "range")
 # What a group may have of its own: the name of the property, and the field that it takes the place of.
@@ -73,18 +73,7 @@ class ConsumerGroupConfig(Keyed):
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
         """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig. Kafka:
         GroupConfig.validate."""
-        fields: dict[str, Any] = {}
-        for name, text in own.items():
-            if name not in GROUP_KEYS:
-                raise InvalidConfig(f"unknown group configuration {name!r}: {' or '.join(GROUP_KEYS)} expected")
-            try:
-                fields[GROUP_KEYS[name]] = int(text)
-            except ValueError:
-                raise InvalidConfig(f"{name}={text!r}: a whole number expected") from None
-        try:
-            found = replace(self, **fields)
-        except ValueError as error:
-            raise InvalidConfig(str(error)) from None
+        found = with_own(self, GROUP_KEYS, own)
         if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
             raise InvalidConfig(
                 f"consumer.session.timeout.ms={found.session_timeout_ms}: more than "

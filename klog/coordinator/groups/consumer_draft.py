@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from klog.coordinator.groups import consumer_records as records
 from klog.coordinator.groups.assignors import ASSIGNORS, MemberSpec
 from klog.coordinator.groups.reconciliation import Reconciliation
+from klog.coordinator.groups.topics_hash import topics_hash
 
 if TYPE_CHECKING:
     import uuid
@@ -136,19 +137,7 @@ class ConsumerDraft:
             self.changes.append(records.group_tombstone(records.PARTITION_METADATA, self.group.group_id))
 
     def _metadata_hash(self) -> int:
-        """A number for the subscribed topics with their ids and partitions; 0 without topics. It is not Kafka's: after
-        a handover the first heartbeat raises the epoch, once."""
-        topics = self.group.topics
-        lines = [
-            f"{name} {topic_id} {topics.partitions(name)}\n"
-            for name in sorted(self.subscribed())
-            if (topic_id := topics.topic_id(name)) is not None
-        ]
-        if not lines:
-            return 0
-        import hashlib  # loads libcrypto, which takes 3.5 MB
-
-        return int.from_bytes(hashlib.blake2b("".join(lines).encode(), digest_size=8).digest(), signed=True)
+        return topics_hash(self.group.topics, self.subscribed())
 
     def assign(self) -> None:
         """Compute the target assignment of the group's epoch, unless it has it. Only what differs is recorded."""

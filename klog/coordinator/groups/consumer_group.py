@@ -258,6 +258,9 @@ class ConsumerGroup:
         # Equal counts: the order of the configuration decides, not that of the members.
         return max(self.config.assignors, key=lambda name: counts.get(name, 0))
 
+    def deleted(self) -> None:
+        """Nothing else is kept of it."""
+
     def tombstones(self) -> Records:
         return records.encode_changes(self.deletion())
 

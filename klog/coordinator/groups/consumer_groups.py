@@ -160,7 +160,7 @@ class ConsumerGroups:
         if found is None:
             return self._new(group_id), []
         made = self._new(group_id)
-        if found.is_empty:
+        if found.is_empty and found.kind != "share":
             return made, found.tombstones()
         changes = None
         if isinstance(found, ClassicGroup) and self._config.may_upgrade:

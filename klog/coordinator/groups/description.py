@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.errors import KlogError
 from klog.protocol import decode_data, messages
@@ -23,7 +23,8 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A picture of one group. state: Kafka's name of it. kind: "classic" or "consumer". offsets: the committed ones."""
+    """A picture of one group. state: Kafka's name of it. kind: "classic", "consumer" or "share". offsets: the committed
+    ones."""
 
     group_id: str
     kind: str
@@ -34,12 +35,12 @@ class GroupDescription(NamedTuple):
 
 def describe(group: Group, offsets: OffsetStore) -> GroupDescription:
     """The picture of a group. Under the lock of its table."""
-    described = group.describe()
-    if isinstance(described, messages.ConsumerGroupDescribe.Response.Group):
+    described: Any = group.describe()
+    if group.kind != "classic":
         members = tuple(
             MemberDescription(
                 each.member_id,
-                each.instance_id,
+                getattr(each, "instance_id", None),
                 each.client_id,
                 each.client_host,
                 {
@@ -51,7 +52,6 @@ def describe(group: Group, offsets: OffsetStore) -> GroupDescription:
             for each in described.members
         )
     else:
-        assert isinstance(described, messages.DescribeGroups.Response.Group)
         members = tuple(
             MemberDescription(
                 each.member_id,

@@ -57,7 +57,7 @@ class Expiry:
                     left = True
                 else:
                     expired.append((topic, partition))
-        ends = not left and group.is_empty
+        ends = not left and group.is_empty and group.kind != "share"  # those have a state of their own
         if not expired and not ends:
             return
         records = [(offset_key(group_id, *place), None) for place in expired]

@@ -1,4 +1,4 @@
-"""What groups of both kinds have in common: classic ones, and those of KIP-848 ("consumer").
+"""What groups of all kinds have in common: classic ones, those of KIP-848 ("consumer"), and those of KIP-932 ("share").
 
 A group is a state machine: the lock, the timers and the log are the coordinator's. Only the coordinator calls it, under
 its lock. Methods that can refuse return an ErrorCode, NONE if they do not. Kafka: Group.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Context, Any], Message | None]
 
-Kind = Literal["classic", "consumer"]
+Kind = Literal["classic", "consumer", "share"]
 Records = list[tuple[bytes, bytes | None]]
 """Records for the group's partition of __consumer_offsets, in order: key and value, None for a tombstone."""
 
@@ -66,10 +66,14 @@ class Group(Protocol):
         commit_timestamp; None if it does not expire now."""
 
     def describe(self) -> Message:
-        """DescribeGroups.Response.Group or ConsumerGroupDescribe.Response.Group, without authorized_operations."""
+        """The Group of a DescribeGroups, ConsumerGroupDescribe or ShareGroupDescribe response, without
+        authorized_operations."""
 
     def tombstones(self) -> Records:
         """The records that delete the group, without its offsets."""
+
+    def deleted(self) -> None:
+        """The tombstones are in the log: delete what is kept of the group elsewhere."""
 
 
 class GroupKind(Protocol):

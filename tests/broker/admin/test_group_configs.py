@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
+from klog.broker.admin.group_configs import OfGroups
+from klog.coordinator.groups.consumer_config import GROUP_DOCS, GROUP_KEYS, ConsumerGroupConfig
+from klog.coordinator.share import ShareGroupConfig
+from klog.coordinator.share import config as share
 from klog.protocol import ErrorCode
 from tests.broker.admin.test_alter_configs import DELETE, GROUP, SET, Op, alter, alter_all, replace, resource
 from tests.broker.admin.test_describe_configs import code, describe, listed, synonyms
@@ -23,12 +26,20 @@ class Given(dict[str, Any]):
     """What the coordinator was given: {group: (session, heartbeat)}."""
 
     def __call__(self, group_id: str, config: ConsumerGroupConfig | None) -> None:
-        self[group_id] = config and (config.session_timeout_ms, config.heartbeat_interval_ms)
+        if config is None:
+            self.pop(group_id, None)
+        else:
+            self[group_id] = config.session_timeout_ms, config.heartbeat_interval_ms
+
+
+def consumers(given: Given, **limits: int) -> tuple[OfGroups, ...]:
+    """The configurations of consumer groups alone."""
+    return (OfGroups(ConsumerGroupConfig(**limits), GROUP_KEYS, GROUP_DOCS, given),)
 
 
 def test_a_value_is_set_shown_and_given_to_the_coordinator(tmp_path: Path) -> None:
     given = Given()
-    with World(tmp_path, groups=ConsumerGroupConfig(session_timeout_ms=40_000), configure=given) as world:
+    with World(tmp_path, groups=consumers(given, session_timeout_ms=40_000)) as world:
         before = describe(world, GROUP, "g", include_synonyms=True)
         assert {name: (each.value, each.config_source, each.config_type) for name, each in before.items()} == {
             SESSION: ("40000", DEFAULT, 3),
@@ -45,7 +56,7 @@ def test_a_value_is_set_shown_and_given_to_the_coordinator(tmp_path: Path) -> No
         assert replace(world, GROUP, "g", consumer_heartbeat_interval_ms="7000") is ErrorCode.NONE
         assert given == {"g": (40_000, 7000)}
         assert alter(world, GROUP, "g", (HEARTBEAT, DELETE, None), ("gone", DELETE, None)) is ErrorCode.NONE
-        assert given == {"g": None} and listed(world, GROUP) == (ErrorCode.NONE, [])
+        assert given == {} and listed(world, GROUP) == (ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +73,7 @@ def test_a_value_is_set_shown_and_given_to_the_coordinator(tmp_path: Path) -> No
 )
 def test_what_is_refused_changes_nothing(tmp_path: Path, name: str, op: Op, expected: ErrorCode) -> None:
     given = Given()
-    with World(tmp_path, groups=ConsumerGroupConfig(max_session_timeout_ms=60_000), configure=given) as world:
+    with World(tmp_path, groups=consumers(given, max_session_timeout_ms=60_000)) as world:
         assert alter(world, GROUP, name, op) is expected
         assert given == {} and listed(world, GROUP) == (ErrorCode.NONE, [])
         assert code(world, GROUP, "") is ErrorCode.INVALID_REQUEST
@@ -71,13 +82,13 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, name: str, op: Op, expe
 def test_they_are_there_after_a_restart_as_far_as_the_bounds_allow(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, groups=consumers(Given())) as world:
         assert alter(world, GROUP, "slow", (SESSION, SET, "90000")) is ErrorCode.NONE
         assert alter(world, GROUP, "quick", (SESSION, SET, "6000")) is ErrorCode.NONE
     given = Given()
     with (
         caplog.at_level(logging.WARNING, "klog.broker"),
-        World(tmp_path, groups=ConsumerGroupConfig(max_session_timeout_ms=60_000), configure=given) as world,
+        World(tmp_path, groups=consumers(given, max_session_timeout_ms=60_000)) as world,
     ):
         assert given == {"quick": (6000, 5000)}
         assert "event=config_left_out group='slow'" in caplog.text
@@ -87,7 +98,7 @@ def test_they_are_there_after_a_restart_as_far_as_the_bounds_allow(
 def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
     given = Given()
     files = FailingFiles()
-    with World(tmp_path, configure=given, files=files) as world:
+    with World(tmp_path, groups=consumers(given), files=files) as world:
         files.under = [str(tmp_path)]
         assert alter(world, GROUP, "g", (SESSION, SET, "50000")) is ErrorCode.KAFKA_STORAGE_ERROR
         files.under = []
@@ -95,9 +106,65 @@ def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
 
 
 def test_rights_for_the_group_are_needed(tmp_path: Path) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, groups=consumers(Given())) as world:
         world.allow(("ALTER_CONFIGS", "GROUP", "g"), ("DESCRIBE_CONFIGS", "GROUP", "g"))
         asked = [resource(GROUP, name, (SESSION, SET, "50000")) for name in "gh"]
         assert alter_all(world, *asked) == [ErrorCode.NONE, ErrorCode.GROUP_AUTHORIZATION_FAILED]
         assert describe(world, GROUP, "g")[SESSION].value == "50000"
         assert code(world, GROUP, "h") is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_group_has_the_properties_of_consumer_groups_and_of_share_groups(tmp_path: Path) -> None:
+    given: dict[str, ShareGroupConfig | None] = {}
+    kinds = (
+        *consumers(Given()),
+        OfGroups(ShareGroupConfig(), share.GROUP_KEYS, share.GROUP_DOCS, given.__setitem__),
+    )
+    with World(tmp_path, groups=kinds) as world:
+        found = {name: (each.value, each.config_type) for name, each in describe(world, GROUP, "g").items()}
+        assert found == {
+            HEARTBEAT: ("5000", 3),
+            SESSION: ("45000", 3),
+            "share.auto.offset.reset": ("latest", 2),
+            "share.delivery.count.limit": ("5", 3),
+            "share.heartbeat.interval.ms": ("5000", 3),
+            "share.isolation.level": ("read_uncommitted", 2),
+            "share.partition.max.record.locks": ("2000", 3),
+            "share.record.lock.duration.ms": ("30000", 3),
+            "share.renew.acknowledge.enable": ("true", 1),
+            "share.session.timeout.ms": ("45000", 3),
+        }
+        ops = ("share.auto.offset.reset", SET, "earliest"), ("share.renew.acknowledge.enable", SET, "false")
+        assert alter(world, GROUP, "g", *ops, (HEARTBEAT, SET, "7000")) is ErrorCode.NONE
+        config = given["g"]
+        assert config is not None
+        assert (config.auto_offset_reset, config.renew_acknowledge_enable) == ("earliest", False)
+        for name, value in (
+            ("share.auto.offset.reset", "none"),
+            ("share.isolation.level", "serializable"),
+            ("share.delivery.count.limit", "0"),
+            ("share.session.timeout.ms", "5000"),
+            ("share.session.time", "5000"),
+        ):
+            assert alter(world, GROUP, "g", (name, SET, value)) is ErrorCode.INVALID_CONFIG
+        assert given["g"] is config
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT1S", 1000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("PT0.001S", 1),
+        ("pt1m", 60_000),
+        ("P", None),
+        ("PT", None),
+        ("-PT1S", None),
+    ],
+)
+def test_durations_of_a_start_offset(text: str, ms: int | None) -> None:
+    if ms is None:
+        with pytest.raises(ValueError, match=r"share\.auto\.offset\.reset"):
+            ShareGroupConfig(auto_offset_reset=f"by_duration:{text}")
+    else:
+        assert ShareGroupConfig(auto_offset_reset=f"by_duration:{text}").reset_duration_ms == ms

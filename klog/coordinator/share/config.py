@@ -1,0 +1,119 @@
+"""The limits of share groups (KIP-932), under Kafka's names. Kafka: ShareGroupConfig, GroupCoordinatorConfig."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from klog.config.keyed import INT_MAX, Keyed, key
+from klog.coordinator.groups.own_config import with_own
+from klog.errors import InvalidConfig
+from klog.values import dataclass
+
+# What a group may have of its own: the name of the property, and the field that it takes the place of.
+GROUP_KEYS = {
+    "share.auto.offset.reset": "auto_offset_reset",
+    "share.delivery.count.limit": "delivery_count_limit",
+    "share.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "share.isolation.level": "isolation_level",
+    "share.partition.max.record.locks": "partition_max_record_locks",
+    "share.record.lock.duration.ms": "record_lock_duration_ms",
+    "share.renew.acknowledge.enable": "renew_acknowledge_enable",
+    "share.session.timeout.ms": "session_timeout_ms",
+}
+GROUP_DOCS = {
+    "share.auto.offset.reset": "where this share group begins: earliest, latest or by_duration:<ISO 8601>",
+    "share.delivery.count.limit": "a record of this share group is delivered so often at most",
+    "share.heartbeat.interval.ms": "how often members of this share group are asked to send a heartbeat",
+    "share.isolation.level": "whether this share group gets records of aborted transactions",
+    "share.partition.max.record.locks": "so many records of a partition are in flight at most",
+    "share.record.lock.duration.ms": "a member that has acquired a record has so long to acknowledge it",
+    "share.renew.acknowledge.enable": "whether members may ask for more time for a record",
+    "share.session.timeout.ms": "a member of this share group that sends no heartbeat for so long is removed",
+}
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_BOUNDED = {
+    "session_timeout_ms": "session.timeout.ms",
+    "heartbeat_interval_ms": "heartbeat.interval.ms",
+    "record_lock_duration_ms": "record.lock.duration.ms",
+    "delivery_count_limit": "delivery.count.limit",
+    "partition_max_record_locks": "partition.max.record.locks",
+}
+_DURATION = re.compile(
+    r"by_duration:P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.(\d{1,3})\d*)?S)?)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupConfig(Keyed):
+    """Times in ms.
+
+    Some defaults are not Kafka's: times and numbers have no bounds, and a changed group gets its assignment at once.
+    refresh_interval_ms: heartbeats look so often for changes of topics. Raises ValueError or TypeError.
+    """
+
+    session_timeout_ms: int = key("group.share.session.timeout.ms", 45_000, 1)
+    min_session_timeout_ms: int = key("group.share.min.session.timeout.ms", 1, 1)
+    max_session_timeout_ms: int = key("group.share.max.session.timeout.ms", INT_MAX, 1)
+    heartbeat_interval_ms: int = key("group.share.heartbeat.interval.ms", 5_000, 1)
+    min_heartbeat_interval_ms: int = key("group.share.min.heartbeat.interval.ms", 1, 1)
+    max_heartbeat_interval_ms: int = key("group.share.max.heartbeat.interval.ms", INT_MAX, 1)
+    record_lock_duration_ms: int = key("group.share.record.lock.duration.ms", 30_000, 1)
+    min_record_lock_duration_ms: int = key("group.share.min.record.lock.duration.ms", 1, 1)
+    max_record_lock_duration_ms: int = key("group.share.max.record.lock.duration.ms", INT_MAX, 1)
+    delivery_count_limit: int = key("group.share.delivery.count.limit", 5, 1)
+    min_delivery_count_limit: int = key("group.share.min.delivery.count.limit", 1, 1)
+    max_delivery_count_limit: int = key("group.share.max.delivery.count.limit", 32_767, 1)
+    partition_max_record_locks: int = key("group.share.partition.max.record.locks", 2_000, 1)
+    min_partition_max_record_locks: int = key("group.share.min.partition.max.record.locks", 1, 1)
+    max_partition_max_record_locks: int = key("group.share.max.partition.max.record.locks", 10_000, 1)
+    max_size: int = key("group.share.max.size", 200, 1)
+    max_share_sessions: int = key("group.share.max.share.sessions", 2_000, 1)
+    snapshot_update_records: int = key("share.coordinator.snapshot.update.records.per.snapshot", 500, 0)
+    refresh_interval_ms: int = key(None, 1_000, 0)
+    auto_offset_reset: str = key(None, "latest")
+    isolation_level: str = key(None, "read_uncommitted")
+    renew_acknowledge_enable: bool = key(None, True)
+
+    def __post_init__(self) -> None:
+        Keyed.__post_init__(self)
+        for name, words in _BOUNDED.items():
+            low, value, high = (getattr(self, f"{bound}{name}") for bound in ("min_", "", "max_"))
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{name}={value} (group.share.{words}): from {low} to {high}, the bounds that group.share.min and "
+                    ".max of it set"
+                )
+        for name in ("auto_offset_reset", "isolation_level"):
+            object.__setattr__(self, name, str(getattr(self, name)).strip())
+        if self.isolation_level not in ISOLATION_LEVELS:
+            raise ValueError(
+                f"isolation_level={self.isolation_level!r} (share.isolation.level): one of "
+                f"{', '.join(ISOLATION_LEVELS)} expected"
+            )
+        if self.auto_offset_reset not in ("earliest", "latest") and self.reset_duration_ms is None:
+            raise ValueError(
+                f"auto_offset_reset={self.auto_offset_reset!r} (share.auto.offset.reset): earliest, latest or "
+                "by_duration:PnDTnHnMn.nS expected"
+            )
+
+    @property
+    def reset_duration_ms(self) -> int | None:
+        """The duration of auto_offset_reset; None for earliest and latest."""
+        found = _DURATION.fullmatch(self.auto_offset_reset)
+        if found is None:
+            return None
+        days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[:4])
+        return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + int((found[5] or "0").ljust(3, "0"))
+
+    def of_group(self, own: Mapping[str, str]) -> ShareGroupConfig:
+        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig. Kafka:
+        GroupConfig.validate."""
+        found = with_own(self, GROUP_KEYS, own)
+        if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
+            raise InvalidConfig(
+                f"share.session.timeout.ms={found.session_timeout_ms}: more than "
+                f"share.heartbeat.interval.ms={found.heartbeat_interval_ms} expected"
+            )
+        return found

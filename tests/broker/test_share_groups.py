@@ -1,0 +1,630 @@
+"""Share groups over the wire: what their members get, keep and give back, also over deaths of the broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.broker import Broker
+from klog.clock import ManualClock
+from klog.protocol import ApiKey, ErrorCode, messages
+from tests.support.batches import batch, marker, transactional
+from tests.support.patience import PATIENCE
+from tests.support.wire_client import WireClient
+
+CONFIG = {"group.share.record.lock.duration.ms": 10_000, "group.share.session.timeout.ms": 45_000}
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+Acquired = list[tuple[int, int, int]]
+
+
+class Member:
+    """A member of the share group "g" that reads the first partitions of "t"."""
+
+    def __init__(self, broker: Broker, *, group: str = "g", partitions: int = 1, topic: str = "t") -> None:
+        self.group, self.topic = group, topic
+        self.id = str(uuid.uuid4())
+        self.client = WireClient(broker.bootstrap_servers)
+        self.topic_id: Any = broker.topics.topic_id(topic)
+        self.partitions = list(range(partitions))
+        self.epoch = self.session = 0
+
+    def heartbeat(self, epoch: int | None = None, **fields: Any) -> Any:
+        fields = {"subscribed_topic_names": [self.topic]} | fields if epoch is None and not self.epoch else fields
+        found = self.client.call(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            1,
+            group_id=self.group,
+            member_id=self.id,
+            member_epoch=self.epoch if epoch is None else epoch,
+            **fields,
+        )
+        if not found.error_code:
+            self.epoch = max(found.member_epoch, 0)
+        return found
+
+    def _topics(self, kind: Any, said: dict[int, list[tuple[int, int, list[int]]]], every: bool) -> list[Any]:
+        numbers = self.partitions if every else said
+        return [
+            kind.Topic(
+                topic_id=self.topic_id,
+                partitions=[
+                    kind.Partition(
+                        partition_index=number,
+                        acknowledgement_batches=[
+                            kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+                            for first, last, types in said.get(number, ())
+                        ],
+                    )
+                    for number in numbers
+                ],
+            )
+        ]
+
+    def send(self, *said: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any) -> None:
+        wanted = {
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 100,
+            "batch_size": 100,
+        } | fields
+        kind = messages.ShareFetch.Request
+        epoch = self.session if epoch is None else epoch
+        request = kind(
+            group_id=self.group,
+            member_id=self.id,
+            share_session_epoch=epoch,
+            topics=self._topics(kind, {0: list(said)}, epoch == 0),
+            **wanted,
+        )
+        self.client.send(ApiKey.SHARE_FETCH, 2, request)
+
+    def receive(self) -> Any:
+        found = self.client.receive(ApiKey.SHARE_FETCH, 2)
+        if not found.error_code:
+            self.session += 1
+        return found
+
+    def fetch(self, *said: tuple[int, int, list[int]], **fields: Any) -> Any:
+        self.send(*said, **fields)
+        return self.receive()
+
+    def acquire(self, *said: tuple[int, int, list[int]], **fields: Any) -> Acquired:
+        """What it gets of partition 0. What it says must be accepted."""
+        return acquired(self.fetch(*said, **fields))
+
+    def say(self, first: int, last: int, *types: int, epoch: int | None = None, renews: bool = False) -> Any:
+        kind = messages.ShareAcknowledge.Request
+        found = self.client.call(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            2,
+            group_id=self.group,
+            member_id=self.id,
+            share_session_epoch=self.session if epoch is None else epoch,
+            is_renew_ack=renews,
+            topics=self._topics(kind, {0: [(first, last, list(types))]}, False),
+        )
+        if not found.error_code:
+            self.session += 1
+        return found
+
+    def close(self) -> None:
+        self.client.socket.close()
+
+
+def acquired(response: Any) -> Acquired:
+    assert response.error_code == 0, response
+    parts = [part for topic in response.responses for part in topic.partitions if part.partition_index == 0]
+    assert all(part.error_code == part.acknowledge_error_code == 0 for part in parts), parts
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count) for part in parts for each in part.acquired_records
+    ]
+
+
+def code_of(said: Any) -> ErrorCode:
+    """Of the one partition that was acknowledged."""
+    assert said.error_code == 0, said
+    return next(code for code in ErrorCode if code == said.responses[0].partitions[0].error_code)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: ManualClock) -> Iterator[Broker]:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG, clock=clock) as found:
+        found.topics.create("t", 2)
+        yield found
+
+
+def earliest(broker: Broker, group: str = "g", **more: str) -> None:
+    """Let a group begin at the log start."""
+    values = {"share.auto.offset.reset": "earliest", **more}
+    kind = messages.IncrementalAlterConfigs.Request
+    configs = [kind.Config(name=name, config_operation=0, value=value) for name, value in values.items()]
+    with WireClient(broker.bootstrap_servers) as client:
+        found = client.call(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            resources=[kind.Resource(resource_type=32, resource_name=group, configs=configs)],
+        )
+    assert found.responses[0].error_code == 0
+
+
+def append(broker: Broker, count: int = 1, partition: int = 0) -> None:
+    broker.logs.log("t", partition).append([(None, b"v", 1_700_000_000_000)] * count)
+    broker.check("t", partition)
+
+
+def join(broker: Broker, **more: Any) -> Member:
+    member = Member(broker, **more)
+    assert member.heartbeat().error_code == 0
+    return member
+
+
+def offsets(broker: Broker, group: str = "g", topics: Any = None) -> Any:
+    kind = messages.DescribeShareGroupOffsets.Request
+    with WireClient(broker.bootstrap_servers) as client:
+        found = client.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[kind.Group(group_id=group, topics=topics)])
+    return found.groups[0]
+
+
+def start_and_lag(broker: Broker) -> tuple[int, int]:
+    """Of partition 0 of the only topic."""
+    (topic,) = offsets(broker).topics
+    part = next(part for part in topic.partitions if part.partition_index == 0)
+    return part.start_offset, part.lag
+
+
+# ---- members -----------------------------------------------------------------------------------------------------------
+
+
+def test_members_get_all_partitions_and_share_them_when_there_are_more_members(broker: Broker) -> None:
+    members = [Member(broker, partitions=2) for _ in range(3)]
+    first = members[0].heartbeat()
+    assert (first.error_code, first.member_epoch, first.heartbeat_interval_ms) == (0, 1, 5000)
+    assert [sorted(each.partitions) for each in first.assignment.topic_partitions] == [[0, 1]]
+    for member in members[1:]:
+        assert member.heartbeat().error_code == 0
+    found = []
+    for member in members:
+        response = member.heartbeat(subscribed_topic_names=["t"])
+        assert response.error_code == 0 and response.member_epoch == 3
+        found += [number for each in response.assignment.topic_partitions for number in each.partitions]
+    assert sorted(found) in ([0, 0, 1], [0, 1, 1])
+    assert members[0].heartbeat().assignment is None
+    described = (
+        members[0]
+        .client.call(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=["g"], include_authorized_operations=True)
+        .groups[0]
+    )
+    assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 3, "simple")
+    assert {each.member_id for each in described.members} == {member.id for member in members}
+    assert described.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+    group = broker.group("g")
+    assert group is not None and (group.kind, len(group.members)) == ("share", 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": 5}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_heartbeats_that_are_refused(broker: Broker, fields: dict[str, Any], code: ErrorCode) -> None:
+    given = {"group_id": "h", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["t"]}
+    with WireClient(broker.bootstrap_servers) as client:
+        assert client.call(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **(given | fields)).error_code == code
+    assert broker.group("h") is None
+
+
+def test_epochs_of_members_are_checked(broker: Broker) -> None:
+    member, other = join(broker), join(broker)
+    assert member.heartbeat().member_epoch == 2
+    assert member.heartbeat(epoch=1).error_code == 0, "it did not get the last response"
+    assert member.heartbeat(epoch=3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    other.id = "somebody"
+    assert other.heartbeat(epoch=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_without_heartbeats_is_removed(broker: Broker, clock: ManualClock) -> None:
+    member, other = join(broker), join(broker)
+    clock.advance(30_000)
+    assert other.heartbeat().error_code == 0
+    clock.advance(20_000)
+    assert member.heartbeat(epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    group = broker.group("g")
+    assert group is not None and [each.member_id for each in group.members] == [other.id]
+
+
+def test_groups_of_other_kinds_and_share_groups_keep_apart(broker: Broker) -> None:
+    member = join(broker)
+    assert member.heartbeat(epoch=-1).member_epoch == -1
+    client = member.client
+    new = {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 1000}
+    found = client.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **new, subscribed_topic_names=["t"], topic_partitions=[])
+    assert found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    kind = messages.OffsetCommit.Request
+    partition = kind.Partition(partition_index=0, committed_offset=1)
+    commit = client.call(ApiKey.OFFSET_COMMIT, 9, group_id="g", topics=[kind.Topic(name="t", partitions=[partition])])
+    assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    protocol = messages.JoinGroup.Request.Protocol(name="range", metadata=b"")
+    joined = client.call(
+        ApiKey.JOIN_GROUP, 9, group_id="g", protocol_type="consumer", protocols=[protocol], session_timeout_ms=10_000
+    )
+    assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    commit = client.call(ApiKey.OFFSET_COMMIT, 9, group_id="c", topics=[kind.Topic(name="t", partitions=[partition])])
+    assert commit.topics[0].partitions[0].error_code == 0
+    assert Member(broker, group="c").heartbeat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    groups = client.call(ApiKey.LIST_GROUPS, 5, types_filter=["share"]).groups
+    assert [(each.group_id, each.group_type, each.group_state, each.protocol_type) for each in groups] == [
+        ("g", "share", "Empty", "share")
+    ]
+    assert broker.groups() == ["c", "g"]
+
+
+# ---- records -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_record_goes_to_one_member_until_it_is_released(broker: Broker) -> None:
+    earliest(broker)
+    append(broker, 10)
+    first, second = join(broker), join(broker)
+    assert first.acquire(max_records=4, share_acquire_mode=1) == [(0, 3, 1)]
+    assert second.acquire() == [(4, 9, 1)]
+    assert first.acquire() == []
+    assert second.acquire((4, 5, [ACCEPT]), (6, 7, [RELEASE, REJECT])) == [(6, 6, 2)]
+    assert start_and_lag(broker) == (0, 7)
+    assert code_of(first.say(0, 3, ACCEPT)) is ErrorCode.NONE
+    assert start_and_lag(broker) == (6, 3)
+    assert code_of(second.say(6, 9, *[ACCEPT, ACCEPT, ACCEPT, ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    assert code_of(second.say(8, 9, ACCEPT)) is ErrorCode.NONE
+    assert start_and_lag(broker) == (6, 1)
+
+
+def test_records_come_with_what_was_acquired(broker: Broker) -> None:
+    """No more batches than that."""
+    earliest(broker)
+    for number in range(5):
+        append(broker, number + 1)
+    member = join(broker)
+    response = member.fetch(max_records=5)
+    part = response.responses[0].partitions[0]
+    assert response.acquisition_lock_timeout_ms == 10_000
+    assert acquired(response) == [(0, 5, 1)]
+    assert [record.offset for record in klog.record.iter_records(bytes(part.records))] == [0, 1, 2, 3, 4, 5]
+    assert member.acquire(batch_size=4) == [(6, 9, 1), (10, 14, 1)]
+
+
+def test_the_time_for_a_record_ends_and_another_member_gets_it(broker: Broker, clock: ManualClock) -> None:
+    earliest(broker)
+    append(broker, 4)
+    first, second = join(broker), join(broker)
+    assert first.acquire() == [(0, 3, 1)]
+    clock.advance(8_000)
+    assert code_of(first.say(0, 0, RENEW, renews=True)) is ErrorCode.NONE
+    assert code_of(first.say(1, 1, RENEW)) is ErrorCode.INVALID_REQUEST
+    second.send(max_wait_ms=60_000)
+    clock.advance(3_000)
+    assert acquired(second.receive()) == [(1, 3, 2)]
+    assert code_of(first.say(1, 1, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+    clock.advance(8_000)
+    assert second.acquire((1, 3, [ACCEPT])) == [(0, 0, 2)]
+
+
+def test_a_record_is_delivered_only_so_often(broker: Broker) -> None:
+    earliest(broker, **{"share.delivery.count.limit": "2"})
+    append(broker, 2)
+    member = join(broker)
+    assert member.acquire() == [(0, 1, 1)]
+    assert member.acquire((0, 1, [RELEASE])) == [(0, 0, 2)]
+    assert member.acquire((0, 0, [RELEASE])) == [(1, 1, 2)]
+    assert member.acquire((1, 1, [RELEASE])) == []
+    assert start_and_lag(broker) == (2, 0)
+
+
+def test_a_fetch_waits_for_records_and_for_released_ones(broker: Broker) -> None:
+    earliest(broker)
+    first, second = join(broker), join(broker)
+    assert first.acquire() == []
+    first.send(max_wait_ms=60_000)
+    append(broker, 2)
+    assert acquired(first.receive()) == [(0, 1, 1)]
+    second.send(max_wait_ms=60_000)
+    assert code_of(first.say(1, 1, RELEASE)) is ErrorCode.NONE
+    assert acquired(second.receive()) == [(1, 1, 2)]
+
+
+def test_a_group_begins_at_the_log_end_unless_it_is_configured(broker: Broker, clock: ManualClock) -> None:
+    append(broker, 3)
+    member = join(broker)
+    assert member.acquire() == []
+    append(broker)
+    assert member.acquire() == [(3, 3, 1)]
+    earliest(broker, "by", **{"share.auto.offset.reset": "by_duration:PT1S"})
+    now = clock.wall_ms()
+    broker.logs.log("t", 1).append([(None, b"v", now - 5000), (None, b"v", now - 500)])
+    parts = join(broker, group="by", partitions=2).fetch().responses[0].partitions
+    found = {part.partition_index: part.acquired_records[0].first_offset for part in parts}
+    assert found[1] == 1
+
+
+def test_markers_and_aborted_transactions(broker: Broker) -> None:
+    log = broker.logs.log("t", 0)
+    for data, origin in (
+        (transactional(7, 0, 0, 2), "client"),
+        (marker(7, 0, "abort"), "coordinator"),
+        (batch(1), "client"),
+        (transactional(7, 0, 2, 1), "client"),
+        (marker(7, 0, "commit"), "coordinator"),
+    ):
+        log.append_batches(data, origin=origin)
+    earliest(broker)
+    assert join(broker).acquire() == [(0, 1, 1), (3, 4, 1)]
+    earliest(broker, "committed", **{"share.isolation.level": "read_committed"})
+    member = join(broker, group="committed")
+    assert member.acquire() == [(3, 4, 1)]
+    log.append_batches(transactional(7, 0, 3, 1))
+    assert member.acquire((3, 4, [ACCEPT])) == [], "the transaction is open"
+    log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+    assert member.acquire() == []
+    log.append([(None, b"v", 1_700_000_000_000)])
+    assert member.acquire() == [(8, 8, 1)]
+
+
+def test_the_log_start_is_followed(broker: Broker) -> None:
+    earliest(broker)
+    append(broker, 10)
+    member = join(broker)
+    assert member.acquire(max_records=3, share_acquire_mode=1) == [(0, 2, 1)]
+    broker.logs.log("t", 0).delete_records(5)
+    assert member.acquire((0, 2, [ACCEPT])) == [(5, 9, 1)]
+    assert start_and_lag(broker) == (5, 5)
+
+
+# ---- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_of_share_sessions_are_checked(broker: Broker) -> None:
+    earliest(broker)
+    append(broker, 2)
+    member = join(broker)
+    assert member.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.fetch(epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.fetch((0, 0, [ACCEPT])).error_code == ErrorCode.INVALID_REQUEST
+    assert member.say(0, 0, ACCEPT, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.acquire() == [(0, 1, 1)]
+    assert member.fetch(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert member.say(0, 0, ACCEPT, epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert member.say(0, 0, ACCEPT, epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert code_of(member.say(0, 0, ACCEPT)) is ErrorCode.NONE
+    assert broker.metrics()["ShareSessionsCount"] == 1
+    assert member.fetch(max_wait_ms=60_000, is_renew_ack=True).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("by", ["fetch", "acknowledgement", "heartbeat", "connection"])
+def test_what_a_member_has_acquired_is_available_when_it_goes(broker: Broker, by: str) -> None:
+    earliest(broker)
+    append(broker, 3)
+    first, second = join(broker), join(broker)
+    assert first.acquire() == [(0, 2, 1)]
+    second.send(max_wait_ms=60_000)
+    left = (1, 2, 2)
+    if by == "fetch":
+        response = first.fetch((0, 0, [ACCEPT]), epoch=-1)
+        assert response.error_code == response.responses[0].partitions[0].acknowledge_error_code == 0
+        assert response.responses[0].partitions[0].acquired_records == []
+    elif by == "acknowledgement":
+        assert code_of(first.say(0, 0, ACCEPT, epoch=-1)) is ErrorCode.NONE
+    elif by == "heartbeat":
+        assert first.heartbeat(epoch=-1).error_code == 0
+        left = (0, 2, 2)
+    else:
+        first.close()
+        left = (0, 2, 2)
+    found: Acquired = []
+    until = time.monotonic() + PATIENCE
+    while not found:
+        assert time.monotonic() < until
+        found = acquired(second.receive())
+    assert found == [left]
+    if by != "connection":
+        assert broker.metrics()["ShareSessionsCount"] == 1
+
+
+def test_the_number_of_sessions_is_limited(tmp_path: Path) -> None:
+    config = {"group.share.max.share.sessions": 2, "group.share.max.size": 3}
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        broker.topics.create("t", 1)
+        members = [join(broker) for _ in range(3)]
+        assert Member(broker).heartbeat().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        codes = [member.fetch().error_code for member in members]
+        assert codes == [0, 0, ErrorCode.SHARE_SESSION_LIMIT_REACHED]
+        assert members[0].fetch(epoch=0).error_code == 0
+        members[1].fetch(epoch=-1)
+        assert members[2].fetch().error_code == 0
+
+
+def test_partitions_that_do_not_exist(broker: Broker) -> None:
+    earliest(broker)
+    append(broker)
+    member = join(broker, partitions=1)
+    known, member.topic_id = member.topic_id, uuid.UUID(int=7)
+    response = member.fetch(max_wait_ms=60_000)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    member.topic_id, member.partitions, member.session = known, [0, 5], 0
+    response = member.fetch(max_wait_ms=60_000)
+    found = {part.partition_index: part.error_code for part in response.responses[0].partitions}
+    assert found == {0: 0, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    stranger = Member(broker, group="nobody")
+    response = stranger.fetch(max_wait_ms=60_000)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for fields in ({"group_id": None}, {"member_id": None}, {"member_id": "m" * 37}):
+        given = {"group_id": "g", "member_id": "m", "share_session_epoch": 0}
+        found = stranger.client.call(ApiKey.SHARE_FETCH, 1, **(given | fields))
+        assert found.error_code == ErrorCode.INVALID_REQUEST
+        found = stranger.client.call(ApiKey.SHARE_ACKNOWLEDGE, 1, **(given | fields))
+        assert found.error_code == ErrorCode.INVALID_REQUEST
+
+
+# ---- what is kept ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("updates", [0, 1, 500])
+def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates: int) -> None:
+    """updates: how many come between two snapshots."""
+    config = {**CONFIG, "share.coordinator.snapshot.update.records.per.snapshot": updates}
+    broker = Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config)
+    with broker:
+        broker.topics.create("t", 2)
+        earliest(broker)
+        append(broker, 10)
+        member = join(broker)
+        assert member.acquire() == [(0, 9, 1)]
+        for first, last, kind in ((0, 1, ACCEPT), (3, 3, ACCEPT), (4, 4, REJECT), (5, 5, RELEASE), (7, 7, ACCEPT)):
+            assert code_of(member.say(first, last, kind)) is ErrorCode.NONE
+        member.close()
+        broker.kill()
+        broker.start()
+        assert start_and_lag(broker) == (2, 5)
+        group = broker.group("g")
+        assert group is not None and [each.member_id for each in group.members] == [member.id]
+        again = Member(broker)
+        again.id, again.epoch = member.id, member.epoch
+        assert again.heartbeat().error_code == 0
+        counts = {2: 1, 5: 2, 6: 1, 8: 1, 9: 1} if updates == 500 else {2: 2, 5: 2, 6: 2, 8: 2, 9: 2}
+        found = {offset: count for first, last, count in again.acquire() for offset in range(first, last + 1)}
+        assert found == counts
+        assert again.acquire((2, 2, [ACCEPT]), (5, 6, [ACCEPT]), (8, 9, [ACCEPT])) == []
+        assert start_and_lag(broker) == (10, 0)
+
+
+def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path) -> None:
+    """Else records that came meanwhile would be skipped by a group that begins at the log end."""
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker:
+        broker.topics.create("t", 1)
+        append(broker, 3)
+        assert join(broker).acquire() == []
+        append(broker, 2)
+        broker.kill()
+        broker.start()
+        assert join(broker).acquire() == [(3, 4, 1)]
+
+
+def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klog.coordinator.share.state_log._PRUNE_RECORDS", 20)
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker:
+        broker.topics.create("t", 2)
+        earliest(broker)
+        append(broker, 200)
+        member = join(broker, partitions=2)
+        assert member.acquire(max_records=200) == [(0, 199, 1)]
+        for offset in range(100):
+            assert code_of(member.say(offset, offset, ACCEPT)) is ErrorCode.NONE
+        log = broker.logs.log("__share_group_state", 0)
+        assert log.log_end_offset > 100 > log.log_end_offset - log.log_start_offset
+        broker.kill()
+        broker.start()
+        assert start_and_lag(broker) == (100, 100)
+        assert {part.partition_index for part in offsets(broker).topics[0].partitions} == {0, 1}
+
+
+def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Broker) -> None:
+    append(broker, 10)
+    alter, delete = messages.AlterShareGroupOffsets.Request, messages.DeleteShareGroupOffsets.Request
+
+    def altered(offset: int, partition: int = 0, topic: str = "t") -> Any:
+        asked = alter.Partition(partition_index=partition, start_offset=offset)
+        topics = [alter.Topic(topic_name=topic, partitions=[asked])]
+        with WireClient(broker.bootstrap_servers) as client:
+            return client.call(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+
+    def deleted(topic: str = "t") -> Any:
+        topics = [delete.Topic(topic_name=topic)]
+        with WireClient(broker.bootstrap_servers) as client:
+            return client.call(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+
+    assert offsets(broker).error_code == deleted().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    for arguments, code in (((4,), 0), ((4, 2), 3), ((4, 0, "nothing"), 3), ((-1,), ErrorCode.INVALID_REQUEST)):
+        assert altered(*arguments).responses[0].partitions[0].error_code == code
+    assert start_and_lag(broker) == (4, 6)
+    topics = [
+        messages.DescribeShareGroupOffsets.Request.Topic(topic_name=name, partitions=[0, 1]) for name in ("t", "u")
+    ]
+    found = [
+        (part.start_offset, part.error_code)
+        for each in offsets(broker, topics=topics).topics
+        for part in each.partitions
+    ]
+    assert found == [(4, 0), (-1, 0), (-1, 3), (-1, 3)]
+    member = join(broker)
+    assert member.acquire() == [(4, 9, 1)]
+    assert altered(0).error_code == deleted().error_code == ErrorCode.NON_EMPTY_GROUP
+    assert (
+        member.client.call(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code
+        == ErrorCode.NON_EMPTY_GROUP
+    )
+    member.heartbeat(epoch=-1)
+    assert altered(2).responses[0].partitions[0].error_code == 0
+    assert join(broker).acquire() == [(2, 9, 1)]
+    broker.kill()
+    broker.start()
+    assert start_and_lag(broker) == (2, 8)
+
+
+def test_what_is_deleted_is_forgotten_for_good(broker: Broker, clock: ManualClock) -> None:
+    earliest(broker)
+    append(broker, 2)
+    member = join(broker)
+    assert member.acquire() == [(0, 1, 1)]
+    assert code_of(member.say(0, 1, ACCEPT)) is ErrorCode.NONE
+    member.heartbeat(epoch=-1)
+    kind = messages.DeleteShareGroupOffsets.Request
+    with WireClient(broker.bootstrap_servers) as client:
+        topics = [kind.Topic(topic_name="t"), kind.Topic(topic_name="u")]
+        found = client.call(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+        assert [each.error_code for each in found.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert offsets(broker).topics == []
+        member = join(broker)
+        assert member.acquire() == [(0, 1, 1)]
+        member.heartbeat(epoch=-1)
+        broker.topics.delete("t")
+        assert offsets(broker).topics == []
+        assert client.call(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code == 0
+    broker.kill()
+    broker.start()
+    assert broker.groups() == []
+    broker.topics.create("t", 1)
+    append(broker)
+    assert join(broker).acquire() == [(0, 0, 1)]
+
+
+def test_rights_are_checked(tmp_path: Path) -> None:
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        broker.topics.create("t", 1)
+        member = Member(broker)
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert member.heartbeat().error_code == denied
+        assert member.fetch().error_code == member.say(0, 0, ACCEPT).error_code == denied
+        described = member.client.call(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=["g"])
+        assert described.groups[0].error_code == offsets(broker).error_code == denied
+        for api in (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS):
+            assert member.client.call(api, 0, group_id="g").error_code == denied

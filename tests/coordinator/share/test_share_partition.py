@@ -1,0 +1,170 @@
+"""What members get of a share partition, and what becomes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from klog.coordinator.groups.refusal import Refused
+from klog.coordinator.share.share_partition import (
+    ACCEPT,
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Acknowledgement,
+    Acquired,
+    Limits,
+    SharePartition,
+    StateBatch,
+)
+from klog.protocol import ErrorCode
+
+LIMITS = Limits(deliveries=3, records=100)
+BATCHES = [(0, 9), (10, 19)]
+
+
+def acquire(
+    partition: SharePartition,
+    member: str,
+    max_records: int = 100,
+    *,
+    exact: bool = True,
+    read: list[tuple[int, int]] | None = None,
+    stop: int = 20,
+    limits: Limits = LIMITS,
+) -> list[Acquired]:
+    return partition.acquire(
+        member,
+        BATCHES if read is None else read,
+        stop,
+        max_records=max_records,
+        exact=exact,
+        deadline_ms=1000,
+        limits=limits,
+    )
+
+
+def say(partition: SharePartition, member: str, first: int, last: int, *types: int) -> tuple[StateBatch, ...]:
+    plan = partition.acknowledge(member, [Acknowledgement(first, last, types)], deadline_ms=5000, limits=LIMITS)
+    partition.commit(plan)
+    return plan.batches
+
+
+def test_a_record_that_is_acquired_is_not_given_to_another_member() -> None:
+    partition = SharePartition(0)
+    assert acquire(partition, "a", 5) == [Acquired(0, 4, 1)]
+    assert acquire(partition, "b", 5) == [Acquired(5, 9, 1)]
+    assert partition.fetch_offset(LIMITS) == 10
+
+
+def test_whole_batches_are_given_unless_the_number_is_exact() -> None:
+    assert acquire(SharePartition(0), "a", 5, exact=False) == [Acquired(0, 9, 1)]
+    assert acquire(SharePartition(0), "a", 15, exact=False) == [Acquired(0, 9, 1), Acquired(10, 19, 1)]
+    assert acquire(SharePartition(3), "a", 5, exact=False) == [Acquired(3, 9, 1)]
+
+
+def test_the_start_offset_passes_what_is_acknowledged_or_rejected_only() -> None:
+    partition = SharePartition(0)
+    acquire(partition, "a", 10)
+    assert say(partition, "a", 1, 2, ACCEPT) == (StateBatch(1, 2, ACKNOWLEDGED, 1),)
+    assert partition.start_offset == 0
+    assert say(partition, "a", 0, 0, REJECT) == (StateBatch(0, 0, ARCHIVED, 1),)
+    assert (partition.start_offset, partition.done_count) == (3, 0)
+    assert say(partition, "a", 4, 9, ACCEPT) == (StateBatch(4, 9, ACKNOWLEDGED, 1),)
+    assert (partition.start_offset, partition.done_count) == (3, 6)
+    assert say(partition, "a", 3, 3, RELEASE) == (StateBatch(3, 3, AVAILABLE, 1),)
+    assert acquire(partition, "b", 1) == [Acquired(3, 3, 2)]
+
+
+def test_a_record_is_archived_after_its_last_delivery_and_comes_alone_then() -> None:
+    partition = SharePartition(0)
+    for count in (1, 2):
+        assert acquire(partition, "a", read=[(0, 4)], stop=5) == [Acquired(0, 4, count)]
+        say(partition, "a", 0, 4, RELEASE)
+    for offset in range(5):
+        assert acquire(partition, "a", read=[(0, 4)], stop=5) == [Acquired(offset, offset, 3)]
+        expected = (StateBatch(offset, offset, ARCHIVED, 3),)
+        assert say(partition, "a", offset, offset, RELEASE) == expected
+    assert partition.start_offset == partition.next_offset == 5
+
+
+def test_records_that_do_not_exist_are_archived() -> None:
+    """Compacted ones, and markers: also at the begin, at the end, and if there is nothing else."""
+    partition = SharePartition(0)
+    assert acquire(partition, "a", read=[(2, 3), (6, 7)], stop=10) == [Acquired(2, 3, 1), Acquired(6, 7, 1)]
+    assert (partition.start_offset, partition.next_offset) == (2, 10)
+    say(partition, "a", 2, 3, ACCEPT)
+    assert partition.start_offset == 6
+    say(partition, "a", 6, 7, RELEASE)
+    assert acquire(partition, "b", read=[], stop=12) == []
+    assert partition.start_offset == partition.next_offset == 12
+
+
+def test_no_more_than_the_limit_is_in_flight() -> None:
+    partition, limits = SharePartition(0), Limits(deliveries=3, records=4)
+    assert acquire(partition, "a", exact=False, limits=limits) == [Acquired(0, 3, 1)]
+    assert partition.fetch_offset(limits) is None
+    say(partition, "a", 1, 3, ACCEPT)
+    assert partition.fetch_offset(limits) is None
+    say(partition, "a", 0, 0, ACCEPT)
+    assert partition.fetch_offset(limits) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "types", "code"),
+    [
+        (0, 5, [ACCEPT], ErrorCode.INVALID_RECORD_STATE),
+        (5, 5, [ACCEPT], ErrorCode.INVALID_RECORD_STATE),
+        (0, 10, [ACCEPT], ErrorCode.INVALID_REQUEST),
+        (0, 2**63 - 1, [ACCEPT], ErrorCode.INVALID_REQUEST),
+        (3, 2, [ACCEPT], ErrorCode.INVALID_REQUEST),
+        (0, 2, [ACCEPT, ACCEPT], ErrorCode.INVALID_REQUEST),
+        (0, 2, [], ErrorCode.INVALID_REQUEST),
+        (0, 2, [5], ErrorCode.INVALID_REQUEST),
+        (-1, 2, [ACCEPT], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_refused_changes_nothing(first: int, last: int, types: list[int], code: ErrorCode) -> None:
+    partition = SharePartition(0)
+    acquire(partition, "a", 5)
+    acquire(partition, "b", 5)
+    before = repr(partition)
+    said = [Acknowledgement(0, 0, [ACCEPT]), Acknowledgement(first, last, types)][first == 0 or first < 0 :]
+    with pytest.raises(Refused) as refused:
+        partition.acknowledge("a", said, deadline_ms=0, limits=LIMITS)
+    assert refused.value.code is code and repr(partition) == before
+
+
+def test_acquisitions_end_in_time_unless_they_are_renewed() -> None:
+    partition = SharePartition(0)
+    acquire(partition, "a", 4)
+    assert say(partition, "a", 1, 2, RENEW) == ()
+    assert partition.expire(999, LIMITS) is None and partition.deadline_ms == 1000
+    plan = partition.expire(1000, LIMITS)
+    assert plan is not None and plan.batches == (StateBatch(0, 0, AVAILABLE, 1), StateBatch(3, 3, AVAILABLE, 1))
+    partition.commit(plan)
+    assert partition.deadline_ms == 5000
+    assert acquire(partition, "b", 2) == [Acquired(0, 0, 2), Acquired(3, 3, 2)]
+
+
+def test_one_of_many_acknowledgements_costs_no_more_than_its_runs() -> None:
+    partition = SharePartition(0)
+    limits = Limits(5, 2**40)
+    found = partition.acquire("a", [(0, 2**39)], 2**39 + 1, max_records=2**40, exact=True, deadline_ms=1, limits=limits)
+    assert found == [Acquired(0, 2**39, 1)]
+    plan = partition.acknowledge("a", [Acknowledgement(0, 2**39, [ACCEPT])], deadline_ms=0, limits=limits)
+    assert plan.start_offset == 2**39 + 1 and plan.runs == []
+
+
+def test_the_log_start_and_the_log_end_are_followed() -> None:
+    partition = SharePartition(0)
+    acquire(partition, "a", 20)
+    partition.start_at(5)
+    assert say(partition, "a", 0, 9, ACCEPT) == (StateBatch(5, 9, ACKNOWLEDGED, 1),)
+    assert partition.start_offset == 10
+    partition.end_at(15)
+    assert (partition.start_offset, partition.next_offset) == (10, 15)
+    partition.end_at(7)
+    assert (partition.start_offset, partition.next_offset, partition.runs) == (7, 7, [])
