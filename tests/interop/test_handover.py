@@ -25,6 +25,7 @@ from tests.interop.handed import HandedOver
 from tests.interop.kafka import Kafka
 from tests.interop.test_broker import consume, consume_some, content, pairs, stored, transact
 from tests.support.batches import marker, transactional
+from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(3600)]
 
@@ -381,6 +382,67 @@ def test_groups_and_transactions_move_between_klogs_broker_and_kafka(kafka: Kafk
         transactional, idempotent = (set(logs.log(topic).producers) for topic in ("payments", "plain"))
         assert len(transactional) == 1 and len(idempotent) == 4, "a producer id was given out twice"
         assert not transactional & idempotent
+    assert [str(problem) for problem in klog.verify(data).problems] == []
+
+
+@pytest.mark.parametrize("kafka", ["4.3.1"], indirect=True)
+def test_share_groups_move_between_klogs_broker_and_kafka(kafka: Kafka, tmp_path: Path) -> None:
+    """What was accepted or rejected is not delivered again, and what was released is."""
+    confluent = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    data = tmp_path / "data"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("plain", config=KEEP)
+        logs.append("plain", pairs("job", 20))
+    left = set(range(20))
+
+    def life(broker: Any, accepts: int) -> None:
+        """A member gets what is left, accepts some, rejects the next one, and releases the others."""
+        member = confluent.ShareConsumer(
+            {"bootstrap.servers": broker.address, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
+        )
+        member.subscribe(["plain"])
+        records: list[Any] = []
+        until = SystemClock().monotonic() + PATIENCE
+        while not records:
+            assert SystemClock().monotonic() < until, f"no record came from {broker}"
+            records = list(member.poll(timeout=1))
+        assert {each.offset() for each in records} == left
+        for number, each in enumerate(sorted(records, key=lambda each: each.offset())):
+            member.acknowledge(each, 1 if number < accepts else 3 if number == accepts else 2)
+            if number <= accepts:
+                left.remove(each.offset())
+        member.commit_sync()
+        member.close()
+
+    local = KlogBroker(data, listeners=["127.0.0.1:0"])
+    with local:
+        admin = AdminClient({"bootstrap.servers": local.address})
+        # With Kafka's limit of 5 it delivers the last records in ever smaller numbers.
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in (("share.auto.offset.reset", "earliest"), ("share.delivery.count.limit", "10"))
+        ]
+        resource = ConfigResource(ResourceType.GROUP, "workers", incremental_configs=entries)
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
+        del admin
+        life(local, 5)
+    broker = HandedOver(kafka, tmp_path / "broker", data)
+    try:
+        with broker:
+            life(broker, 4)
+        assert complaints(broker) == []
+        assert adopt(data)["removed"] == []
+        with local:
+            life(local, 3)
+        with broker:
+            life(broker, 2)
+        assert complaints(broker) == []
+        no_strays(data)
+    finally:
+        broker.kill()
+    assert left == {18, 19}
     assert [str(problem) for problem in klog.verify(data).problems] == []
 
 
