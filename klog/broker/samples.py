@@ -33,6 +33,8 @@ _GAUGES = {
     ),
     "NumIncrementalFetchSessions": ("kafka.server", "FetchSessionCache", "fetch sessions"),
     "NumIncrementalFetchPartitionsCached": ("kafka.server", "FetchSessionCache", "partitions of fetch sessions"),
+    "ShareSessionsCount": ("kafka.server", "ShareSessionCache", "share sessions"),
+    "SharePartitionsCount": ("kafka.server", "ShareSessionCache", "partitions of share sessions"),
 }  # fmt: skip
 _COUNTERS = {
     "ExpiredConnectionsKilledCount": ("kafka.network", "SocketServer", "connections closed because they were idle"),

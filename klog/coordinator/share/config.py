@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
@@ -39,9 +38,8 @@ _BOUNDED = {
     "delivery_count_limit": "delivery.count.limit",
     "partition_max_record_locks": "partition.max.record.locks",
 }
-_DURATION = re.compile(
-    r"by_duration:P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.(\d{1,3})\d*)?S)?)?",
-    re.IGNORECASE,
+_DURATION = (
+    r"by_duration:P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.(\d{1,3})\d*)?S)?)?"
 )
 
 
@@ -101,7 +99,9 @@ class ShareGroupConfig(Keyed):
     @property
     def reset_duration_ms(self) -> int | None:
         """The duration of auto_offset_reset; None for earliest and latest."""
-        found = _DURATION.fullmatch(self.auto_offset_reset)
+        import re
+
+        found = re.fullmatch(_DURATION, self.auto_offset_reset, re.IGNORECASE)
         if found is None:
             return None
         days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[:4])
