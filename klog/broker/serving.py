@@ -118,7 +118,11 @@ class Serving:
         consumers = ConsumerGroupConfig.of(properties.all)
         self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
         shares = ShareGroupConfig.of(properties.all)
-        self._shares = ShareKind(self.groups.table, shares, purgatory.check)
+        self._shares = ShareKind(
+            self.groups.table,
+            shares,
+            lambda key: waits.schedule("share records available", lambda: purgatory.check(key), delay_ms=1),
+        )
         self.groups.plug(self._shares)
         self._fetches: list[Fetch] = []
         self._share_fetches: list[ShareFetches] = []

@@ -202,7 +202,7 @@ class ShareFetch:
                     found[place] = refused
                     continue
                 found[place] = None
-                partitions.notify(share.key)
+                self._purgatory.check(share.key)
         return found
 
     def _end(self, session: ShareSession) -> None:

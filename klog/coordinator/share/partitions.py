@@ -4,7 +4,8 @@
       the other way round
   R2  a change is in the log before it counts. A change that needs no answer, the end of an acquisition, counts even if
       the log fails: after a restart the records are available anyway
-  R3  `changed` is called without the lock, after records have become available or there is room for more
+  R3  `available` is called under the lock after records were given back, and must not wait; what an acknowledgement
+      makes available its caller knows
 
 The start offset is written when it is chosen: a group that begins at the end of a log still has what came after that
 when the broker has crashed before the first acknowledgement. Kafka writes it with that. Kafka: SharePartitionManager,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _log = logger_of("coordinator")
 _READS_MAX = 16
-_SOON_MS = 1
 
 
 class Found(NamedTuple):
@@ -52,8 +52,8 @@ class Found(NamedTuple):
 
 
 class SharePartitions:
-    """Any thread. config: of a group by its id. changed: called with the partition of a group that members may look at
-    again."""
+    """Any thread. config: of a group by its id. available: called with the partition of a group that members may look
+    at again (R3)."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class SharePartitions:
         clock: Clock,
         updates_max: int,
         config: Callable[[str], ShareGroupConfig],
-        changed: Callable[[ShareKey], object],
+        available: Callable[[ShareKey], object],
     ) -> None:
         self.lock = OwnLock()
         self._topics = topics
         self._scheduler = scheduler
         self._clock = clock
         self._config = config
-        self._changed = changed
+        self._available = available
         self._deadlines = Deadlines(scheduler, self.lock)
         self._log = ShareStateLog(topics, updates_max)
         self._groups: dict[str, dict[ShareKey, Shared]] = {}
@@ -188,7 +188,7 @@ class SharePartitions:
         return Found(None, ())
 
     def acknowledge(self, key: ShareKey, member: str, said: Sequence[Acknowledgement]) -> None:
-        """A member acknowledges records. Raises Refused; then nothing has changed. Call notify() after the lock."""
+        """A member acknowledges records. Raises Refused; then nothing has changed."""
         shared, config = self._find(key), self._config(key.group_id)
         if not config.renew_acknowledge_enable and any(RENEW in each.types for each in said):
             raise Refused(ErrorCode.INVALID_REQUEST, "Renew acknowledgements are not enabled for the group.")
@@ -203,10 +203,6 @@ class SharePartitions:
         shared.partition.commit(plan)
         self._watch(key)
         self._prune()
-
-    def notify(self, key: ShareKey) -> None:
-        """Let members look at a partition again. Without the lock (R3)."""
-        self._changed(key)
 
     def release(self, group_id: str, member: str, among: Container[ShareKey] | None = None) -> None:
         """A member leaves: what it has acquired is available again, of some partitions or of all. Takes the lock, also
@@ -283,7 +279,7 @@ class SharePartitions:
             _log.warning("event=share_state_not_written partition=%s error=%s", shared.key, error)
         shared.partition.commit(plan)
         if not self._deadlines.closed:
-            self._scheduler.schedule("share records available", partial(self._changed, shared.key), _SOON_MS)
+            self._available(shared.key)
 
     def _written(self, write: Callable[[], object]) -> None:
         try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class _Loaded:
     """The parts, once they are loaded."""
 
-    def __init__(self, kind: ShareKind, table: GroupTable, changed: Callable[[ShareKey], object]) -> None:
+    def __init__(self, kind: ShareKind, table: GroupTable, available: Callable[[ShareKey], object]) -> None:
         from klog.coordinator.share.offsets import ShareOffsets
         from klog.coordinator.share.partitions import SharePartitions
         from klog.coordinator.share.share_groups import ShareGroups
@@ -37,22 +37,22 @@ class _Loaded:
             table.clock,
             kind.config.snapshot_update_records,
             kind.config_of,
-            changed,
+            available,
         )
         self.groups: ShareGroups = ShareGroups(table, self.partitions, kind.config_of, kind.left)
         self.offsets: ShareOffsets = ShareOffsets(table, self.groups, self.partitions)
 
 
 class ShareKind:
-    """A GroupKind. config: of groups that have none of their own. changed: called, without a lock, with a partition of
-    a group that members may look at again."""
+    """A GroupKind. config: of groups that have none of their own. available: called, under a lock, with a partition of
+    a group that members may look at again; it must not wait."""
 
     record_types = frozenset((10, 11, 12, 13, 14, 15))
 
-    def __init__(self, table: GroupTable, config: ShareGroupConfig, changed: Callable[[ShareKey], object]) -> None:
+    def __init__(self, table: GroupTable, config: ShareGroupConfig, available: Callable[[ShareKey], object]) -> None:
         self.config = config
         self._table = table
-        self._changed = changed
+        self._available = available
         self._own: dict[str, ShareGroupConfig] = {}
         self._left: list[Callable[[str, str], object]] = []
         self._loading = OwnLock()  # never held while another one is taken
@@ -65,7 +65,7 @@ class ShareKind:
             with self._loading:
                 parts = self._parts
                 if parts is None:
-                    parts = self._parts = _Loaded(self, self._table, self._changed)
+                    parts = self._parts = _Loaded(self, self._table, self._available)
         return parts
 
     @property
