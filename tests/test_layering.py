@@ -13,6 +13,20 @@ def test_no_import_points_up() -> None:
     assert sorted(set(check_layers.breaches())) == []
 
 
+def test_no_import_inside_log_points_up() -> None:
+    assert sorted(set(check_layers.breaches_in_log())) == []
+
+
+def test_an_upward_import_inside_log_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "klog" / "log" / "state" / "planted.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("from klog.log.options import Options\nfrom klog.log.write.roll import roll\n")
+    monkeypatch.setattr(check_layers, "ROOT", tmp_path)
+    assert list(check_layers.breaches_in_log()) == [
+        "klog.log.state.planted -> klog.log.write.roll: points up inside log"
+    ]
+
+
 def test_no_imports_run_in_a_circle() -> None:
     assert list(check_layers.circles()) == []
 

@@ -65,7 +65,7 @@ def test_every_form_of_a_store_is_found() -> None:
 # The names by which klog's modules call the state objects of a log: the module of each that stores into its fields.
 STATE = {
     "active": "segment/segment.py",
-    "cleaning": "log/retain/cleaning_state.py",
+    "cleaning": "log/state/cleaning_state.py",
     "core": "log/state/_log_core.pyx",
     "counters": "log/state/_counters.pyx",
     "epochs": "log/state/leader_epochs.py",

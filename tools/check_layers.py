@@ -66,6 +66,8 @@ ORDER = [
     "cli",
     "__main__",
 ]
+# The modules and sub-packages of log in the same order; those that are not named here are above all of them.
+LOG_ORDER = ["options", "directory", "state", "load", "read", "write", "retain", "staged"]
 # disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
 # network moves frames without knowing what is in them, and the engine does not know network.
 STRANGERS = {
@@ -185,13 +187,30 @@ def breaches() -> Iterator[str]:
                 yield f"{module} -> {target}: a module of another package that begins with an underscore"
 
 
+def breaches_in_log() -> Iterator[str]:
+    """Imports between the sub-packages of log that point up."""
+    for module, path in modules():
+        if package(module) != "log":
+            continue
+        for target, _ in imports(path):
+            if target.startswith("klog.log.") and _rank(target) > _rank(module):
+                yield f"{module} -> {target}: points up inside log"
+
+
+def _rank(module: str) -> int:
+    name = [*module.split("."), ""][2]
+    return LOG_ORDER.index(name) if name in LOG_ORDER else len(LOG_ORDER)
+
+
 def main() -> int:
     if "--all" in sys.argv:
         for module, path in modules():
             for target, lazy in imports(path):
                 print(f"{module} -> {target}{' (lazy)' if lazy else ''}")
         return 0
-    found = sorted({*breaches(), *(f"{module} -> {target}: closes a circle" for module, target in circles())})
+    found = sorted(
+        {*breaches(), *breaches_in_log(), *(f"{module} -> {target}: closes a circle" for module, target in circles())}
+    )
     for line in found:
         print(line)
     return 1 if found else 0

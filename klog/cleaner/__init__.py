@@ -25,8 +25,8 @@ from klog.cleaner.purge import purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.cleaner.staged import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.cleaner.throttle import Throttle
-from klog.log.retain.cleaning_state import CleaningAborted, Overtaken
 from klog.log.retain.cleaning_stats import CompactionStats, Held, PurgeStats, WastedKey
+from klog.log.state.cleaning_state import CleaningAborted, Overtaken
 
 __all__ = [
     "Built",

@@ -19,8 +19,8 @@ from klog.log.core import LogCore
 from klog.log.read.isolation import last_stable_offset
 from klog.log.read.lookup import count
 from klog.log.read.steady import steadily
-from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
 from klog.log.retain.cleaning_stats import CompactionStats
+from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
 from klog.log.write.roll import roll as roll_log
 from klog.progress import Event, Progress
 from klog.segment import Segment

@@ -13,8 +13,8 @@ from klog.log.core import LogCore
 from klog.log.read.isolation import last_stable_offset
 from klog.log.read.reader import LogReader
 from klog.log.read.steady import overtaken, steady
-from klog.log.retain.cleaning_state import Overtaken
 from klog.log.retain.cleaning_stats import Held, WastedKey
+from klog.log.state.cleaning_state import Overtaken
 from klog.log.state.segments import closed_from
 from klog.segment import Segment
 from klog.values import dataclass

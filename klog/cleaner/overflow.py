@@ -19,7 +19,7 @@ from klog.errors import CorruptBatch, KlogError
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.overflow import Part, is_flipped, plan, write_parts
-from klog.log.retain.cleaning_state import Overtaken
+from klog.log.state.cleaning_state import Overtaken
 from klog.logger import logger_of
 from klog.segment import Segment
 

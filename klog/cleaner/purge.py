@@ -38,10 +38,10 @@ from klog.errors import CorruptData, KlogError, ReadFailed
 from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_in, finder_of_producers
 from klog.log.read.isolation import last_stable_offset
-from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
 from klog.log.retain.cleaning_stats import PurgeStats
-from klog.log.retain.removal import unlink_now
+from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
 from klog.log.write.failures import guard
+from klog.log.write.removal import unlink_now
 from klog.log.write.roll import roll
 from klog.logger import logger_of
 from klog.progress import Event, Progress

@@ -23,7 +23,7 @@ from klog.errors import CorruptData, ReadFailed
 from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.isolation import last_stable_offset, producer_state
-from klog.log.retain.cleaning_state import Overtaken
+from klog.log.state.cleaning_state import Overtaken
 from klog.logger import logger_of
 from klog.segment import AbortedTransaction, IndexPair, Segment
 from klog.values import dataclass, field

@@ -27,7 +27,7 @@ from klog.cleaner.swap import home_of_cleaned, write_cleaned
 from klog.disk import HandleCache, exists
 from klog.errors import KlogError
 from klog.log.core import LogCore
-from klog.log.retain.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
 from klog.segment import Home, Segment, names
 from klog.values import dataclass, field
 

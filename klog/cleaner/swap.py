@@ -20,9 +20,9 @@ from functools import partial
 from klog.disk import exists, failed_sync_in, is_final
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
-from klog.log.retain.cleaning_state import Overtaken
-from klog.log.retain.removal import mark_for_deletion_locked, unlink_later_locked
+from klog.log.state.cleaning_state import Overtaken
 from klog.log.write.failures import guard, guard_sync, uninterrupted
+from klog.log.write.removal import mark_for_deletion_locked, unlink_later_locked
 from klog.segment import Home, Segment, names
 
 

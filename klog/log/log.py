@@ -38,11 +38,10 @@ from klog.codec import load_libraries
 from klog.config import LogConfig
 from klog.disk import Files, RealFiles, Waiter
 from klog.disk.warm_up import WarmedUp, warm_up
-from klog.log import works
-from klog.log.directory import closing, lifecycle
-from klog.log.load.loader import Policy, Recovery
+from klog.log import closing, lifecycle, works
+from klog.log.load.loader import Recovery
 from klog.log.opening import open_log, options_of_snapshot
-from klog.log.options import Compression, Durability, Options, check_tools
+from klog.log.options import Compression, Durability, Options, Policy, check_tools
 from klog.log.read import isolation as isolation_levels
 from klog.log.read import lookup, tail, warm_ranges
 from klog.log.read._fetch import fetch_shortly

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from klog.disk import Bell, Claim, SendCounts, exists
+from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
-from klog.log.directory.closing import abandon
-from klog.log.directory.partition_dir import Owner, PartitionDir
 from klog.log.load.inputs import inputs_of
 from klog.log.load.loader import load_read_only, load_writable
 from klog.log.options import Options
@@ -22,15 +21,16 @@ from klog.log.read.aborted_transactions import AbortedFinder
 from klog.log.read.newest_before import NewestBefore
 from klog.log.read.read_policy import Reading
 from klog.log.read.refresh import Follower
-from klog.log.retain.cleaning_state import CleaningState
-from klog.log.retain.removal import unlink_later_locked
 from klog.log.state import forks, high_watermark, high_watermark_rules
 from klog.log.state._log_core import LogCore
+from klog.log.state.cleaning_state import CleaningState
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.metrics import LogMetrics
+from klog.log.state.partition_dir import Owner, PartitionDir
 from klog.log.works import bound
 from klog.log.write._commit import CommitQueue, SyncLock
 from klog.log.write.commit import commit_locked
+from klog.log.write.removal import unlink_later_locked
 from klog.segment import names
 from klog.values import replace
 

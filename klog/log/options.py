@@ -11,10 +11,10 @@ from klog.arguments import chosen, having
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
-from klog.log.load.loader import Policy
 from klog.scheduler import Scheduler
 from klog.values import dataclass
 
+Policy = Literal["strict", "kafka"]  # of a recovery
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval
 Compression = str | tuple[str, int] | None

@@ -35,12 +35,11 @@ from klog.disk import (
     os_error,
 )
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
+from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
-from klog.log.directory.closing import abandon
 from klog.log.directory.partition_names import parse_directory_name
-from klog.log.load.loader import Policy
 from klog.log.opening import belong_to
-from klog.log.options import Durability, Options, check_choices, settled
+from klog.log.options import Durability, Options, Policy, check_choices, settled
 from klog.log.read import warm_ranges
 from klog.log.staged.layout import holds_only_staging
 from klog.log.staged.manifest import Manifest, read_all

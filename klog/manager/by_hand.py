@@ -18,7 +18,7 @@ from klog.disk import exists
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
 from klog.log import Log
 from klog.log.directory.partition_names import parse_directory_name
-from klog.log.retain.removal import unlink_now
+from klog.log.write.removal import unlink_now
 from klog.manager.manager import open_directory
 from klog.progress import Event, Progress
 from klog.values import dataclass

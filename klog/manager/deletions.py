@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from klog.disk import Files, remove_tree
+from klog.log.closing import abandon, mark_for_deletion
 from klog.log.directory.checkpoint import Partition
-from klog.log.directory.closing import abandon, mark_for_deletion
 from klog.log.directory.partition_names import DELETE, suffixed_name
 from klog.log.log import Log
 from klog.logger import logger_of

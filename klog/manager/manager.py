@@ -31,10 +31,9 @@ from klog.disk import Files, HandleCache, RealFiles, is_directory
 from klog.disk.warm_up import WarmedUp
 from klog.errors import KlogError, ReentrantCall
 from klog.log import AppendInfo
-from klog.log.directory.closing import abandon, disown, end_interrupted_close
-from klog.log.load.loader import Policy
+from klog.log.closing import abandon, disown, end_interrupted_close
 from klog.log.log import Log
-from klog.log.options import Compression, Durability, Options, check_choices, check_tools
+from klog.log.options import Compression, Durability, Options, Policy, check_choices, check_tools
 from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
 from klog.log.read.latest import LatestByKey, LatestOfLog

@@ -24,15 +24,15 @@ from typing import NamedTuple
 
 from klog.disk import Files, exists, read_whole, remove_tree
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
+from klog.log.closing import abandon, disown
 from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets, versioned
 from klog.log.directory.checkpoint import Partition
-from klog.log.directory.closing import abandon, disown
-from klog.log.directory.lifecycle import rename_locked
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
+from klog.log.lifecycle import rename_locked
 from klog.log.log import Log
 from klog.log.opening import belong_to
-from klog.log.retain.cleaning_state import without_cleaning
+from klog.log.state.cleaning_state import without_cleaning
 from klog.log.write.roll import roll_or_undo_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of

@@ -13,14 +13,14 @@ from functools import partial
 
 from klog.disk import Files, is_directory
 from klog.errors import CorruptData, LogClosed, NewerFormat, ReentrantCall
+from klog.log.closing import abandon
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
-from klog.log.directory.closing import abandon
 from klog.log.log import Log
 from klog.log.opening import belong_to
 from klog.log.options import Options
-from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.staged.layout import holds_only_staging
+from klog.log.state.cleaning_state import without_cleaning
 from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog

@@ -27,8 +27,8 @@ from klog.errors import InvalidPartitions, StorageOffline, TopicExists
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, STRAY, suffixed_name
-from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.staged.layout import holds_only_staging
+from klog.log.state.cleaning_state import without_cleaning
 from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate

@@ -27,8 +27,8 @@ from klog import Log, LogConfig, LogManager, arguments
 from klog.cleaner import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.clock import Clock, SystemClock
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation
-from klog.log.retain.removal import unlink_now
 from klog.log.staged import layout, writers
+from klog.log.write.removal import unlink_now
 from klog.log.write.roll import roll
 from klog.progress import Progress
 from klog.spark import jobs

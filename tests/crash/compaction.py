@@ -20,7 +20,7 @@ from typing import Any
 import klog
 from klog.clock import ManualClock
 from klog.errors import KlogError
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.spark.compacting import Compaction, build_one
 from klog.spark.jobs import clear_staging
 from tests.support.abandon import abandon

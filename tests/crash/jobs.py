@@ -14,7 +14,7 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.log.staged.writers import announce
 from tests.crash import staged
 from tests.crash.operations import OPERATIONS, Book, Operation

@@ -15,8 +15,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Files, HandleCache
 from klog.log.directory import checkpoint
-from klog.log.load.loader import Policy
-from klog.log.options import Options
+from klog.log.options import Options, Policy
 from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.batches import NOW

@@ -21,7 +21,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import os_error
 from klog.inspect import verify
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.repairing import repair
 from tests.support.abandon import abandon
 from tests.support.batches import NOW

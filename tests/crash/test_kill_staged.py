@@ -19,7 +19,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import KlogError
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.log.staged import layout
 from klog.log.staged.writers import announce
 from klog.manager.staging import abort_staged

@@ -18,7 +18,7 @@ import pytest
 
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from tests.crash import compaction, history, life, producing, workload
 from tests.crash.life import cut_life
 from tests.crash.look import open_logs

@@ -14,7 +14,7 @@ from typing import Any
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles

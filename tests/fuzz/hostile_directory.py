@@ -17,7 +17,7 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.errors import KlogError
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.reseal import reseal

@@ -17,7 +17,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
-from klog.log.load.inputs import Policy
+from klog.log.options import Policy
 from tests.interop.kafka import Judge
 from tests.interop.loads import Given, Verdict, differences, kafka_loads, klog_verdict
 from tests.support import golden

@@ -12,7 +12,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import KlogError
 from klog.log.load import loader
-from klog.log.load.inputs import Policy
+from klog.log.options import Policy
 from klog.segment import names, settled_end
 from tests.support.logs import NOW, tree
 

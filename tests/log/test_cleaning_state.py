@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from klog.errors import ReentrantCall
-from klog.log.retain.cleaning_state import CleaningAborted, CleaningState
+from klog.log.state.cleaning_state import CleaningAborted, CleaningState
 
 WAIT = 30.0
 

@@ -13,7 +13,7 @@ from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
 from klog.inspect.batches import Found, walk
 from klog.inspect.files import ReadOnlyFile
-from klog.log.load.inputs import Policy
+from klog.log.options import Policy
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.damage import flip
 

@@ -11,7 +11,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Files
 from klog.errors import CorruptBatch, CorruptLog
-from klog.log.load.inputs import Policy
+from klog.log.options import Policy
 from tests.log.test_loader_verdicts import NAMES, OTHER_TOPIC
 from tests.support import golden
 from tests.support.crash_files import CrashFiles, PowerCut

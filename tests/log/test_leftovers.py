@@ -11,8 +11,8 @@ import pytest
 import klog
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
-from klog.log.load.inputs import Policy
 from klog.log.load.leftovers import clear_leftovers
+from klog.log.options import Policy
 from klog.segment import names
 from tests.support.batches import batch
 from tests.support.crash_files import CrashFiles, PowerCut

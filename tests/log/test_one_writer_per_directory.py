@@ -15,8 +15,8 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, KlogError, LogClosed
-from klog.log import opening
-from klog.log.directory import checkpoint, closing
+from klog.log import closing, opening
+from klog.log.directory import checkpoint
 from klog.log.log import Log
 from klog.log.state._log_core import LogCore
 from tests.support.abandon import abandon

@@ -13,9 +13,9 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
-from klog.log.directory import lifecycle
+from klog.log import lifecycle
 from klog.log.directory.checkpoint import read_offsets, read_topic_id
-from klog.log.retain.removal import remove_locked
+from klog.log.write.removal import remove_locked
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 

@@ -14,7 +14,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.record import decode
 from tests.support.batches import NOW, batch
 from tests.support.damage import flip

@@ -10,7 +10,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, ReadOnly
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from tests.support.abandon import abandon
 from tests.support.batches import batch, produced

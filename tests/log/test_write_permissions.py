@@ -17,7 +17,8 @@ import klog
 from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
-from klog.log.directory import checkpoint, closing
+from klog.log import closing
+from klog.log.directory import checkpoint
 from klog.log.opening import OpenLog
 from klog.log.state._health import Health
 from klog.log.state._log_core import LogCore

@@ -16,7 +16,7 @@ from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantC
 from klog.log.core import LogCore
 from klog.log.directory import cleaner_offsets
 from klog.log.retain import retention
-from klog.log.retain.cleaning_state import cleaning_by_hand, without_cleaning
+from klog.log.state.cleaning_state import cleaning_by_hand, without_cleaning
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
     BACKOFF_MS,

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, OffsetsOutOfOrder, UnexpectedAppendOffset
-from klog.log.directory import closing
+from klog.log import closing
 from klog.record import encode
 from tests.support.examples import examples
 from tests.support.logs import NOW

@@ -4,7 +4,7 @@ released."""
 from __future__ import annotations
 
 import klog
-from klog.log.directory import closing
+from klog.log import closing
 
 
 def abandon(opened: klog.LogManager | klog.Log) -> None:

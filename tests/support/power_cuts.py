@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
-from klog.log.load.loader import Policy
+from klog.log.options import Policy
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.crash_states import Cut, State
 from tests.support.state_directory import StateDirectory

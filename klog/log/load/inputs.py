@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
+from klog.log.options import Policy
 from klog.log.state._log_core import LogCore
 from klog.logger import logger_of
 from klog.segment import Home, Segment
 from klog.values import dataclass, field
 
 _log = logger_of("log")
-Policy = Literal["strict", "kafka"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from klog.disk import Files, exists, is_directory
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.directory.partition_names import parse_directory_name
-from klog.log.load.inputs import Policy
+from klog.log.options import Policy
 from klog.segment import HeaderWalk, Scan, names, scan_checked, scan_headers
 
 _OFFSET_MAX = 2**63 - 1

@@ -20,7 +20,7 @@ from klog.disk import Files
 from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
-from klog.log.load.inputs import Findings, Inputs, Policy, Recovery, home_of, new_segment
+from klog.log.load.inputs import Findings, Inputs, Recovery, home_of, new_segment
 from klog.log.load.leftovers import check_complete, clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
@@ -42,7 +42,7 @@ from klog.logger import logger_of
 from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 from klog.values import dataclass
 
-__all__ = ["Inputs", "Loaded", "Policy", "Recovery", "load_read_only", "load_writable", "settled_listing"]
+__all__ = ["Inputs", "Loaded", "Recovery", "load_read_only", "load_writable", "settled_listing"]
 _log = logger_of("log")
 SEGMENT_BYTES_MAX = 2**31 - 1
 _SWAP_LOOKS = 100

@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING
 
 from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.state._log_core import LogCore
-from klog.log.write._commit import CommitQueue
 
 if TYPE_CHECKING:
     from klog.log.read.page_cache import LogPageCache
-
-
-def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
-    """Metrics of durability="sync": how many appends shared an fdatasync."""
-    if commits is None:
-        return {}
-    return {
-        "CommitGroupSizeCount": commits.groups,
-        "CommitGroupSizeMean": commits.appends / commits.groups if commits.groups else 0.0,
-        "CommitGroupSizeMax": commits.largest,
-        "CommitQueueSize": len(commits),
-    }
 
 
 def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
@@ -52,7 +39,7 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
         **metrics.writes(),
         **metrics.reads(),
         **{key: value for name, times in metrics.times().items() for key, value in times.metrics(name).items()},
-        **_of_commits(log.commits),
+        **({} if log.commits is None else log.commits.metrics()),
     }
 
 

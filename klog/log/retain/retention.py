@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
-from klog.log.retain.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
 from klog.log.state._log_core import LogCore
 from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.log.write.flush import flush_locked, sync_directory
+from klog.log.write.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
 from klog.log.write.roll import roll_or_undo_locked
 from klog.logger import logger_of
 from klog.segment import Segment

@@ -22,7 +22,7 @@ from klog.disk import Files, LogFile, RealFiles, exists, os_error
 from klog.log.staged import layout
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, make_staging
-from klog.log.write._append_policy import policy_of
+from klog.log.state._append_policy import policy_of
 
 if TYPE_CHECKING:
     from klog.log.options import Compression

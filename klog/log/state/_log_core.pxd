@@ -8,7 +8,7 @@ from klog.log.state._flush_state cimport FlushState
 from klog.log.state._health cimport Health
 from klog.log.state._high_watermark cimport HighWatermark
 from klog.log.state._segment_list cimport SegmentList
-from klog.log.write._append_policy cimport AppendPolicy
+from klog.log.state._append_policy cimport AppendPolicy
 
 
 cdef class LogCore:

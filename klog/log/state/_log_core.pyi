@@ -7,7 +7,6 @@ from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Bell, SendCounts
 from klog.locks import CallLock
-from klog.log.directory.partition_dir import PartitionDir
 from klog.log.load.inputs import Recovery
 from klog.log.load.loader import Loaded
 from klog.log.options import Options
@@ -15,16 +14,17 @@ from klog.log.read.aborted_transactions import AbortedFinder
 from klog.log.read.newest_before import NewestBefore
 from klog.log.read.read_policy import Reading
 from klog.log.read.refresh import Follower
-from klog.log.retain.cleaning_state import CleaningState
+from klog.log.state._append_policy import AppendPolicy
 from klog.log.state._fetch_positions import FetchPositions
 from klog.log.state._flush_state import FlushState
 from klog.log.state._health import Health
 from klog.log.state._high_watermark import HighWatermark
 from klog.log.state._segment_list import Moment, SegmentList
+from klog.log.state.cleaning_state import CleaningState
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import LogMetrics
+from klog.log.state.partition_dir import PartitionDir
 from klog.log.state.producers import Producers
-from klog.log.write._append_policy import AppendPolicy
 from klog.log.write._commit import CommitQueue, SyncLock
 from klog.scheduler import Task
 from klog.segment import Segment

@@ -14,7 +14,7 @@ from klog.locks cimport CallLock
 from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
 from klog.log.write._append_info cimport AppendInfo, followed, grouped, led
-from klog.log.write._append_policy cimport AppendPolicy
+from klog.log.state._append_policy cimport AppendPolicy
 from klog.log.write._tail cimport Tail, tail_of
 from klog.record._arguments cimport check_buffer
 from klog.record._builder cimport BatchGroup, Encoder

@@ -100,6 +100,15 @@ cdef class CommitQueue:
     def __len__(self):
         return len(self.queued)
 
+    def metrics(self):
+        """How many appends shared an fdatasync."""
+        return {
+            "CommitGroupSizeCount": self.groups,
+            "CommitGroupSizeMean": self.appends / self.groups if self.groups else 0.0,
+            "CommitGroupSizeMax": self.largest,
+            "CommitQueueSize": len(self.queued),
+        }
+
     def renew(self):
         """Reset in a forked child, where no thread waits."""
         self.queued = []

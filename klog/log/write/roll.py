@@ -7,11 +7,11 @@ import os
 from klog.disk import exists
 from klog.log.directory import gaps
 from klog.log.load.inputs import inputs_of, new_segment
-from klog.log.retain.removal import unlink_later_locked
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
 from klog.log.write import flush
 from klog.log.write.failures import guard, guard_sync
+from klog.log.write.removal import unlink_later_locked
 from klog.log.write.undo import savepoint_locked, undo_locked, wait_for_sync_locked
 from klog.logger import logger_of
 from klog.segment import Segment, names

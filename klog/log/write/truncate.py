@@ -14,14 +14,14 @@ from __future__ import annotations
 from klog.log.load.batch_epochs import learn_epochs
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.rebuild import producers_at
-from klog.log.retain.cleaning_state import without_cleaning
-from klog.log.retain.removal import remove_locked
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
+from klog.log.state.cleaning_state import without_cleaning
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.snapshots import Snapshots
 from klog.log.write.failures import guard, uninterrupted
 from klog.log.write.log_end import end_moved_locked
+from klog.log.write.removal import remove_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
 from klog.segment import Segment

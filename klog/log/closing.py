@@ -6,9 +6,9 @@ import os
 
 from klog.disk import let_go
 from klog.errors import ReadOnly, StorageOffline
-from klog.log.directory import lifecycle
-from klog.log.retain.cleaning_state import without_cleaning
+from klog.log import lifecycle
 from klog.log.state._log_core import LogCore
+from klog.log.state.cleaning_state import without_cleaning
 from klog.log.write import flush
 from klog.logger import logger_of
 

@@ -10,8 +10,8 @@ import os
 
 from klog.disk import exists, remove_tree
 from klog.errors import StorageOffline
-from klog.log.retain.cleaning_state import without_cleaning
 from klog.log.state._log_core import LogCore
+from klog.log.state.cleaning_state import without_cleaning
 from klog.log.write.failures import uninterrupted
 from klog.logger import logger_of
 from klog.segment import Segment
