@@ -84,7 +84,7 @@ def handover(
     load; AlreadyLocked; ConfigUnknown for a topic without a known configuration; InconsistentTopicId, DuplicateLog,
     CorruptData, OSError. Nothing is changed then, except by an OSError while files are written: call it again.
     """
-    paths = [check_directory(each) for each in as_paths(path)]
+    paths = as_paths(path)
     for each in paths:
         if "," in each:
             raise ValueError(f"path={each!r}: a comma separates directories in log.dirs of a server.properties")
@@ -96,6 +96,7 @@ def handover(
     if cluster_id is not None and _known_id(cluster_id) is None:
         raise ValueError(f"cluster_id={cluster_id!r}: 22 characters, as `kafka-storage random-uuid` prints, expected")
     given = {key: format_value(value) for key, value in config_values("config", config).items()}
+    paths = [check_directory(each) for each in paths]
     out = _properties_path(paths[0], properties_out)
     work = _Handover(paths, node_id, chosen, controller, bound, given, out, files or RealFiles())
     with _locked(paths):
