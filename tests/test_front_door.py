@@ -268,9 +268,11 @@ def test_import_loads_nothing_that_is_not_used() -> None:
 
 
 def test_without_a_configuration_of_logging_nothing_is_printed(tmp_path: Path) -> None:
-    code = f"import klog; klog.open({str(tmp_path)!r}, create=True).close(); import logging; "
+    """Whether the program has imported logging or not."""
+    warn = "klog.logger.logger_of('log').warning('event=test'); "
+    code = f"import klog, klog.logger; klog.open({str(tmp_path)!r}, create=True).close(); {warn} import logging; {warn}"
     done = subprocess.run(
-        [sys.executable, "-c", code + "logging.getLogger('klog.log').warning('event=test')"],
+        [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=True,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
 from klog.codec import CODECS
-from klog.coordinator.transactions import as_produce_error
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -146,6 +145,10 @@ class Produce:
             partition,
             adds=context.version >= _TXN_V2_VERSION,
         )
+        if code is _NONE:
+            return code
+        from klog.coordinator.transactions import as_produce_error
+
         return as_produce_error(code, context.version)
 
 

@@ -7,9 +7,9 @@ broker without SASL listeners, authorizer and quotas loads nothing of klog.secur
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from klog.broker.late import Late
 from klog.protocol import ApiKey
 from klog.security import SecurityConfig
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
     from klog.broker.authentication import Authentication
     from klog.broker.context import RequestContext
+    from klog.broker.late import Handler
     from klog.clock import Clock
-    from klog.protocol import Message
     from klog.security import Authorizer, ClientQuotas, Users
     from klog.security.quota_entities import Kind
-
-    Handler = Callable[[Any, Any], Message | None]
 
 _ACLS = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 _QUOTAS = (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS)
@@ -44,43 +42,30 @@ class Protection:
         self._directory = directory
         self._clock = clock
         self._authenticates = authenticates
-        self._lock = threading.Lock()  # guards the making of the three
-        self._users: Users | None = None
-        self._authorizer: Authorizer | None = None
-        self._quotas: ClientQuotas | None = None
+        self._users: Late[Users] = Late(_USERS, self._make_users)
+        self._authorizer: Late[Authorizer] = Late(_ACLS, self._make_authorizer)
+        self._quotas: Late[ClientQuotas] = Late(_QUOTAS, self._make_quotas)
         if authenticates or os.path.exists(os.path.join(directory, _USERS_FILE)):
-            self.users()
+            self._users.get()
         if config.authorizes:
-            self.authorizer()
+            self._authorizer.get()
         if os.path.exists(os.path.join(directory, _QUOTAS_FILE)):
-            self.quotas()
+            self._quotas.get()
 
-    def users(self) -> Users:
-        """The keys of users."""
+    def _make_users(self) -> Users:
         from klog.security import Users
 
-        with self._lock:
-            if self._users is None:
-                self._users = Users(self._directory)
-            return self._users
+        return Users(self._directory)
 
-    def authorizer(self) -> Authorizer:
-        """The access rules."""
+    def _make_authorizer(self) -> Authorizer:
         from klog.security import Authorizer
 
-        with self._lock:
-            if self._authorizer is None:
-                self._authorizer = Authorizer(self._directory, self._config)
-            return self._authorizer
+        return Authorizer(self._directory, self._config)
 
-    def quotas(self) -> ClientQuotas:
-        """The quotas of clients."""
+    def _make_quotas(self) -> ClientQuotas:
         from klog.security import ClientQuotas
 
-        with self._lock:
-            if self._quotas is None:
-                self._quotas = ClientQuotas(self._directory, self._config, self._clock)
-            return self._quotas
+        return ClientQuotas(self._directory, self._config, self._clock)
 
     def authentication(self) -> Authentication | None:
         """The gate of SASL listeners; None if there are none."""
@@ -89,21 +74,17 @@ class Protection:
         from klog.broker.authentication import Authentication
         from klog.security import Sasl
 
-        return Authentication(Sasl(self._config, self.users(), self._clock))
+        return Authentication(Sasl(self._config, self._users.get(), self._clock))
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """The APIs that read and change the three."""
-        found: dict[ApiKey, Handler] = {}
-        for apis, make in ((_ACLS, self.authorizer), (_QUOTAS, self.quotas), (_USERS, self.users)):
-            for api in apis:
-                found[api] = _late(api, make)
-        return found
+        """The APIs that read and change users, access rules and quotas."""
+        return self._users.handlers() | self._authorizer.handlers() | self._quotas.handlers()
 
     def authorize(self) -> Callable[[RequestContext, str, str, str], bool] | None:
         """The function that RequestContext.authorized asks; None if everybody may do everything."""
         if not self._config.authorizes:
             return None
-        authorizer = self.authorizer()
+        authorizer = self._authorizer.get()
 
         def authorized(context: RequestContext, operation: str, resource_type: str, name: str) -> bool:
             host = context.client_host[1:]
@@ -117,47 +98,39 @@ class Protection:
 
     def throttle_produced(self, context: RequestContext, size: int) -> int:
         """How long a client waits after producing so many bytes, in ms."""
-        return 0 if self._quotas is None else self._throttle(context, "producer_byte_rate", size)
+        return 0 if self._quotas.made is None else self._throttle(context, "producer_byte_rate", size)
 
     def throttle_fetched(self, context: RequestContext, size: int) -> int:
         """How long a client waits before it may fetch so many bytes, in ms. If it has to wait, the bytes do not count,
         because it does not get them."""
-        if self._quotas is None:
+        if self._quotas.made is None:
             return 0
         waits_ms = self._throttle(context, "consumer_byte_rate", size)
         if waits_ms:
-            self._quotas.unrecord(_user(context), context.client_id, "consumer_byte_rate", size)
+            self._quotas.made.unrecord(_user(context), context.client_id, "consumer_byte_rate", size)
         return waits_ms
 
     def fetch_bytes_max(self, context: RequestContext) -> int | None:
         """The most that one response of Fetch may have: more would always be throttled. None without a quota."""
-        return None if self._quotas is None else self._quotas.fetch_bytes_max(_user(context), context.client_id)
+        return (
+            None if self._quotas.made is None else self._quotas.made.fetch_bytes_max(_user(context), context.client_id)
+        )
 
     def throttle_handled(self, context: RequestContext, seconds: float) -> int:
         """How long a client waits after a request that took so much of a thread's time, in ms."""
-        return 0 if self._quotas is None else self._throttle(context, "request_percentage", seconds)
+        return 0 if self._quotas.made is None else self._throttle(context, "request_percentage", seconds)
 
     def throttle_changed(self, context: RequestContext, mutations: int, *, strict: bool) -> int:
         """How long a client waits after creating or deleting so many partitions, in ms. strict: it waits before."""
-        if self._quotas is None:
+        if self._quotas.made is None:
             return 0
-        return self._quotas.mutation_throttle_ms(_user(context), context.client_id, mutations, strict=strict)
+        return self._quotas.made.mutation_throttle_ms(_user(context), context.client_id, mutations, strict=strict)
 
     def _throttle(self, context: RequestContext, kind: Kind, amount: float) -> int:
-        if self._quotas is None:
+        if self._quotas.made is None:
             return 0
-        return self._quotas.throttle_ms(_user(context), context.client_id, kind, amount)
+        return self._quotas.made.throttle_ms(_user(context), context.client_id, kind, amount)
 
 
 def _user(context: RequestContext) -> str:
     return context.principal.removeprefix("User:")
-
-
-def _late(api: ApiKey, make: Callable[[], Any]) -> Handler:
-    """A handler of a component that is made when it is first called."""
-
-    def handle(context: Any, request: Any) -> Message | None:
-        handler: Handler = make().handlers()[api]
-        return handler(context, request)
-
-    return handle

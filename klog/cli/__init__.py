@@ -20,6 +20,12 @@ __all__ = ["VERBS", "cli", "main"]
 def main() -> NoReturn:
     """The `klog` script. It imports the verbs here, so that a Ctrl-C during the import exits as usual."""
     try:
+        if sys.argv[1:2] == ["broker"]:
+            from klog.cli import quick
+
+            code = quick.run(sys.argv[2:])
+            if code is not None:
+                sys.exit(code)
         from klog.cli.group import main as run
 
         run()

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import click
 
 from klog import __version__
 from klog.cli.output import Printed, error_fields, os_error, print_json
+from klog.cli.streams import discard_stdout, prepare_streams, print_any_name
 from klog.errors import (
     AlreadyLocked,
     BadValue,
@@ -102,10 +102,7 @@ class VerbGroup(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
-        for stream in (sys.stdout, sys.stderr):
-            reconfigure = getattr(stream, "reconfigure", None)
-            if reconfigure is not None:
-                reconfigure(errors="backslashreplace")  # a file name that is not UTF-8 must not raise
+        print_any_name()
         sys.exit(self._run(args, prog_name, extra))
 
     def _run(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
@@ -115,13 +112,10 @@ class VerbGroup(click.Group):
         try:
             return self._call(words, prog_name, {**extra, "obj": printed})
         except BrokenPipeError:
-            return _closed_pipe()
+            discard_stdout()
+            return OK
         except (click.ClickException, click.Abort, KeyboardInterrupt, KlogError, OSError) as error:
-            if as_json and not printed.began_json:
-                with contextlib.suppress(OSError):
-                    print_json({"error": error_fields(error)})
-                    sys.stdout.flush()
-            return _reported(error)
+            return failed(error, as_json=as_json and not printed.began_json)
 
     def _call(self, args: list[str], prog_name: str | None, extra: dict[str, Any]) -> int:
         code = super().main(args, prog_name, standalone_mode=False, **extra)
@@ -132,11 +126,16 @@ class VerbGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # before click handles it, with exit code 1
-            ctx.exit(_closed_pipe())
+            discard_stdout()
+            ctx.exit(OK)
 
 
-def _reported(error: BaseException) -> int:
-    """Print an error on stderr, and return its exit code."""
+def failed(error: BaseException, *, as_json: bool) -> int:
+    """Print an error on stderr, and before that as JSON on stdout, and return its exit code."""
+    if as_json:
+        with contextlib.suppress(OSError):
+            print_json({"error": error_fields(error)})
+            sys.stdout.flush()
     if isinstance(error, click.ClickException):
         error.show()
         return USAGE if isinstance(error, click.UsageError) else error.exit_code
@@ -152,15 +151,6 @@ def _report(message: str, *notes: str) -> None:
     click.echo(f"klog: {message}", err=True)
     for note in notes:
         click.echo(f"klog: {note}", err=True)
-
-
-def _closed_pipe() -> int:
-    """End without an error: the reader has closed the pipe (klog cat | head). Buffered output is discarded."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass
-    return OK
 
 
 @click.group(
@@ -181,21 +171,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The `klog` script, after its imports."""
-    _check_streams()
+    if not prepare_streams():
+        sys.exit(FAILURE)
     cli.main(prog_name="klog")
     raise AssertionError("cli.main exits")
-
-
-def _check_streams() -> None:
-    """Open the standard streams that are closed (klog cat >&-). Else the next file to be opened would get the
-    descriptor, and printed text would go into it. Without stdout: exit code 1."""
-    closed = sys.stdout is None
-    fd = os.open(os.devnull, os.O_RDWR)
-    while fd <= 2:
-        fd = os.dup(fd)
-    os.close(fd)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
-    if closed:
-        _report("standard output is closed: open it, or redirect it to /dev/null")
-        sys.exit(FAILURE)

@@ -6,7 +6,6 @@ for people. Colour only on a terminal and without NO_COLOR; progress only if std
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from klog.cli.streams import json_text
 from klog.errors import KlogError
 from klog.progress import Event, Progress
 from klog.shown import size, to_json
@@ -125,10 +125,7 @@ def position(ctx: click.Context, parameter: click.Parameter, text: str | None) -
 def print_json(value: Any) -> None:
     """Print one object; indented on a terminal."""
     begin_json()
-    if sys.stdout.isatty():
-        click.echo(json.dumps(value, ensure_ascii=False, indent=2))
-    else:
-        click.echo(to_json(value))
+    click.echo(json_text(value))
 
 
 @contextmanager

@@ -9,13 +9,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from klog.broker.admin.failures import Refused
+from klog.logger import logger_names
 from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT: Final = "root"
-_OURS: Final = "klog"
 _LEVELS: Final = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -29,9 +29,8 @@ _NAMES: Final = {level: name for name, level in _LEVELS.items() if name != "TRAC
 
 def levels() -> dict[str, str]:
     """{logger: its level in Kafka's words}, sorted: the root logger and those of klog."""
-    names = [_OURS, *(name for name in logging.root.manager.loggerDict if name.startswith(f"{_OURS}."))]
     found = {ROOT: _name_of(logging.getLogger().getEffectiveLevel())}
-    found.update((name, _name_of(logging.getLogger(name).getEffectiveLevel())) for name in names)
+    found.update((name, _name_of(logging.getLogger(name).getEffectiveLevel())) for name in logger_names())
     return dict(sorted(found.items()))
 
 

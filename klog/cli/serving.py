@@ -1,0 +1,121 @@
+"""What `klog broker` does, without click, whose import takes as long as a third of the broker's start."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from klog.logger import write_warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from klog.log.options import Durability
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+_TEST_CONFIG = {"auto.create.topics.enable": True}
+# What a TestBroker has otherwise than a Broker.
+_BROKER_CONFIG = {"auto.create.topics.enable": False, "num.io.threads": 8, "log.cleaner.threads": 1}
+
+
+def serve(
+    directory: str | None,
+    *,
+    listeners: list[str],
+    properties: str | None,
+    config: dict[str, str],
+    durability: Durability,
+    control_port: int | None,
+    manual_clock: bool,
+    print_json: Callable[[dict[str, Any]], object] | None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. directory: None for a temporary one. properties: the path of a server.properties.
+    print_json: gets the addresses once clients can connect; None prints a line for people. Raises what Broker does."""
+    write_warnings("klog: %(levelname)s %(name)s %(message)s")
+    values: dict[str, Any] = {}
+    if properties is not None:
+        from klog.config.properties import read_properties
+
+        values = _known(read_properties(properties))
+    values |= config
+    arguments: dict[str, Any] = {"listeners": listeners, "durability": durability}
+    if control_port is not None:
+        arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
+    with _temporary() if directory is None else nullcontext(directory) as path:
+        values = (_TEST_CONFIG if directory is None else {}) | values
+        _serve(_made(path, control_port is not None, values, arguments), print_json)
+
+
+def _made(path: str, is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    """A Broker, or a TestBroker with the properties of one."""
+    if not is_controlled:
+        from klog import Broker
+
+        return Broker(path, config=config, **arguments)
+    from klog import TestBroker
+
+    return TestBroker(directory=path, config=_BROKER_CONFIG | config, **arguments)
+
+
+def _manual() -> Any:
+    from klog.clock import ManualClock, SystemClock
+
+    return ManualClock(SystemClock().wall_ms())
+
+
+@contextmanager
+def _temporary() -> Iterator[str]:
+    """A directory in memory where there is one, removed at the end."""
+    from klog.testing.place import new_directory, remove_directory
+
+    path = new_directory()
+    try:
+        yield path
+    finally:
+        remove_directory(path)
+
+
+def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
+    """Serve until a signal. Signals are blocked in all threads and waited for: a handler could interrupt the wait at a
+    moment when it holds the lock that the handler needs."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        with broker:
+            _announce(broker, print_json)
+            gc.collect()
+            gc.freeze()  # what is there now stays: later collections do not look at it
+            signal.sigwait(_ENDING)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
+    control_url = getattr(broker, "control_url", None)
+    if print_json is not None:
+        facts = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "port": broker.port,
+            "directory": broker.logs.path,
+            "node_id": broker.node_id,
+            "pid": os.getpid(),
+        }
+        print_json(facts if control_url is None else {**facts, "control_url": control_url})
+    else:
+        control = "" if control_url is None else f", with control at {control_url}"
+        print(f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it")
+    sys.stdout.flush()
+
+
+def _known(values: dict[str, str]) -> dict[str, str]:
+    """The properties of a server.properties that this broker takes; the others are named on stderr."""
+    from klog.broker.properties import PROPERTY_NAMES, known_properties
+
+    names = known_properties(PROPERTY_NAMES)
+    ignored = sorted(name for name in values if name not in names)
+    if ignored:
+        sys.stderr.write(f"klog: ignored properties: {', '.join(ignored)}\n")
+    return {name: value for name, value in values.items() if name in names}

@@ -1,0 +1,119 @@
+"""`klog broker`: its short way past click, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+from klog.cli import quick
+from klog.cli.broker import command
+from tests.support.patience import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = [
+    "",
+    "data",
+    "data --port 0 --json",
+    "--port=0 --host=::1 data",
+    "--listener A://127.0.0.1:1 --listener=B://127.0.0.1:2 --config a=b --config c=d=e --config f=",
+    "--durability sync --properties {file} --control-port 0 --manual-clock",
+]
+LEFT_TO_CLICK = [
+    "--help",
+    "-h",
+    "a b",
+    "--port",
+    "--port x",
+    "--port 65536",
+    "--port -1",
+    "--por 1",
+    "--json=1",
+    "--durability no",
+    "--properties gone",
+    "--config x",
+    "--manual-clock",
+    "-- data",
+    "{file}",
+    "--unknown",
+]
+
+
+def words(line: str, tmp_path: Path) -> list[str]:
+    (tmp_path / "server.properties").write_text("")
+    return line.format(file=tmp_path / "server.properties").split()
+
+
+@contextmanager
+def running(*arguments: Path | str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, once it serves."""
+    command = [sys.executable, "-m", "klog", "broker", *map(str, arguments), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["pid"] == process.pid
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_a_plain_command_line_means_what_it_means_to_click(line: str, tmp_path: Path) -> None:
+    with command.make_context("broker", words(line, tmp_path)) as context:
+        assert quick.parsed(words(line, tmp_path)) == context.params
+
+
+@pytest.mark.parametrize("line", LEFT_TO_CLICK)
+def test_any_other_command_line_is_left_to_click(line: str, tmp_path: Path) -> None:
+    assert quick.parsed(words(line, tmp_path)) is None
+
+
+def test_every_option_is_known_to_the_short_way() -> None:
+    options = {name for each in command.params if isinstance(each, click.Option) for name in each.opts}
+    assert options == set(quick.OPTIONS)
+    assert {each.name for each in command.params} == set(quick.DEFAULTS)
+
+
+def test_an_error_is_reported_as_by_every_verb(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = subprocess.run(
+        [sys.executable, "-m", "klog", "broker", "--port", "0", "--json", "--config", "no.such=1"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+    )
+    assert run.returncode == 2
+    assert "unknown broker property 'no.such'" in run.stderr
+    assert json.loads(run.stdout)["error"]["type"] == "InvalidConfig"
+
+
+def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
+    command = [sys.executable, "-m", "klog", "broker", "--listener", "nowhere"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
+    assert (run.returncode, "Traceback" in run.stderr) == (2, False)
+    assert "nowhere" in run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """Signals are blocked in each thread: a handler could need a lock that the interrupted thread holds."""
+    with running(tmp_path / "data") as process:
+        masks = [
+            int(re.findall(r"^SigBlk:\s*(\w+)", status.read_text(), re.MULTILINE)[0], 16)
+            for status in Path(f"/proc/{process.pid}/task").glob("*/status")
+        ]
+        assert len(masks) > 1
+        assert all(mask >> (number - 1) & 1 for mask in masks)
+        os.kill(process.pid, number)
+        assert process.wait(PATIENCE) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
