@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from klog import arguments
 from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
-from klog.broker.listeners import check_names, listener_of, secured
+from klog.broker.listeners import check_names, is_open, listener_of, secured, tls_of
 from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
@@ -25,6 +25,7 @@ from klog.clock import SystemClock
 from klog.config.properties import read_properties
 from klog.locks import OwnLock
 from klog.log.options import Durability
+from klog.logger import logger_of
 from klog.manager import LogManager, open_directory
 from klog.manager.directory_set import Paths, as_paths
 from klog.network import Listener
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from klog.metrics import Sample
 
 _STOP_SECONDS = 30.0
+_log = logger_of("broker")
 
 
 class Broker:
@@ -73,7 +75,10 @@ class Broker:
             arguments.having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a Clock, or None,")
         self._path = as_paths(path)
         self._properties = Properties(config, PROPERTY_NAMES)
-        asked = [secured(listener_of(each), self._properties) for each in listeners]
+        given = [listener_of(each) for each in listeners]
+        asked = [secured(each, self._properties) for each in given]
+        # The names of the listeners whose certificates this broker has read.
+        self._tls = [new.name for old, new in zip(given, asked, strict=True) if old.context is not new.context]
         if not asked:
             raise ValueError("listeners=[]: at least one expected")
         check_names(asked)
@@ -133,6 +138,16 @@ class Broker:
         self._running()
         assert self._topics is not None
         return self._topics
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where it listens; of several brokers the first one. Ports are the real ones while it is running."""
+        return self.nodes.listeners
+
+    @property
+    def has_tls_files(self) -> bool:
+        """Is there something for reload_tls() to read?"""
+        return bool(self._tls)
 
     @property
     def is_running(self) -> bool:
@@ -242,6 +257,20 @@ class Broker:
         self._began = real.monotonic()
         self._scheduler, self._waits = scheduler, waits
         self._ended.clear()
+        for each in self.listeners:
+            if is_open(each) and not properties.security.authorizes:
+                _log.warning(
+                    "event=open_listener listener=%s host=%s hint=who reaches it reads and writes all topics; set up "
+                    "SASL or TLS, or listen on 127.0.0.1",
+                    each.name,
+                    each.host,
+                )
+
+    def reload_tls(self) -> None:
+        """Read the files of certificates again, and use them for new connections; those that are open keep theirs.
+        Listeners that were given with a context keep it. Any thread. Raises InvalidConfig; then nothing has changed."""
+        contexts = {name: tls_of(name, self._properties) for name in self._tls}
+        self.nodes.reload_tls({name: context for name, context in contexts.items() if context is not None})
 
     def start_broker(self, node_id: int) -> None:
         """Start one of several brokers again; it leads again what it led before. Raises ValueError, RuntimeError,

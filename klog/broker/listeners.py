@@ -12,6 +12,7 @@ from klog.network import Listener
 from klog.values import replace
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable
 
     from klog.broker.properties import Properties
@@ -30,26 +31,38 @@ def listener_of(address: str | Listener) -> Listener:
 
 
 def secured(listener: Listener, properties: Properties) -> Listener:
-    """The listener with TLS and SASL as its protocol in listener.security.protocol.map says. Certificates are PEM
-    files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients' issuers.
-    Raises InvalidConfig."""
+    """The listener with TLS and SASL as its protocol in listener.security.protocol.map says. Raises InvalidConfig."""
     config = properties.security.listeners.get(listener.name)
     if config is None:
         return listener
-    context = listener.context
-    if config.protocol.endswith("SSL") and context is None:
-        from klog.network.tls import tls_context
-
-        keys = properties.all.get("ssl.keystore.location")
-        if not keys:
-            raise InvalidConfig(f"listener {listener.name}: {config.protocol} needs ssl.keystore.location, a PEM file")
-        client_auth = str(properties.all.get("ssl.client.auth", "none"))
-        trusted = properties.all.get("ssl.truststore.location")
-        try:
-            context = tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
-        except (ValueError, OSError) as error:
-            raise InvalidConfig(f"listener {listener.name}: {error}") from None
+    context = listener.context if listener.context is not None else tls_of(listener.name, properties)
     return replace(listener, context=context, authenticates=config.authenticates)
+
+
+def tls_of(name: str, properties: Properties) -> ssl.SSLContext | None:
+    """The context of the listener of this name, from its files as they are now; None for one without TLS. Certificates
+    are PEM files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients'
+    issuers. Raises InvalidConfig."""
+    config = properties.security.listeners.get(name)
+    if config is None or not config.protocol.endswith("SSL"):
+        return None
+    from klog.network.tls import tls_context
+
+    keys = properties.all.get("ssl.keystore.location")
+    if not keys:
+        raise InvalidConfig(f"listener {name}: {config.protocol} needs ssl.keystore.location, a PEM file")
+    client_auth = str(properties.all.get("ssl.client.auth", "none"))
+    trusted = properties.all.get("ssl.truststore.location")
+    try:
+        return tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
+    except (ValueError, OSError) as error:
+        raise InvalidConfig(f"listener {name}: {error}") from None
+
+
+def is_open(listener: Listener) -> bool:
+    """May other machines connect without showing who they are?"""
+    is_local = listener.host in ("localhost", "::1") or listener.host.startswith("127.")
+    return not is_local and listener.context is None and not listener.authenticates
 
 
 def check_names(listeners: Iterable[Listener]) -> None:

@@ -24,7 +24,8 @@ from klog.network import Server
 from klog.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import ssl
+    from collections.abc import Callable, Iterable, Mapping
 
     from klog.network import Listener, NetworkConfig
     from klog.network.server import Handler
@@ -70,6 +71,11 @@ class Nodes:
     def authenticates(self) -> bool:
         """Has any listener SASL?"""
         return any(each.authenticates for each in self._listeners[self.ids[0]])
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Those of the first broker."""
+        return list(self._listeners[self.ids[0]])
 
     @property
     def bootstrap_servers(self) -> str:
@@ -172,6 +178,17 @@ class Nodes:
                 raise ValueError(f"broker {node_id} is the last one that is running")
             self._running = {number: each for number, each in self._running.items() if number != node_id}
             found.server.stop(timeout)
+
+    def reload_tls(self, contexts: Mapping[str, ssl.SSLContext]) -> None:
+        """Use these contexts for new connections: {name of a listener: its context}."""
+        with self._lock:
+            for node_id, listeners in self._listeners.items():  # also of a broker that is stopped, for its next start
+                self._listeners[node_id] = [
+                    replace(each, context=contexts.get(each.name, each.context)) for each in listeners
+                ]
+            for running in self._running.values():
+                for name, context in contexts.items():
+                    running.server.reload_tls(name, context)
 
     def _bind(self, node_id: int) -> _Running:
         assert self._handler_of is not None

@@ -7,10 +7,11 @@ broker without SASL listeners, authorizer and quotas loads nothing of klog.secur
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from klog.broker.error_responses import error_response
 from klog.broker.late import Late
-from klog.protocol import ApiKey
+from klog.protocol import ApiKey, ErrorCode
 from klog.security import SecurityConfig
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from klog.broker.context import RequestContext
     from klog.broker.late import Handler
     from klog.clock import Clock
+    from klog.protocol import Message
     from klog.security import Authorizer, ClientQuotas, Users
     from klog.security.quota_entities import Kind
 
+_EXCHANGE = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _ACLS = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 _QUOTAS = (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS)
 _USERS = (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
@@ -77,8 +80,10 @@ class Protection:
         return Authentication(Sasl(self._config, self._users.get(), self._clock))
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """The APIs that read and change users, access rules and quotas."""
-        return self._users.handlers() | self._authorizer.handlers() | self._quotas.handlers()
+        """The APIs that read and change users, access rules and quotas. Without SASL also those of the exchange: Kafka
+        advertises them nevertheless, and refuses them."""
+        exchange = {} if self._authenticates else dict.fromkeys(_EXCHANGE, _without_sasl)
+        return exchange | self._users.handlers() | self._authorizer.handlers() | self._quotas.handlers()
 
     def authorize(self) -> Callable[[RequestContext, str, str, str], bool] | None:
         """The function that RequestContext.authorized asks; None if everybody may do everything."""
@@ -130,6 +135,10 @@ class Protection:
         if self._quotas.made is None:
             return 0
         return self._quotas.made.throttle_ms(_user(context), context.client_id, kind, amount)
+
+
+def _without_sasl(context: RequestContext, request: Any) -> Message:
+    return error_response(context.api, context.version, request, ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def _user(context: RequestContext) -> str:

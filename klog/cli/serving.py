@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from klog.errors import KlogError
 from klog.logger import write_warnings
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from klog.log.options import Durability
 
-_ENDING = (signal.SIGTERM, signal.SIGINT)
 _TEST_CONFIG = {"auto.create.topics.enable": True}
 # What a TestBroker has otherwise than a Broker.
 _BROKER_CONFIG = {"auto.create.topics.enable": False, "num.io.threads": 8, "log.cleaner.threads": 1}
@@ -82,23 +82,37 @@ def _temporary() -> Iterator[str]:
 def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
     """Serve until a signal. Signals are blocked in all threads and waited for: a handler could interrupt the wait at a
     moment when it holds the lock that the handler needs."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    waited = {signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if broker.has_tls_files else [])}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         with broker:
             _announce(broker, print_json)
             gc.collect()
             gc.freeze()  # what is there now stays: later collections do not look at it
-            signal.sigwait(_ENDING)
+            while signal.sigwait(waited) == signal.SIGHUP:
+                _reload(broker)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _reload(broker: Any) -> None:
+    """Use new certificates; if they are not usable, go on with the old ones."""
+    try:
+        broker.reload_tls()
+    except KlogError as error:
+        sys.stderr.write(f"klog: certificates are not reloaded: {error}\n")
+
+
 def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
     control_url = getattr(broker, "control_url", None)
+    addresses = [
+        f"{each.name}://{f'[{each.host}]' if ':' in each.host else each.host}:{each.port}" for each in broker.listeners
+    ]
     if print_json is not None:
         facts = {
             "bootstrap_servers": broker.bootstrap_servers,
             "port": broker.port,
+            "listeners": addresses,
             "directory": broker.logs.path,
             "node_id": broker.node_id,
             "pid": os.getpid(),
@@ -106,7 +120,8 @@ def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None
         print_json(facts if control_url is None else {**facts, "control_url": control_url})
     else:
         control = "" if control_url is None else f", with control at {control_url}"
-        print(f"klog broker {broker.bootstrap_servers} serves {broker.logs.path}{control}; Ctrl-C stops it")
+        where = ", ".join(addresses)
+        print(f"klog broker listens on {where} and serves {broker.logs.path}{control}; Ctrl-C stops it")
     sys.stdout.flush()
 
 

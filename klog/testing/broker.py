@@ -268,6 +268,20 @@ class TestBroker:
         return self._control.url
 
     @property
+    def listeners(self) -> list[Listener]:
+        """Where it listens; of several brokers the first one."""
+        return self._broker.listeners
+
+    @property
+    def has_tls_files(self) -> bool:
+        """Is there something for reload_tls() to read?"""
+        return self._broker.has_tls_files
+
+    def reload_tls(self) -> None:
+        """As Broker.reload_tls."""
+        self._broker.reload_tls()
+
+    @property
     def port(self) -> int:
         """The port of the first listener."""
         return self._broker.port

@@ -7,10 +7,8 @@ import shutil
 import socket
 import ssl
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -20,32 +18,13 @@ from klog.network import FileSlice, Listener, Request, Server
 from klog.network.tls import distinguished_name, tls_context
 from tests.support.network import Client, Inline, echo, ended, frame, serving, until
 from tests.support.patience import PATIENCE
+from tests.support.tls import Keys, made
 
 SUBJECT = (
     (("countryName", "DE"),),
     (("organizationName", "klog, Inc."),),
     (("commonName", "broker"), ("userId", " 7")),
 )
-
-
-class Keys(NamedTuple):
-    certificate: Path
-    key: Path
-    trusting: ssl.SSLContext  # of a client that trusts the certificate
-
-
-def made(folder: Path, subject: str) -> Keys:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs: openssl")
-    folder.mkdir()
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    names = ["-subj", subject, "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command.split(), *names], check=True, capture_output=True)
-    key.chmod(0o600)
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.load_verify_locations(certificate)
-    return Keys(certificate, key, trusting)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -48,3 +49,26 @@ def tls_pair() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     ours = server.wrap_socket(plain, server_side=True)
     thread.join()
     return ours, ends[0]
+
+
+class Keys(NamedTuple):
+    """The files of a certificate."""
+
+    certificate: Path
+    key: Path
+    trusting: ssl.SSLContext  # of a client that trusts the certificate
+
+
+def made(folder: Path, subject: str) -> Keys:
+    """A new key with its own certificate, in files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs: openssl")
+    folder.mkdir()
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = ["-subj", subject, "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    key.chmod(0o600)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.load_verify_locations(certificate)
+    return Keys(certificate, key, trusting)

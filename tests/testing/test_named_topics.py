@@ -48,7 +48,6 @@ NAMES_TOPICS: dict[ApiKey, tuple[str, ...]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("subscribed_topic_names", "topic_partitions.topic_id"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics.name",),
 }
-NOT_SERVED = (ApiKey.DESCRIBE_QUORUM,)
 ERROR = 9  # REPLICA_NOT_AVAILABLE
 
 
@@ -67,7 +66,6 @@ def paths(struct: Struct, version: int, before: str = "") -> Iterator[str]:
 CASES = [
     (api, version, path)
     for api, names in NAMES_TOPICS.items()
-    if api not in NOT_SERVED
     for version in range(api.low, api.high + 1)
     for path in names
     if path in set(paths(load(api.message)["request"].section.top, version))

@@ -1,7 +1,7 @@
-"""DescribeCluster and UpdateFeatures. Kafka: KafkaApis.handleDescribeCluster, FeatureControlManager.
+"""DescribeCluster, DescribeQuorum and UpdateFeatures. Kafka: KafkaApis.handleDescribeCluster, KafkaRaftClient,
+FeatureControlManager.
 
-DescribeQuorum is not served: this broker has no metadata log, so there is no leader epoch and no high watermark of it
-to be told.
+This broker has no metadata log. As a quorum it is that of one voter, which leads an empty log in its first epoch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.metadata import CLUSTER
+from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import authorized_operations
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types
 _UPGRADE, _UNSAFE_DOWNGRADE = 1, 3
 _RESULTS_UP_TO = 1  # versions of UpdateFeatures with a result for each feature
+_FIRST_EPOCH: Final = 1
+_NODES_SINCE: Final = 2  # version of DescribeQuorum
 _NOT_ASKED: Final = -(2**31)
 
 
@@ -38,7 +41,11 @@ class Cluster:
 
     def handlers(self) -> dict[ApiKey, Callable[[Any, Any], Message | None]]:
         """The APIs of this component."""
-        return {ApiKey.DESCRIBE_CLUSTER: self.describe_cluster, ApiKey.UPDATE_FEATURES: self.update_features}
+        return {
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.DESCRIBE_QUORUM: self.describe_quorum,
+            ApiKey.UPDATE_FEATURES: self.update_features,
+        }
 
     def describe_cluster(self, context: Any, request: Any) -> Message:
         """The brokers, and which of them is the controller."""
@@ -62,6 +69,41 @@ class Cluster:
             controller_id=nodes[0].node_id,
             brokers=[Response.Broker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
             cluster_authorized_operations=operations,
+        )
+
+    def describe_quorum(self, context: Any, request: Any) -> Message:
+        """The voters of the metadata log: the first broker."""
+        Response = messages.DescribeQuorum.Response
+        if not context.authorized("DESCRIBE", "CLUSTER", CLUSTER):
+            return Response(
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed for this cluster"
+            )
+        node = self._nodes(context.listener)[0]
+
+        def partition(topic: str, index: int) -> Any:
+            if (topic, index) != (METADATA_TOPIC, 0):
+                return Response.Partition(
+                    partition_index=index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message=f"{METADATA_TOPIC}-0 has the quorum",
+                )
+            voter = Response.ReplicaState(replica_id=node.node_id, log_end_offset=0)
+            return Response.Partition(
+                leader_id=node.node_id, leader_epoch=_FIRST_EPOCH, error_message=None, current_voters=[voter]
+            )
+
+        listener = Response.Listener(name=context.listener, host=node.host, port=node.port)
+        return Response(
+            topics=[
+                Response.Topic(
+                    topic_name=each.topic_name,
+                    partitions=[partition(each.topic_name, one.partition_index) for one in each.partitions],
+                )
+                for each in request.topics
+            ],
+            nodes=[Response.Node(node_id=node.node_id, listeners=[listener])]
+            if context.version >= _NODES_SINCE
+            else [],
         )
 
     def update_features(self, context: Any, request: Any) -> Message:

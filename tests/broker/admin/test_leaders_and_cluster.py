@@ -260,3 +260,33 @@ def test_a_partition_without_its_directory_is_shown_offline(world: World, monkey
     good, bad = page(world, "a").topics[0].partitions
     assert good.error_code == 0
     assert (bad.error_code, bad.leader_id, bad.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [NODE])
+
+
+# ---- the quorum ------------------------------------------------------------------------------------------------------
+
+
+def quorum(world: World, topic: str, partition: int, version: int = 2) -> Any:
+    asked = messages.DescribeQuorum.Request
+    topics = [asked.Topic(topic_name=topic, partitions=[asked.Partition(partition_index=partition)])]
+    return world.send(ApiKey.DESCRIBE_QUORUM, version, topics=topics)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_quorum_is_this_broker(world: World, version: int) -> None:
+    found = quorum(world, "__cluster_metadata", 0, version)
+    assert found.error_code == 0
+    (partition,) = found.topics[0].partitions
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, NODE, 1)
+    assert [each.replica_id for each in partition.current_voters] == [NODE] and not partition.observers
+    nodes = [(node.node_id, each.name, each.host, each.port) for node in found.nodes for each in node.listeners]
+    assert nodes == ([(NODE, "PLAINTEXT", "localhost", 9092)] if version == 2 else [])
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("__cluster_metadata", 1), ("t", 0)])
+def test_only_the_metadata_log_has_a_quorum(world: World, topic: str, partition: int) -> None:
+    assert quorum(world, topic, partition).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_to_see_the_quorum_needs_a_right(world: World) -> None:
+    world.deny(("DESCRIBE", "CLUSTER", "kafka-cluster"))
+    assert quorum(world, "__cluster_metadata", 0).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

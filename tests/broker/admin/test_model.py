@@ -248,6 +248,15 @@ def requests() -> dict[ApiKey, st.SearchStrategy[Any]]:
             }
         ),
         ApiKey.DESCRIBE_CLUSTER: st.fixed_dictionaries({"endpoint_type": SMALL}),
+        ApiKey.DESCRIBE_QUORUM: st.fixed_dictionaries(
+            {
+                "topics": structs(
+                    m.DescribeQuorum.Request.Topic,
+                    topic_name=TEXT,
+                    partitions=structs(m.DescribeQuorum.Request.Partition, partition_index=SMALL),
+                )
+            }
+        ),
         ApiKey.UPDATE_FEATURES: st.fixed_dictionaries(
             {
                 "feature_updates": structs(
