@@ -173,6 +173,7 @@ class ShareFetch:
             part = Response.Partition(partition_index=number)
             if refusal is not None:
                 part.error_code, part.error_message = refusal.code, str(refusal)
+                part.current_leader = Response.Leader(leader_id=-1, leader_epoch=-1)
             topic.partitions.append(part)
         lock_ms = self._kind.config_of(key.group_id).record_lock_duration_ms
         return Response(acquisition_lock_timeout_ms=lock_ms, responses=list(topics.values()))
@@ -305,12 +306,16 @@ class _Attempt:
 
 def _part(key: ShareKey, got: Any) -> Any:
     """The part of a response for what was found of a partition; None if there is nothing to say."""
-    Partition = messages.ShareFetch.Response.Partition
+    Response = messages.ShareFetch.Response
+    Partition = Response.Partition
     if isinstance(got, Refused):
-        return Partition(partition_index=key.partition, error_code=got.code, error_message=str(got))
+        leader = Response.Leader(leader_id=-1, leader_epoch=-1)  # the client asks for the metadata
+        return Partition(
+            partition_index=key.partition, error_code=got.code, error_message=str(got), current_leader=leader
+        )
     if got.data is None:
         return None
-    AcquiredRecords = messages.ShareFetch.Response.AcquiredRecords
+    AcquiredRecords = Response.AcquiredRecords
     return Partition(
         partition_index=key.partition,
         records=got.data,

@@ -26,10 +26,12 @@ Acquired = list[tuple[int, int, int]]
 class Member:
     """A member of the share group "g" that reads the first partitions of "t"."""
 
-    def __init__(self, broker: Broker, *, group: str = "g", partitions: int = 1, topic: str = "t") -> None:
+    def __init__(
+        self, broker: Broker, *, group: str = "g", partitions: int = 1, topic: str = "t", address: str = ""
+    ) -> None:
         self.group, self.topic = group, topic
         self.id = str(uuid.uuid4())
-        self.client = WireClient(broker.bootstrap_servers)
+        self.client = WireClient(address or broker.bootstrap_servers)
         self.topic_id: Any = broker.topics.topic_id(topic)
         self.partitions = list(range(partitions))
         self.epoch = self.session = 0
@@ -628,3 +630,18 @@ def test_rights_are_checked(tmp_path: Path) -> None:
         assert described.groups[0].error_code == offsets(broker).error_code == denied
         for api in (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS):
             assert member.client.call(api, 0, group_id="g").error_code == denied
+
+
+def test_at_the_wrong_one_of_several_brokers(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], brokers=2) as broker:
+        broker.topics.create("t", 2)
+        members = [Member(broker, address=address) for address in broker.bootstrap_servers.split(",")]
+        codes = [member.heartbeat().error_code for member in members]
+        assert sorted(codes) == [0, ErrorCode.NOT_COORDINATOR]
+        joined = members[codes.index(0)]
+        for member in members:
+            member.id = joined.id
+        results = [member.fetch(max_wait_ms=0).responses for member in members]
+        refused = [response[0].partitions[0] for response in results if response]
+        assert [part.error_code for part in refused] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert (refused[0].current_leader.leader_id, refused[0].current_leader.leader_epoch) == (-1, -1)

@@ -329,3 +329,22 @@ def test_the_members_of_confluent_kafka(broker: TestBroker) -> None:
     assert [each.offset() for each in records] == [10]
     second.acknowledge(records[0], accept)
     second.close()
+
+
+def test_a_member_reads_from_several_brokers(tmp_path: Path) -> None:
+    confluent = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
+    if not hasattr(confluent, "ShareConsumer"):
+        pytest.skip("needs: confluent-kafka with a ShareConsumer")
+    with TestBroker(topics={"t": 6}, brokers=3) as broker:
+        from_the_beginning(broker.bootstrap_servers, "g")
+        for partition in range(6):
+            broker.topic("t").append([(None, b"%d" % partition)], partition=partition)
+        member = confluent.ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+        member.subscribe(["t"])
+        values: list[bytes] = []
+        until = time.monotonic() + PATIENCE
+        while len(values) < 6:
+            assert time.monotonic() < until, values
+            values += [each.value() for each in member.poll(timeout=0.5)]
+        member.close()
+        assert sorted(values) == [b"%d" % partition for partition in range(6)]
