@@ -138,7 +138,10 @@ def stores_into_state(path: Path) -> set[str]:
 
 def test_the_state_of_a_log_is_stored_by_its_owners_alone() -> None:
     paths = sorted(
-        path for name in ("segment", "log", "cleaner", "manager") for path in (PACKAGE / name).rglob("*.py*")
+        path
+        for name in ("segment", "log", "cleaner", "manager")
+        for path in (PACKAGE / name).rglob("*")
+        if path.suffix in (".py", ".pyx")
     )
     assert {str(path.relative_to(PACKAGE)): fields for path in paths if (fields := stores_into_state(path))} == LEFT
 

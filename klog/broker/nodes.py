@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from klog.network import Listener, NetworkConfig
     from klog.network.server import Handler
 
-NOBODY = -1
+NO_NODE = -1
 _PORT_MAX = 65535
 
 
@@ -118,7 +118,7 @@ class Nodes:
         first = partition % len(ids) if named is None else ids.index(named)
         replicas = [*ids[first:], *ids[:first]]
         in_sync = [each for each in replicas if each in running]
-        return Placement(in_sync[0] if in_sync else NOBODY, replicas, in_sync)
+        return Placement(in_sync[0] if in_sync else NO_NODE, replicas, in_sync)
 
     def lead(self, topic: str, partition: int, node_id: int) -> None:
         """Let a broker lead a partition from now on, as long as it runs."""
@@ -134,7 +134,7 @@ class Nodes:
         """The broker that leads a partition of an internal topic (N3); no broker after stop()."""
         running = self._running
         found = running.get(self.placement(topic, partition).leader)
-        return Node(NOBODY, "", NOBODY) if found is None else found.nodes[listener]
+        return Node(NO_NODE, "", NO_NODE) if found is None else found.nodes[listener]
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ _BACK_OFF_SECONDS = 0.1
 _ACCEPTS_MAX = 64  # of one listener, before the others
 
 
-class _Door:
+class _ListeningSocket:
     """A listening socket, and until when it is not accepted from. context: of new connections, replaced on reload."""
 
     def __init__(self, listener: Listener, sock: socket.socket) -> None:
@@ -61,7 +61,7 @@ class Acceptor:
         self._loops_in_turn = itertools.cycle(loops)
         self._numbers = itertools.count()
         self._parked: list[tuple[float, int, socket.socket]] = []  # to be closed at a time
-        self._doors: list[_Door] = []
+        self._listening: list[_ListeningSocket] = []
         self._wants_slot = False
         self._stopping = False
         self.accepted = 0
@@ -73,12 +73,12 @@ class Acceptor:
             self._poll.register(self._mailbox.fd, select.EPOLLIN | select.EPOLLET)
             for listener in listeners:
                 sock = listener.bind(config)
-                self._doors.append(_Door(replace(listener, port=sock.getsockname()[1]), sock))
+                self._listening.append(_ListeningSocket(replace(listener, port=sock.getsockname()[1]), sock))
             self._take_spare()
         except BaseException:
             self.close()
             raise
-        self.listeners = [door.listener for door in self._doors]
+        self.listeners = [listening.listener for listening in self._listening]
         self._quotas = ConnectionQuotas(self.listeners, config, clock)
 
     @property
@@ -89,11 +89,15 @@ class Acceptor:
     def reload(self, name: str, context: object) -> None:
         """Use this context for new connections of the listeners of this name. LookupError if there are none with
         TLS."""
-        doors = [door for door in self._doors if door.listener.name == name and door.context is not None]
-        if not doors:
+        listening_sockets = [
+            listening
+            for listening in self._listening
+            if listening.listener.name == name and listening.context is not None
+        ]
+        if not listening_sockets:
             raise LookupError(f"name={name!r}: no TLS listener of this name")
-        for door in doors:
-            door.context = context  # type: ignore[assignment]
+        for listening in listening_sockets:
+            listening.context = context  # type: ignore[assignment]
 
     def slot_is_free(self) -> None:
         """A connection has been closed, or a network thread has room."""
@@ -111,8 +115,8 @@ class Acceptor:
 
     def close(self) -> None:
         """Close its descriptors. In a forked child they are closed without a word to the peers."""
-        for door in self._doors:
-            door.sock.close()
+        for listening in self._listening:
+            listening.sock.close()
         for _, _, sock in self._parked:
             sock.close()
         self._parked.clear()
@@ -141,31 +145,31 @@ class Acceptor:
         ready = {fd for fd, _ in self._poll.poll(-1 if wait is None else wait)}
         self._mailbox.receive()
         self._close_parked()
-        for door in self._doors:
-            if door.watched and door.sock.fileno() in ready and not self._stopping:
-                self._accept_from(door)
+        for listening in self._listening:
+            if listening.watched and listening.sock.fileno() in ready and not self._stopping:
+                self._accept_from(listening)
 
     def _watch_doors(self) -> None:
         """Watch the listeners that may accept now, and no others."""
         now = self._clock.monotonic()
         self._wants_slot = True  # before looking: a slot that becomes free meanwhile is reported
-        may = [now >= door.not_before and self._has_slot(door) for door in self._doors]
+        may = [now >= listening.not_before and self._has_slot(listening) for listening in self._listening]
         self._wants_slot = not all(may)
-        for door, watched in zip(self._doors, may, strict=True):
-            if watched != door.watched:
-                door.watched = watched
+        for listening, watched in zip(self._listening, may, strict=True):
+            if watched != listening.watched:
+                listening.watched = watched
                 if watched:
-                    self._poll.register(door.sock, select.EPOLLIN)
+                    self._poll.register(listening.sock, select.EPOLLIN)
                 else:
-                    self._poll.unregister(door.sock)
+                    self._poll.unregister(listening.sock)
 
-    def _has_slot(self, door: _Door) -> bool:
-        return self._quotas.has_slot(door.listener) and not all(loop.is_full for loop in self._loops)
+    def _has_slot(self, listening: _ListeningSocket) -> bool:
+        return self._quotas.has_slot(listening.listener) and not all(loop.is_full for loop in self._loops)
 
     def _wait_seconds(self) -> float | None:
         """Until the next time at which something is due; None: for ever."""
         now = self._clock.monotonic()
-        dues = [door.not_before for door in self._doors if door.not_before > now]
+        dues = [listening.not_before for listening in self._listening if listening.not_before > now]
         if self._parked:
             dues.append(self._parked[0][0])
         if not dues or isinstance(self._clock, ManualClock):
@@ -177,36 +181,36 @@ class Acceptor:
         while self._parked and self._parked[0][0] <= now:
             heapq.heappop(self._parked)[2].close()
 
-    def _accept_from(self, door: _Door) -> None:
+    def _accept_from(self, listening: _ListeningSocket) -> None:
         for _ in range(_ACCEPTS_MAX):
-            if self._clock.monotonic() < door.not_before or not self._has_slot(door):
+            if self._clock.monotonic() < listening.not_before or not self._has_slot(listening):
                 return
             try:
-                sock, peer = door.sock.accept()
+                sock, peer = listening.sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in _LACKS:
-                    self._refuse_one(door, error)
+                    self._refuse_one(listening, error)
                     return
                 if error.errno not in _GONE:
                     raise
                 continue
-            self._welcome(door, sock, peer)
+            self._welcome(listening, sock, peer)
 
-    def _refuse_one(self, door: _Door, error: OSError) -> None:
+    def _refuse_one(self, listening: _ListeningSocket, error: OSError) -> None:
         """No descriptor is free: accept on the spare one and close, then pause."""
-        self._notices.warn("no_descriptor", listener=door.listener.name, error=error, hint="raise RLIMIT_NOFILE")
+        self._notices.warn("no_descriptor", listener=listening.listener.name, error=error, hint="raise RLIMIT_NOFILE")
         self.rejected += 1
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
         try:
-            door.sock.accept()[0].close()
+            listening.sock.accept()[0].close()
         except OSError:  # another thread was faster: the client waits
             pass
         self._take_spare()
-        door.not_before = self._clock.monotonic() + _BACK_OFF_SECONDS
+        listening.not_before = self._clock.monotonic() + _BACK_OFF_SECONDS
 
     def _take_spare(self) -> None:
         try:
@@ -214,12 +218,12 @@ class Acceptor:
         except OSError:  # then the client waits in the kernel's queue, and the next refusal tries again
             self._spare = -1
 
-    def _welcome(self, door: _Door, sock: socket.socket, peer: tuple[object, ...]) -> None:
-        listener, address = door.listener, str(peer[0])
+    def _welcome(self, listening: _ListeningSocket, sock: socket.socket, peer: tuple[object, ...]) -> None:
+        listener, address = listening.listener, str(peer[0])
         now = self._clock.monotonic()
         delay = self._quotas.rate_delay(listener)
         if delay > 0:
-            door.not_before = now + delay
+            listening.not_before = now + delay
         parked = self._quotas.address_delay(address)
         if parked > 0:
             heapq.heappush(self._parked, (now + parked, next(self._numbers), sock))
@@ -231,26 +235,26 @@ class Acceptor:
             self._notices.warn("too_many_connections", address=address, limit="max.connections.per.ip")
             return
         try:
-            self._set_up(door, sock, peer)
+            self._set_up(listening, sock, peer)
         except BaseException:
             self._quotas.remove(listener, address)
             sock.close()
             raise
 
-    def _set_up(self, door: _Door, sock: socket.socket, peer: tuple[object, ...]) -> None:
+    def _set_up(self, listening: _ListeningSocket, sock: socket.socket, peer: tuple[object, ...]) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._config.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
         session = None
-        if door.context is not None:
+        if listening.context is not None:
             from klog.network.tls import TlsSession
 
-            session = TlsSession(door.context)
+            session = TlsSession(listening.context)
         number = next(self._numbers)
         loop = next(loop for loop in self._loops_in_turn if not loop.is_full)
-        loop.connect(sock, door.listener, peer, number, session)
+        loop.connect(sock, listening.listener, peer, number, session)
         self.accepted += 1
         if self._quotas.exceeds():
             loop.shed()

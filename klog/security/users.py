@@ -43,8 +43,8 @@ class Users:
     def __init__(self, directory: str, files: Files | None = None) -> None:
         self._lock = threading.Lock()
         self._file = StateFile(directory, FILE, files or RealFiles())
-        nobody: Credentials = {}
-        self._secret, self._users = self._file.load(_decoded, (os.urandom(_SECRET_BYTES), nobody))
+        empty: Credentials = {}
+        self._secret, self._users = self._file.load(_decoded, (os.urandom(_SECRET_BYTES), empty))
         self._usual = _usual_of(self._users)
 
     def names(self) -> list[str]:

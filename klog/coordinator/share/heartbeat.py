@@ -187,7 +187,7 @@ class _Draft:
         self.changes.append((TARGET_EPOCH, {"group_id": group_id}, value))
 
     def reconcile(self, member: ShareMember) -> ShareMember:
-        """The member with its target assignment: nobody has to give up a partition first."""
+        """The member with its target assignment: no other member has to give up a partition first."""
         target = self._targets.get(member.member_id, {})
         if member.epoch == self._target_epoch and member.assigned == target:
             return member

@@ -18,7 +18,7 @@ from klog.coordinator.transactions.decisions import Producer
 from klog.coordinator.transactions.markers import OFFSETS
 from klog.coordinator.transactions.metadata import NO_EPOCH, NO_ID, VERSION_1, VERSION_2, Partition
 from klog.coordinator.transactions.state_log import TOPIC
-from klog.coordinator.transactions.transactions import FAILURES, Transactions, error_of
+from klog.coordinator.transactions.transactions import FAILURES, NO_PRODUCER, Transactions, error_of
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
 
@@ -68,19 +68,20 @@ class ClientHandlers:
         )
 
     def _init(self, context: Context, request: m.InitProducerId.Request) -> tuple[ErrorCode, Producer]:
-        nobody = Producer(NO_ID, NO_EPOCH)
         name = request.transactional_id
         if name is None:
             if not self._may_be_idempotent(context):
-                return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, nobody
+                return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_PRODUCER
         elif not context.authorized("WRITE", "TRANSACTIONAL_ID", name):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, nobody
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_PRODUCER
         if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
-            return ErrorCode.INVALID_REQUEST, nobody
+            return ErrorCode.INVALID_REQUEST, NO_PRODUCER
         if name is None:
             return self._transactions.new_producer()
         expected = Producer(request.producer_id, request.producer_epoch)
-        return self._transactions.init(name, request.transaction_timeout_ms, None if expected == nobody else expected)
+        return self._transactions.init(
+            name, request.transaction_timeout_ms, None if expected == NO_PRODUCER else expected
+        )
 
     def _may_be_idempotent(self, context: Context) -> bool:
         if context.authorized("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER):

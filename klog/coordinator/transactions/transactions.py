@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _log = logger_of("coordinator")
 _RETRY_MS_MAX: Final = 10_000
-NOBODY: Final = Producer(NO_ID, NO_EPOCH)
+NO_PRODUCER: Final = Producer(NO_ID, NO_EPOCH)
 
 # What an append to __transaction_state or a new block of producer ids raises if the storage does not allow it.
 FAILURES: Final = (
@@ -132,17 +132,17 @@ class Transactions:
             return ErrorCode.NONE, Producer(self._ids.next(), 0)
         except FAILURES as failure:
             _log.error("event=no_producer_id reason=%s", failure)
-            return error_of(failure), NOBODY
+            return error_of(failure), NO_PRODUCER
 
     def init(self, transactional_id: str, timeout_ms: int, expected: Producer | None) -> tuple[ErrorCode, Producer]:
         """The producer of a transactional id, with an epoch that fences the ones before. An open transaction is
         aborted: Kafka returns CONCURRENT_TRANSACTIONS meanwhile."""
         if self.unavailable:
-            return self.unavailable, NOBODY
+            return self.unavailable, NO_PRODUCER
         if not transactional_id:
-            return ErrorCode.INVALID_REQUEST, NOBODY
+            return ErrorCode.INVALID_REQUEST, NO_PRODUCER
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
-            return ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER
         with self._registry.locked(transactional_id, create=True) as entry:
             assert entry is not None
             try:
@@ -155,10 +155,10 @@ class Transactions:
                     now = self._finish(entry, now)
                 after = decisions.init(now, timeout_ms, expected, self._clock.wall_ms(), self._ids.next)
                 if isinstance(after, ErrorCode):
-                    return after, NOBODY
+                    return after, NO_PRODUCER
                 self._change(entry, after)
             except FAILURES as failure:
-                return _failed(transactional_id, failure), NOBODY
+                return _failed(transactional_id, failure), NO_PRODUCER
         return ErrorCode.NONE, Producer(after.producer_id, after.producer_epoch)
 
     def add(
@@ -203,11 +203,11 @@ class Transactions:
         cannot be written now follow (T3)."""
         entry, error = self._entry(transactional_id)
         if entry is None:
-            return error, NOBODY
+            return error, NO_PRODUCER
         with self._registry.locked(transactional_id) as entry:
             now = None if entry is None else entry.metadata
             if entry is None or now is None:
-                return ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY
+                return ErrorCode.INVALID_PRODUCER_ID_MAPPING, NO_PRODUCER
             try:
                 now_ms = self._clock.wall_ms()
                 if client_version == VERSION_2:
@@ -215,10 +215,10 @@ class Transactions:
                 else:
                     after = decisions.end(now, producer, committed, now_ms)
                 if isinstance(after, ErrorCode):
-                    return after, NOBODY if after else Producer(now.producer_id, now.producer_epoch)
+                    return after, NO_PRODUCER if after else Producer(now.producer_id, now.producer_epoch)
                 self._change(entry, after)
             except FAILURES as failure:
-                return _failed(transactional_id, failure), NOBODY
+                return _failed(transactional_id, failure), NO_PRODUCER
             self._finish(entry, after)
         if after.next_producer_id != NO_ID:
             return ErrorCode.NONE, Producer(after.next_producer_id, 0)

@@ -267,10 +267,10 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, bound
     cdef tuple segments = known.segments
     cdef FetchState found
-    home, mark, stable = log.directory.home, log.watermark.mark, None
+    home, managed, stable = log.directory.home, log.watermark.metadata, None
     writes = home.writable
-    if mark is not None:
-        high_watermark = mark.offset
+    if managed is not None:
+        high_watermark = managed.offset
     else:
         high_watermark = end if writes else log.high_watermark
     high_watermark = min(high_watermark, end)

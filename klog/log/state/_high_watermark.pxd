@@ -1,3 +1,3 @@
 cdef class HighWatermark:
-    cdef readonly object mark
+    cdef readonly object metadata
     cdef readonly object listener

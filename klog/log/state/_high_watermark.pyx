@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The high watermark of one log, and who is told of it. high_watermark.py has the rules by which it moves."""
+"""The high watermark of one log, and its listener. high_watermark.py has the rules by which it moves."""
 
 cimport cython
 
@@ -8,16 +8,16 @@ cimport cython
 cdef class HighWatermark:
     """The sole writer of these fields. Changed under the log's lock; any thread may read.
 
-    mark: the OffsetMetadata of a managed log's high watermark. None: the log is a single copy, and its high watermark
+    metadata: the OffsetMetadata of a managed log's high watermark. None: the log is a single copy, and its high watermark
     is its log end. listener: called with each new high watermark, or None.
     """
 
     def __init__(self, listener):
         self.listener = listener
 
-    def set(self, mark):
+    def set(self, metadata):
         """Set the high watermark, or only its position."""
-        self.mark = mark
+        self.metadata = metadata
 
     def listen(self, listener):
         """Call this listener from here on; None: no listener."""
@@ -25,4 +25,4 @@ cdef class HighWatermark:
 
     def exchange(self, HighWatermark other not None):
         """Exchange the high watermarks of two logs, but not the listeners."""
-        self.mark, other.mark = other.mark, self.mark
+        self.metadata, other.metadata = other.metadata, self.metadata

@@ -160,9 +160,9 @@ cdef class LogCore:
     @property
     def high_watermark(self):
         """The exclusive bound of what consumers read."""
-        mark = self.watermark.mark
-        if mark is not None:
-            return mark.offset
+        managed = self.watermark.metadata
+        if managed is not None:
+            return managed.offset
         bound = self.options.high_watermark
         if bound is None or not self.health.read_only:
             return self.log_end_offset
@@ -171,7 +171,7 @@ cdef class LogCore:
     @property
     def is_managed(self):
         """Has the high watermark been set? Until then it is the log end."""
-        return self.watermark.mark is not None
+        return self.watermark.metadata is not None
 
     @property
     def recovery_point(self):

@@ -1,7 +1,7 @@
 """The high watermark of one log: set it, move it, find its position. Under the log's lock unless stated otherwise.
 
-  W3  HighWatermark.mark is the high watermark of a managed log. None: the log is a single copy, and its high watermark
-      is the log end
+  W3  HighWatermark.metadata is the high watermark of a managed log. None: the log is a single copy, and its high
+      watermark is the log end
   W4  the producer state and the listener are notified of every move, and of each move once
 
 Readers without the lock read the high watermark and the log end separately. So the high watermark moves down before
@@ -50,7 +50,7 @@ def end_of(log: LogCore) -> OffsetMetadata:
 
 def positioned_locked(log: LogCore) -> OffsetMetadata:
     """The high watermark with its position. The position is looked up once and kept."""
-    known = log.watermark.mark
+    known = log.watermark.metadata
     if known is None:
         offset = log.high_watermark
         return end_of(log) if offset == log.log_end_offset else metadata_of(log, offset)
@@ -97,14 +97,14 @@ def rolled_locked(log: LogCore) -> None:
     """
     if log.written_end > log.log_end_offset:
         return  # inside a commit the new segment begins after the bytes that the commit has written
-    if log.watermark.mark is not None and log.watermark.mark.offset >= log.log_end_offset:
+    if log.watermark.metadata is not None and log.watermark.metadata.offset >= log.log_end_offset:
         log.watermark.set(end_of(log))
 
 
 def unrolled_locked(log: LogCore) -> None:
     """Forget the position of the high watermark if it was on a segment that the undo removed."""
-    if log.watermark.mark is not None and log.watermark.mark.segment_base_offset > log.segments[-1].base_offset:
-        log.watermark.set(OffsetMetadata(log.watermark.mark.offset))
+    if log.watermark.metadata is not None and log.watermark.metadata.segment_base_offset > log.segments[-1].base_offset:
+        log.watermark.set(OffsetMetadata(log.watermark.metadata.offset))
 
 
 def update_locked(log: LogCore, offset: int) -> int:
@@ -138,5 +138,5 @@ def follow_locked(log: LogCore, offset: int) -> int | None:
 
 def clamp_locked(log: LogCore, end: int) -> None:
     """Lower a managed high watermark to `end`. The caller then lowers the log end."""
-    if log.watermark.mark is not None and log.watermark.mark.offset >= end:
+    if log.watermark.metadata is not None and log.watermark.metadata.offset >= end:
         set_locked(log, OffsetMetadata(end))

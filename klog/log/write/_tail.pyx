@@ -159,7 +159,7 @@ cdef Tail tail_of(LogCore log):
     if tail is None:
         return None
     transactions = tail.producers._transactions
-    if transactions.first_unstable is not None and log.watermark.mark is None and transactions.has_unreplicated:
+    if transactions.first_unstable is not None and log.watermark.metadata is None and transactions.has_unreplicated:
         return None
     return tail
 

@@ -31,7 +31,7 @@ def advance_end_locked(log: LogCore, end: int) -> None:
 
 def end_moved_locked(log: LogCore) -> None:
     """Notify all that depend on the log end, which has moved."""
-    if log.watermark.mark is None:
+    if log.watermark.metadata is None:
         end = log.log_end_offset
         log.producers.on_high_watermark_updated(end)
         high_watermark.notify_listener(log, end)

@@ -114,7 +114,7 @@ def truncate_fully_locked(log: LogCore, offset: int, log_start_offset: int | Non
 def _restart_at(log: LogCore, offset: int, start: int) -> None:
     point = min(offset, log.flush_state.recovery_point)
     _restart(log, offset, offset, start)
-    if log.watermark.mark is not None:
+    if log.watermark.metadata is not None:
         high_watermark.set_locked(log, high_watermark.end_of(log))
     log.producers.truncate_fully_and_start_at(offset)
     log.epochs.clear_and_flush()
@@ -131,8 +131,8 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     high_watermark.clamp_locked(log, min(end, log.log_end_offset))
     log.cut((fresh,), start, end)
     end_moved_locked(log)
-    if log.watermark.mark is not None:
-        log.watermark.set(OffsetMetadata(log.watermark.mark.offset))  # its position is no longer valid
+    if log.watermark.metadata is not None:
+        log.watermark.set(OffsetMetadata(log.watermark.metadata.offset))  # its position is no longer valid
     log.cleaning.set_cleanable()
     remove_locked(log, gone[::-1], "truncation")
     first.close()
