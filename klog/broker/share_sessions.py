@@ -48,7 +48,8 @@ class ShareSession:
 
 
 class ShareSessions:
-    """Any thread. ended: called with a session whose connection was closed. scheduler: in real time."""
+    """Any thread. ended: called with a session whose connection was closed, under the lock, so that its member has no
+    other one yet. scheduler: in real time."""
 
     def __init__(self, slots: int, scheduler: Scheduler, ended: Callable[[ShareSession], object]) -> None:
         self._slots = slots
@@ -76,6 +77,9 @@ class ShareSessions:
         with self._lock:
             if key not in self._sessions and len(self._sessions) >= self._slots:
                 raise Refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached.")
+            before = self._sessions.get(key)
+            if before is not None and before.connection.closed:
+                self._ended(before)
             self._sessions[key] = made
             if self._sweeping is None:
                 self._sweeping = self._scheduler.schedule("share sessions", self._sweep, _SWEEP_MS, _SWEEP_MS)
@@ -116,14 +120,16 @@ class ShareSessions:
     def close(self, key: SessionKey) -> None:
         """Forget the session of a member, if it has one."""
         with self._lock:
-            self._sessions.pop(key, None)
-            if not self._sessions and self._sweeping is not None:
-                self._sweeping.cancel()
-                self._sweeping = None
+            self._close(key)
+
+    def _close(self, key: SessionKey) -> None:
+        self._sessions.pop(key, None)
+        if not self._sessions and self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
 
     def _sweep(self) -> None:
         with self._lock:
-            gone = [each for each in self._sessions.values() if each.connection.closed]
-        for session in gone:
-            self.close(session.key)
-            self._ended(session)
+            for session in [each for each in self._sessions.values() if each.connection.closed]:
+                self._close(session.key)
+                self._ended(session)

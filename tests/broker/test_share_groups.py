@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -401,6 +402,21 @@ def test_the_log_start_is_followed(broker: Broker) -> None:
 # ---- sessions ----------------------------------------------------------------------------------------------------------
 
 
+def test_offsets_that_the_log_does_not_have_are_passed_however_many(broker: Broker) -> None:
+    """Compaction leaves such gaps: wider than what may be in flight."""
+    earliest(broker)
+    append(broker, 3)
+    member = join(broker)
+    assert member.acquire() == [(0, 2, 1)]
+    log = broker.logs.log("t", 0)
+    log.append_batches(batch(2, base_offset=50_000), origin="replication")
+    log.update_high_watermark(log.log_end_offset)
+    assert member.acquire() == [], "three are in flight"
+    assert member.acquire((0, 2, [ACCEPT])) == [(50_000, 50_001, 1)]
+    assert member.acquire((50_000, 50_001, [ACCEPT])) == []
+    assert start_and_lag(broker) == (50_002, 0)
+
+
 def test_epochs_of_share_sessions_are_checked(broker: Broker) -> None:
     earliest(broker)
     append(broker, 2)
@@ -446,6 +462,20 @@ def test_what_a_member_has_acquired_is_available_when_it_goes(broker: Broker, by
     assert found == [left]
     if by != "connection":
         assert broker.metrics()["ShareSessionsCount"] == 1
+
+
+def test_a_member_that_connects_again_gets_what_it_had_acquired(broker: Broker) -> None:
+    """At once, not when the time for the records is over."""
+    earliest(broker)
+    append(broker, 3)
+    member = join(broker)
+    assert member.acquire() == [(0, 2, 1)]
+    member.close()
+    until = time.monotonic() + PATIENCE
+    while broker.metrics()["ConnectionCount"] and time.monotonic() < until:
+        time.sleep(0.001)
+    member.client, member.session = WireClient(broker.bootstrap_servers), 0
+    assert member.acquire() == [(0, 2, 2)]
 
 
 def test_the_number_of_sessions_is_limited(tmp_path: Path) -> None:
@@ -522,6 +552,29 @@ def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path)
         append(broker, 3)
         assert join(broker).acquire() == []
         append(broker, 2)
+        broker.kill()
+        broker.start()
+        assert join(broker).acquire() == [(3, 4, 1)]
+
+
+def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG) as broker:
+        broker.topics.create("t", 1)
+        earliest(broker)
+        append(broker)
+        append(broker, 9)
+        member = join(broker)
+        assert member.acquire() == [(0, 9, 1)]
+        assert code_of(member.say(0, 9, ACCEPT)) is ErrorCode.NONE
+        broker.kill()
+        log = tmp_path / "data" / "t-0" / f"{0:020}.log"
+        os.truncate(log, log.stat().st_size - 10)
+        broker.start()
+        member = join(broker)
+        assert member.acquire() == []
+        append(broker, 4)
+        assert member.acquire() == [(1, 4, 1)]
+        assert code_of(member.say(1, 2, ACCEPT)) is ErrorCode.NONE
         broker.kill()
         broker.start()
         assert join(broker).acquire() == [(3, 4, 1)]

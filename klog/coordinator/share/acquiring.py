@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 class Readable(NamedTuple):
     """A slice of a log. batches: first and last offset of what consumers get; ends: the byte after each of them; stop:
-    the offset after the last batch that was looked at, of whatever kind."""
+    what is below it and in none of the batches is not for consumers, or the log does not have it: the offset after the
+    last batch that was looked at, of whatever kind, or where the first one beyond the bound begins."""
 
     data: FetchData
     batches: list[tuple[int, int]]
@@ -38,6 +39,7 @@ def look(data: FetchData, bound: int) -> Readable:
     stop = data.offset
     for batch in decode(data.memory(), verify_crc=False):
         if batch.base_offset >= bound:
+            stop = batch.base_offset
             break
         stop = batch.last_offset + 1
         if not batch.is_control and not _is_aborted(data, batch.is_transactional, batch.producer_id, batch.base_offset):

@@ -245,7 +245,11 @@ class SharePartitions:
             self._written(partial(self._log.write, shared, plan, self._clock.wall_ms()))
         elif shared.key not in self._opened:
             shared.leader_epoch = _leader_epoch(log)
-            partition.end_at(log.log_end_offset)
+            if partition.next_offset > log.log_end_offset:
+                # A snapshot: updates never take a start offset back.
+                partition = partition.ended_at(log.log_end_offset)
+                self._written(partial(self._log.snapshot, shared, self._clock.wall_ms(), partition))
+                shared.partition = partition
         self._opened.add(shared.key)
         if log.log_start_offset > partition.start_offset:
             partition.start_at(log.log_start_offset)

@@ -153,13 +153,14 @@ class SharePartition:
         self.next_offset = max(self.next_offset, offset)
         self.commit(_planned((), max(self.start_offset, offset), runs))
 
-    def end_at(self, log_end_offset: int) -> None:
-        """Forget what the log does not have: what will be there are other records."""
-        self.runs = [
+    def ended_at(self, log_end_offset: int) -> SharePartition:
+        """Without what a log that is shorter does not have: what will be there are other records."""
+        shorter = SharePartition(min(self.start_offset, log_end_offset))
+        shorter.next_offset = min(self.next_offset, log_end_offset)
+        shorter.runs = [
             run._replace(last=min(run.last, log_end_offset - 1)) for run in self.runs if run.first < log_end_offset
         ]
-        self.next_offset = min(self.next_offset, log_end_offset)
-        self.start_offset = min(self.start_offset, log_end_offset)
+        return shorter
 
     def acquire(
         self,
@@ -174,8 +175,8 @@ class SharePartition:
     ) -> list[Acquired]:
         """Give a member what is available of some batches of records.
 
-        read: their first and last offsets, from fetch_offset() on. stop: the offset after the last batch that was
-        found; offsets below it and in no batch of `read` do not exist or are not for consumers, and are archived.
+        read: their first and last offsets, from fetch_offset() on. stop: offsets below it and in no batch of `read` do
+        not exist or are not for consumers, and are archived.
         exact: never more than max_records; else the last batch is given as a whole. A record that is delivered for the
         last time comes alone: if it is the reason why members fail, the others are not lost with it.
         """

@@ -102,9 +102,9 @@ class ShareStateLog:
         self._append(key, record)
         shared.updates += 1
 
-    def snapshot(self, shared: Shared, now_ms: int) -> None:
-        """Append all of it. Raises what CoordinatorLog.append raises."""
-        partition = shared.partition
+    def snapshot(self, shared: Shared, now_ms: int, partition: SharePartition | None = None) -> None:
+        """Append all of it. partition: what it will have instead. Raises what CoordinatorLog.append raises."""
+        partition = partition or shared.partition
         self._snapshot(shared, Plan((), partition.start_offset, partition.runs), now_ms)
 
     def _snapshot(self, shared: Shared, plan: Plan, now_ms: int) -> None:

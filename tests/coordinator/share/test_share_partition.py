@@ -164,7 +164,7 @@ def test_the_log_start_and_the_log_end_are_followed() -> None:
     partition.start_at(5)
     assert say(partition, "a", 0, 9, ACCEPT) == (StateBatch(5, 9, ACKNOWLEDGED, 1),)
     assert partition.start_offset == 10
-    partition.end_at(15)
+    partition = partition.ended_at(15)
     assert (partition.start_offset, partition.next_offset) == (10, 15)
-    partition.end_at(7)
+    partition = partition.ended_at(7)
     assert (partition.start_offset, partition.next_offset, partition.runs) == (7, 7, [])
