@@ -65,7 +65,7 @@ def parsed(words: list[str]) -> dict[str, Any] | None:
         if kind is _MANY:
             found[name] = (*found[name], value)
         elif name.endswith("port"):
-            if not (value.isascii() and value.isdigit() and int(value) <= _PORT_MAX):
+            if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= _PORT_MAX):
                 return None
             found[name] = int(value)
         else:

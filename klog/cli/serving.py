@@ -45,7 +45,7 @@ def serve(
     arguments: dict[str, Any] = {"listeners": listeners, "durability": durability}
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
-    with _temporary() if directory is None else nullcontext(directory) as path:
+    with _blocked(signal.SIGTERM, signal.SIGINT), _temporary() if directory is None else nullcontext(directory) as path:
         values = (_TEST_CONFIG if directory is None else {}) | values
         _serve(_made(path, control_port is not None, values, arguments), print_json)
 
@@ -68,6 +68,19 @@ def _manual() -> Any:
 
 
 @contextmanager
+def _blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Signals are blocked in all threads, and waited for: a handler could interrupt the wait at a moment when it holds
+    the lock that the handler needs. One that comes while the broker stops asks for nothing more."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        while signal.sigtimedwait(set(numbers) - before, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _temporary() -> Iterator[str]:
     """A directory in memory where there is one, removed at the end."""
     from klog.testing.place import new_directory, remove_directory
@@ -80,19 +93,14 @@ def _temporary() -> Iterator[str]:
 
 
 def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
-    """Serve until a signal. Signals are blocked in all threads and waited for: a handler could interrupt the wait at a
-    moment when it holds the lock that the handler needs."""
-    waited = {signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if broker.has_tls_files else [])}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
-    try:
-        with broker:
-            _announce(broker, print_json)
-            gc.collect()
-            gc.freeze()  # what is there now stays: later collections do not look at it
-            while signal.sigwait(waited) == signal.SIGHUP:
-                _reload(broker)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """Serve until SIGTERM or SIGINT, which are blocked."""
+    reloads = [signal.SIGHUP] if broker.has_tls_files else []
+    with _blocked(*reloads), broker:
+        _announce(broker, print_json)
+        gc.collect()
+        gc.freeze()  # what is there now stays: later collections do not look at it
+        while signal.sigwait({signal.SIGTERM, signal.SIGINT, *reloads}) == signal.SIGHUP:
+            _reload(broker)
 
 
 def _reload(broker: Any) -> None:
