@@ -63,3 +63,7 @@ def _logging() -> Any:
 
 
 def _drop(*_values: object, **_options: object) -> None: ...
+
+
+if "logging" in sys.modules:
+    _logging()  # silent also for what the program itself logs under klog's names

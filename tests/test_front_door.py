@@ -267,10 +267,14 @@ def test_import_loads_nothing_that_is_not_used() -> None:
     }
 
 
-def test_without_a_configuration_of_logging_nothing_is_printed(tmp_path: Path) -> None:
-    """Whether the program has imported logging or not."""
+@pytest.mark.parametrize("before", ["import klog", "import klog, logging"])
+def test_without_a_configuration_of_logging_nothing_is_printed(before: str, tmp_path: Path) -> None:
+    """Whether the program has imported logging or not, and by whichever logger of klog."""
     warn = "klog.logger.logger_of('log').warning('event=test'); "
-    code = f"import klog, klog.logger; klog.open({str(tmp_path)!r}, create=True).close(); {warn} import logging; {warn}"
+    own = "logging.getLogger('klog.log').warning('event=test')"
+    first = f"{own}; {warn}" if "logging" in before else warn
+    opened = f"klog.open({str(tmp_path)!r}, create=True).close()"
+    code = f"{before}; {opened}; {first}import logging; {warn}{own}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

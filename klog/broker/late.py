@@ -42,6 +42,11 @@ class Late(Generic[T]):
                     self.made = self._make()
         return self.made
 
+    def made_now(self) -> T | None:
+        """The component; None if it was never needed. Waits while another thread makes it."""
+        with self._lock:
+            return self.made
+
     def handlers(self) -> dict[ApiKey, Handler]:
         """The APIs of the component."""
         made: dict[ApiKey, Handler] = {}

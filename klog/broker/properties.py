@@ -8,10 +8,10 @@ from typing import Any
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
 from klog.config.table import SYNONYMS
-from klog.coordinator.groups import GroupConfig
+from klog.coordinator.groups.config import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.share import ShareGroupConfig
-from klog.coordinator.transactions import TransactionConfig
+from klog.coordinator.transactions.config import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
 from klog.security import SecurityConfig

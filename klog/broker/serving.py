@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from klog.broker.admin import SLOW, AdminApis
-from klog.broker.admin.group_configs import OfGroups
+from klog.broker import late_apis
 from klog.broker.api_versions import ApiVersions
 from klog.broker.dispatch import Dispatcher
 from klog.broker.fetch import Fetch
+from klog.broker.late import Late
 from klog.broker.list_offsets import ListOffsets
 from klog.broker.metadata import Metadata
 from klog.broker.mutation_quota import STRICT, limited
@@ -17,30 +18,33 @@ from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
-from klog.broker.share_fetches import ShareFetches
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import ManualClock, SystemClock
 from klog.coordinator import FindCoordinator
-from klog.coordinator.groups import GroupConfig, GroupCoordinator
+from klog.coordinator.groups.config import GroupConfig
 from klog.coordinator.groups.consumer_config import GROUP_DOCS as CONSUMER_DOCS
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.share import ShareGroupConfig, ShareKind
 from klog.coordinator.share.config import GROUP_DOCS as SHARE_DOCS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
-from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from klog.coordinator.transactions.config import TransactionConfig
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from klog.broker.admin import AdminApis
     from klog.broker.api_versions import Release
     from klog.broker.catalog import TopicCatalogView, TopicChange
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
     from klog.broker.nodes import Nodes
     from klog.broker.properties import Properties
+    from klog.broker.share_fetch import ShareFetch
     from klog.clock import Clock
+    from klog.coordinator.groups import GroupCoordinator
+    from klog.coordinator.transactions import TransactionCoordinator
     from klog.manager import LogManager
     from klog.protocol import Message
     from klog.scheduler import Scheduler
@@ -50,6 +54,9 @@ if TYPE_CHECKING:
 _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
+_OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+_BROKER_FILE = "klog-broker.json"
+_NO_SHARES = {"ShareSessionsCount": 0.0, "SharePartitionsCount": 0.0}
 _OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LIST_OFFSETS)
 _JOIN_DELAY_MS = 100
 _APPENDING = frozenset(
@@ -100,32 +107,77 @@ class Serving:
         self._protection = protection = Protection(
             properties.security, logs.path, SystemClock(), authenticates=authenticates
         )
-        self._transactions = TransactionCoordinator(
-            topics,
-            scheduler,
-            clock,
-            TransactionConfig.of(properties.all),
-            node_id=settings.node_id,
-            directory=logs.path,
-            on_marker=lambda *marker: self.groups.transaction_completed(*marker),
-            appended=lambda topic, partition: purgatory.check((topic, partition)),
-        )
-        check = TransactionCheck(self._transactions)
         # A moment for the metadata that the first member asks for at the same time: without it kafka-python 3.0 may
         # assign nothing, and then fetch nothing. A clock that stands still would never end it.
         delay = {"group.initial.rebalance.delay.ms": 0 if isinstance(clock, ManualClock) else _JOIN_DELAY_MS}
-        groups = GroupConfig.of(delay | properties.all)
+        group_config = GroupConfig.of(delay | properties.all)
         consumers = ConsumerGroupConfig.of(properties.all)
-        self.groups = GroupCoordinator(topics, scheduler, clock, groups, consumers=consumers, transactions=check)
         shares = ShareGroupConfig.of(properties.all)
-        self._shares = ShareKind(
-            self.groups.table,
-            shares,
-            lambda key: waits.schedule("share records available", lambda: purgatory.check(key), delay_ms=1),
-        )
-        self.groups.plug(self._shares)
+        transaction_config = TransactionConfig.of(properties.all)
+
+        self._serves = False  # between load() and close_coordinators()
+        self._shares: ShareKind | None = None  # of the groups
+
+        def make_transactions() -> TransactionCoordinator:
+            from klog.coordinator.transactions import TransactionCoordinator
+
+            made = TransactionCoordinator(
+                topics,
+                scheduler,
+                clock,
+                transaction_config,
+                node_id=settings.node_id,
+                directory=logs.path,
+                on_marker=self._transaction_completed,
+                appended=lambda topic, partition: purgatory.check((topic, partition)),
+            )
+            if self._serves:
+                made.load()
+            return made
+
+        self._transactions = Late(late_apis.TRANSACTIONS, make_transactions)
+        check = TransactionCheck(self._transactions.get)
+
+        def make_groups() -> GroupCoordinator:
+            from klog.coordinator.groups import GroupCoordinator
+
+            made = GroupCoordinator(topics, scheduler, clock, group_config, consumers=consumers, transactions=check)
+            self._shares = ShareKind(
+                made.table,
+                shares,
+                lambda key: waits.schedule("share records available", lambda: purgatory.check(key), delay_ms=1),
+            )
+            made.plug(self._shares)
+            if self._serves:
+                made.load()
+            return made
+
+        def make_admin() -> AdminApis:
+            from klog.broker.admin import AdminApis
+            from klog.broker.admin.group_configs import OfGroups
+
+            return AdminApis(
+                logs,
+                topics,
+                node_id=settings.node_id,
+                cluster_id=cluster_id,
+                nodes=nodes.of,
+                brokers=nodes.ids,
+                placement=nodes.placement,
+                groups=(
+                    OfGroups(consumers, CONSUMER_KEYS, CONSUMER_DOCS, lambda *own: self.groups.configure(*own)),
+                    OfGroups(shares, SHARE_KEYS, SHARE_DOCS, lambda *own: self._share_kind().configure(*own)),
+                ),
+                config=properties.all,
+                effective={**group_config.by_name(), **consumers.by_name(), **shares.by_name()},
+                features={name: level for name, (_, _, level) in _FEATURES.items()},
+                delete_topic_enable=settings.delete_topic_enable,
+            )
+
+        self._groups = Late(late_apis.GROUPS, make_groups)
+        self._admin = Late(late_apis.ADMIN, make_admin)
         self._fetches: list[Fetch] = []
-        self._share_fetches: list[ShareFetches] = []
+        self._share_fetches: list[Late[ShareFetch]] = []
 
         def of_leader(led: Topics) -> list[Any]:
             """The components that are asked of the leader of a partition."""
@@ -139,38 +191,22 @@ class Serving:
                 quota_bytes=protection.fetch_bytes_max,
             )
             self._fetches.append(fetch)
-            share_fetch = ShareFetches(
-                led,
-                purgatory,
-                waits,
-                self._shares,
-                max_bytes=settings.fetch_max_bytes,
-                throttle=protection.throttle_fetched,
-            )
+
+            def make_share_fetch() -> ShareFetch:
+                from klog.broker.share_fetch import ShareFetch
+
+                return ShareFetch(
+                    led,
+                    purgatory,
+                    waits,
+                    self._share_kind(),
+                    max_bytes=settings.fetch_max_bytes,
+                    throttle=protection.throttle_fetched,
+                )
+
+            share_fetch = Late(late_apis.SHARE_FETCHES, make_share_fetch)
             self._share_fetches.append(share_fetch)
             return [Produce(led, purgatory, check, protection.throttle_produced), fetch, share_fetch, ListOffsets(led)]
-
-        self._admin = AdminApis(
-            logs,
-            topics,
-            node_id=settings.node_id,
-            cluster_id=cluster_id,
-            nodes=nodes.of,
-            brokers=nodes.ids,
-            placement=nodes.placement,
-            groups=(
-                OfGroups(consumers, CONSUMER_KEYS, CONSUMER_DOCS, self.groups.configure),
-                OfGroups(shares, SHARE_KEYS, SHARE_DOCS, self._shares.configure),
-            ),
-            config=properties.all,
-            effective={
-                **groups.by_name(),
-                **consumers.by_name(),
-                **shares.by_name(),
-            },
-            features={name: level for name, (_, _, level) in _FEATURES.items()},
-            delete_topic_enable=settings.delete_topic_enable,
-        )
 
         def create(name: str) -> None:
             topics.create(name, logs.config.num_partitions)
@@ -180,7 +216,7 @@ class Serving:
                 topics, nodes.of, cluster_id, create if settings.auto_create_topics_enable else None, nodes.placement
             ),
             FindCoordinator(topics, nodes.coordinator),
-            self.groups,
+            self._groups,
             self._transactions,
             self._admin,
             protection,
@@ -194,7 +230,7 @@ class Serving:
             handlers[api] = limited(handlers[api], protection, topics, api)
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
         handlers |= ApiVersions({*handlers, *_OF_LEADER}, _FEATURES, release).handlers()
-        slow = SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
+        slow = late_apis.ADMIN_SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS | (_APPENDING if syncs else frozenset())
         self._metrics = RequestMetrics()
 
         def dispatcher(own: dict[ApiKey, Any]) -> Dispatcher:
@@ -223,21 +259,41 @@ class Serving:
                 own |= Coordinated(topics, nodes, node_id).handlers(handlers)
                 self._dispatchers[node_id] = dispatcher(own)
         self._topics = topics
+        self._has_config = os.path.exists(os.path.join(logs.path, _BROKER_FILE))
         topics.on_change(self._topics_changed)
 
     def load(self) -> None:
-        """Read what the coordinators have kept in the internal topics. Before the first request."""
-        self._admin.start()
-        self.groups.load()
-        self._transactions.load()
+        """Read what clients have configured, and what the coordinators have kept in the internal topics. Before the
+        first request."""
+        if self._has_config:
+            self._admin.get().start()  # before the groups are loaded, whose sessions it configures
+        for topic, coordinator in ((_OFFSETS, self._groups), (_TRANSACTIONS, self._transactions)):
+            if coordinator.made is not None or self._topics.partitions(topic) is not None:
+                coordinator.get().load()
+        self._serves = True
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The groups of consumers."""
+        return self._groups.get()
+
+    def _share_kind(self) -> ShareKind:
+        self._groups.get()
+        assert self._shares is not None
+        return self._shares
+
+    def _transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
+        if self._groups.made is not None:  # else it will read the marker
+            self._groups.made.transaction_completed(partition, producer_id, committed)
 
     def _topics_changed(self, change: TopicChange) -> None:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
-        if gone:
-            self.groups.partitions_deleted(gone)
-        if change.created or change.deleted or change.extended:
-            self.groups.topics_changed()
-            self._shares.topics_changed()
+        groups = self._groups.made
+        if groups is not None and gone:
+            groups.partitions_deleted(gone)
+        if groups is not None and (change.created or change.deleted or change.extended):
+            groups.topics_changed()
+            self._share_kind().topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
@@ -266,18 +322,21 @@ class Serving:
         return {
             **self._metrics.metrics(),
             **_summed([each.metrics() for each in self._fetches]),
-            **_summed([each.metrics() for each in self._share_fetches]),
+            **_summed([_NO_SHARES if each.made is None else each.made.metrics() for each in self._share_fetches]),
             "PurgatorySize.Fetch": self.purgatory.size,
         }
 
     def close_coordinators(self) -> None:
         """Respond to what waits in groups. Before the server stops."""
-        self.groups.close()
-        self._transactions.close()
+        self._serves = False
+        for each in (self._groups.made_now(), self._transactions.made_now()):
+            if each is not None:
+                each.close()
 
     def close(self) -> None:
         """Give up moves of partitions. The server has stopped."""
-        self._admin.close()
+        if self._admin.made is not None:
+            self._admin.made.close()
 
 
 def _handlers(components: Iterable[Any]) -> dict[ApiKey, Any]:

@@ -17,7 +17,7 @@ from klog.coordinator.share.share_partition import RENEW, Acknowledgement
 from klog.coordinator.share.state_log import ShareKey
 from klog.errors import KlogError
 from klog.logger import logger_of
-from klog.protocol import ErrorCode, messages
+from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
     import uuid
@@ -68,6 +68,10 @@ class ShareFetch:
         self._throttle = throttle
         self.sessions = ShareSessions(kind.config.max_share_sessions, scheduler, self._release)
         kind.on_left(lambda group_id, member_id: self.sessions.close(SessionKey(group_id, member_id)))
+
+    def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
+        """The APIs of this component."""
+        return {ApiKey.SHARE_FETCH: self.fetch, ApiKey.SHARE_ACKNOWLEDGE: self.acknowledge}
 
     def metrics(self) -> dict[str, float]:
         """The sessions, under Kafka's names."""

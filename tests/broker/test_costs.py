@@ -23,7 +23,7 @@ from tests.support.syscalls import count_syscalls
 ROOT = Path(__file__).resolve().parents[2]
 T = 1_700_000_000_000
 SESSION_PARTITIONS = 1000
-MODULES = 520  # of an idle broker, those of Python included
+MODULES = 445  # of an idle broker, those of Python included
 
 
 class Sent:
@@ -228,7 +228,7 @@ def test_resident_bytes_of_an_idle_broker(command: list[str]) -> None:
     with broker_process([sys.executable, *command]) as process:
         resident = resident_bytes(process.pid)
         mapped = Path(f"/proc/{process.pid}/maps").read_text()
-    assert resident < 36 << 20
+    assert resident < 32 << 20
     assert "libcrypto" not in mapped, "3.5 MB that a broker without TLS and SCRAM does not need"
 
 
@@ -240,5 +240,7 @@ def test_modules_of_an_idle_broker(command: list[str]) -> None:
         lines = process.stderr.read().decode().splitlines()
     loaded = {line.split("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert {"klog.broker.broker", "klog.manager.manager"} <= loaded
-    assert loaded.isdisjoint({"click", "hashlib", "inspect", "ssl", "tempfile"})
+    assert loaded.isdisjoint({"click", "hashlib", "inspect", "logging", "ssl", "tempfile", "traceback"})
+    assert not [name for name in loaded if name.startswith("klog.broker.admin")]
+    assert loaded.isdisjoint({"klog.coordinator.groups.coordinator", "klog.coordinator.transactions.coordinator"})
     assert len(loaded) < MODULES, sorted(loaded)

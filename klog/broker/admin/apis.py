@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.alter_configs import AlterConfigs
 from klog.broker.admin.cluster import Cluster
@@ -22,7 +22,6 @@ from klog.broker.admin.topic_pages import TopicPages
 from klog.broker.metadata import Placement
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS
-from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +30,7 @@ if TYPE_CHECKING:
     from klog.broker.metadata import Node
     from klog.disk import Files
     from klog.manager import LogManager
-    from klog.protocol import Message
-
-SLOW: Final = frozenset(
-    (
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        # These wait for no disk, but take milliseconds of a processor.
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    )
-)
+    from klog.protocol import ApiKey, Message
 
 
 class AdminApis:

@@ -5,13 +5,36 @@ Group, GroupKind, Kind, Records    what groups of both kinds, and the handlers o
 GroupTable, AppendFailed           what the handlers share: groups, offsets, log, lock, deadlines
 """
 
-from klog.coordinator.groups.config import GroupConfig
-from klog.coordinator.groups.coordinator import GroupCoordinator
-from klog.coordinator.groups.group import Group, GroupKind, Kind, Records
-from klog.coordinator.groups.table import AppendFailed, GroupTable
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from klog.coordinator.groups.config import GroupConfig
+    from klog.coordinator.groups.coordinator import GroupCoordinator
+    from klog.coordinator.groups.group import Group, GroupKind, Kind, Records
+    from klog.coordinator.groups.table import AppendFailed, GroupTable
+
+_PLACES = {
+    "AppendFailed": "table",
+    "Group": "group",
+    "GroupConfig": "config",
+    "GroupCoordinator": "coordinator",
+    "GroupKind": "group",
+    "GroupTable": "table",
+    "Kind": "group",
+    "Records": "group",
+}
 __all__ = ["AppendFailed", "Group", "GroupConfig", "GroupCoordinator", "GroupKind", "GroupTable", "Kind", "Records"]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a name when it is first used."""
+    from importlib import import_module
+
+    if name not in _PLACES:
+        raise AttributeError(f"module 'klog.coordinator.groups' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"klog.coordinator.groups.{_PLACES[name]}"), name)
+    return found

@@ -6,12 +6,30 @@ TransactionConfig        its settings
 as_produce_error         an error of the coordinator as one of a Produce response
 """
 
-from klog.coordinator.transactions.config import TransactionConfig
-from klog.coordinator.transactions.coordinator import TransactionCoordinator
-from klog.coordinator.transactions.decisions import as_produce_error
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from klog.coordinator.transactions.config import TransactionConfig
+    from klog.coordinator.transactions.coordinator import TransactionCoordinator
+    from klog.coordinator.transactions.decisions import as_produce_error
+
+_PLACES = {
+    "TransactionConfig": "config",
+    "TransactionCoordinator": "coordinator",
+    "as_produce_error": "decisions",
+}
 __all__ = ["TransactionConfig", "TransactionCoordinator", "as_produce_error"]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a name when it is first used."""
+    from importlib import import_module
+
+    if name not in _PLACES:
+        raise AttributeError(f"module 'klog.coordinator.transactions' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"klog.coordinator.transactions.{_PLACES[name]}"), name)
+    return found

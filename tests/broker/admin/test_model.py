@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from klog.broker.admin import SLOW
+from klog.broker.late_apis import ADMIN_SLOW as SLOW
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.broker.admin.world import World
 
