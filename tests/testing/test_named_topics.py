@@ -47,6 +47,12 @@ NAMES_TOPICS: dict[ApiKey, tuple[str, ...]] = {
     ApiKey.DESCRIBE_PRODUCERS: ("topics.name",),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("subscribed_topic_names", "topic_partitions.topic_id"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics.name",),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ("subscribed_topic_names",),
+    ApiKey.SHARE_FETCH: ("topics.topic_id",),
+    ApiKey.SHARE_ACKNOWLEDGE: ("topics.topic_id",),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("groups.topics.topic_name",),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("topics.topic_name",),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("topics.topic_name",),
 }
 ERROR = 9  # REPLICA_NOT_AVAILABLE
 
