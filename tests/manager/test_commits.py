@@ -19,6 +19,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import LogFile
 from klog.errors import (
     AlreadyLocked,
     CorruptBatch,
@@ -239,6 +240,35 @@ def test_a_large_file_becomes_the_first_segment_of_a_log(small: Path) -> None:
     commit(small, job("a", files, made=TopicPlan(1, config=SMALL, is_new=True)))
     assert os.stat(small / "made-0" / f"{0:020d}.log").st_ino == inode
     assert values(small, "made", read_only=False) == LARGE and not verify(small).problems
+
+
+def test_a_large_file_after_an_unclean_stop_raises_the_recovery_point_over_synced_segments_only(small: Path) -> None:
+    """F1: Kafka rolls before the closed segment is on disk."""
+
+    class Syncs(FailingFiles):
+        def __init__(self) -> None:
+            super().__init__(armed=False)
+            self.synced: set[str] = set()
+
+        def fsync(self, file: LogFile) -> None:
+            super().fsync(file)
+            self.synced.add(os.path.basename(file.path))
+
+        def fdatasync(self, file: LogFile) -> None:
+            super().fdatasync(file)
+            self.synced.add(os.path.basename(file.path))
+
+    with klog.open(small) as logs:
+        logs.log("s").roll()
+    staged, _ = stage_large(small, 0)
+    interrupt(small, staged)
+    (small / "recovery-point-offset-checkpoint").unlink()
+    (small / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    files = Syncs()
+    with klog.open(small, files=files) as logs:
+        assert logs.log("s").recovery_point == 11
+        assert {f"{base:020d}.log" for base in (0, 1)} <= files.synced
+    check_large(small, 1)
 
 
 @pytest.mark.parametrize(

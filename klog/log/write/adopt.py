@@ -34,10 +34,10 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
         log.epochs.flush()
     before = log.segments[-1]
     is_empty = before.base_offset == base_offset
+    sync_closed_locked(log)
     if is_empty:
         before.close()
     else:
-        sync_closed_locked(log)
         before.deactivate(sync=True)
     segment = new_segment(inputs_of(log), base_offset, writable=True)
     segment.take_file(path)
