@@ -82,7 +82,7 @@ typedef struct {
 } kl_rows_t;
 
 enum {
-    KL_ROWS_MESSAGE = 200, /* space for the messages of bind and point */
+    KL_ROWS_MESSAGE = 256, /* space for the messages of bind and point */
 };
 
 /* Find the columns in a schema.  KL_OK | KL_EMAGIC (an unsupported type) | KL_ELENGTH (an unknown or a missing column),

@@ -191,6 +191,7 @@ def test_klogs_own_columns_are_accepted() -> None:
     [
         ({"key": [b"a"]}, ValueError, "'value' is missing"),
         ({"value": [b"a"], "foo": [1]}, ValueError, "'foo' is none of key, value"),
+        ({"value": [b"a"], "c" * 99: [1]}, ValueError, "'c{60}' is none.*ignore_other_columns=True$"),
         ({"value": [1]}, TypeError, "'value' is neither binary"),
         ({"value": [b"a"], "key": [1.5]}, TypeError, "'key' is neither binary"),
         ({"value": [b"a"], "timestamp": ["now"]}, TypeError, "'timestamp' is neither"),
