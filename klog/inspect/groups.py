@@ -21,8 +21,8 @@ from klog.inspect.listing import ls
 from klog.inspect.partition_files import Paths, named, partitions
 from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
-from klog.manager.positions import decode as decode_positions
-from klog.manager.positions import reader_names
+from klog.log.directory.reader_positions import decode as decode_positions
+from klog.log.directory.reader_positions import reader_names
 
 Entry = dict[str, Any]
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes

@@ -48,9 +48,10 @@ from klog.inspect.files import (
 from klog.inspect.partition_check import Facts, PartitionCheck
 from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties
 from klog.log.core import LogCore
+from klog.log.directory import reader_positions
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.staged import layout, manifest, streams, writers
-from klog.manager import positions, topics
+from klog.manager import topics
 from klog.progress import Event, Progress
 from klog.report import Report
 
@@ -199,7 +200,7 @@ class _Root:
         self._topic_ids, self._compacted = facts or ({}, set())
         for name in sorted(names):
             if classify(name) == FileName("positions"):
-                self._parse(name, positions.decode)
+                self._parse(name, reader_positions.decode)
         self._staged(names)
         if "klog-audit.jsonl" in names:
             self._parse("klog-audit.jsonl", parse_audit)

@@ -38,6 +38,7 @@ from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownT
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import parse_directory_name
+from klog.log.directory.reader_positions import lower_positions, reader_names
 from klog.log.opening import belong_to
 from klog.log.options import Durability, Options, Policy, check_choices, settled
 from klog.log.read import warm_ranges
@@ -324,6 +325,8 @@ def open_standalone(
         log = make(path, options)
         if owner is not None:
             belong_to(log._core, owner)
+            if not log._core.recovery.clean_shutdown:
+                lower_positions(parent, reader_names(parent), topic, partition, log._core.log_end_offset, files)
             for manifest in manifests:
                 check(log._core, manifest)
                 roll_forward(log._core, manifest)

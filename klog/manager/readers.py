@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, get_args
 from klog.arguments import INT_MAX, chosen, optional_whole, text
 from klog.clock import Clock
 from klog.disk import Files, Leases
+from klog.log.directory.reader_positions import PositionFile, reader_name, reader_names
 from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
-from klog.manager.positions import PositionFile, reader_name, reader_names
 from klog.manager.registry import LogRegistry
 from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource

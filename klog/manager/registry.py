@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 
 from klog.disk import Files, is_directory
-from klog.errors import CorruptData, LogClosed, NewerFormat, ReentrantCall
+from klog.errors import LogClosed, ReentrantCall
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
+from klog.log.directory.reader_positions import lower_positions, reader_names
 from klog.log.log import Log
 from klog.log.opening import belong_to
 from klog.log.options import Options
@@ -27,7 +28,6 @@ from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.open_state import OpenState
-from klog.manager.positions import PositionFile, reader_names
 from klog.manager.traffic import Traffic
 from klog.values import dataclass, field
 
@@ -162,24 +162,24 @@ class LogRegistry:
         belong_to(log._core, directory, directory.flushed)
         if not self._state.read_only and not log.recovery.clean_shutdown:
             try:
-                self._lower_positions(log, options.files)
+                self._lower_positions(log, directory, options.files)
             except BaseException:
                 abandon(log._core)
                 raise
         return log
 
-    def _lower_positions(self, log: Log, files: Files) -> None:
-        """Before the first append to a log that a crash has shortened: named readers go on at its end."""
-        path = self._directories.paths[0]
-        if self._readers is None:
-            self._readers = reader_names(path)
-        for name in self._readers:
-            file = PositionFile(path, name, files)
-            try:
-                if file.lower(log.topic, log.partition, log.log_end_offset):
-                    _log.warning("event=position_lowered reader=%s log=%s", name, log.name)
-            except (CorruptData, NewerFormat) as error:  # raised again where the reader is opened
-                _log.warning("event=position_kept reader=%s reason=%s", name, error)
+    def _lower_positions(self, log: Log, directory: LogDirectory, files: Files) -> None:
+        """Lower the positions of named readers, which are in the first log.dir, after a crash. If that one has failed,
+        the logs of the others are opened all the same."""
+        first = next(iter(self._directories))
+        try:
+            if self._readers is None:
+                self._readers = reader_names(first.path)
+            lower_positions(first.path, self._readers, log.topic, log.partition, log.log_end_offset, files)
+        except OSError as error:
+            if directory is first:
+                raise
+            _log.warning("event=positions_kept log=%s reason=%s", log.name, error)
 
     def options(self, directory: LogDirectory, key: Partition) -> Options:
         """Return how to open a partition in a directory."""

@@ -70,6 +70,34 @@ def test_records_appended_where_a_crash_has_lost_some_are_read(tmp_path: Path) -
             assert values(slow) == [b"kept"] * 2 + [b"new"] * 4
 
 
+def test_records_appended_after_a_recovery_by_log_open_are_read(tmp_path: Path) -> None:
+    """N4"""
+    path = crashed_with(tmp_path, 100)
+    with klog.Log.open(path / "events-0") as log:
+        log.append([(None, b"new")] * 4)
+    with klog.open(path) as logs, logs.reader("events", "billing") as reader:
+        assert values(reader) == [b"new"] * 4
+
+
+def test_logs_are_recovered_without_the_log_dir_that_has_the_positions(tmp_path: Path) -> None:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("events", partitions=2)
+        for partition in range(2):
+            logs.log("events", partition).append([(None, b"kept")])
+        with logs.reader("events", "billing") as reader:
+            list(reader)
+    (partition,) = (int(path.name[-1]) for path in paths[1].glob("events-?"))
+    (paths[1] / ".kafka_cleanshutdown").unlink()
+    paths[0].rename(tmp_path / "lost")
+    paths[0].write_text("not a directory")
+    with klog.open(paths) as logs:
+        logs.load_all()
+        log = logs.log("events", partition)
+        assert not log.recovery.clean_shutdown
+        assert [record.value for record in log.read()] == [b"kept"]
+
+
 def test_a_damaged_file_of_positions_does_not_keep_a_log_from_being_recovered(tmp_path: Path) -> None:
     path = crashed_with(tmp_path, 100)
     (path / "klog-reader.billing.json").write_text("{")

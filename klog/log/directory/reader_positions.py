@@ -25,9 +25,11 @@ from typing import NamedTuple
 
 from klog.arguments import text
 from klog.disk import Files, directory_lock, read_whole
-from klog.errors import CorruptCheckpoint
+from klog.errors import CorruptCheckpoint, CorruptData, NewerFormat
 from klog.log.directory import versioned
+from klog.logger import logger_of
 
+_log = logger_of("log")
 VERSION = 1
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _FILE = re.compile(rf"klog-reader\.({_NAME.pattern})\.json")
@@ -150,3 +152,16 @@ def _parsed(entry: Mapping[str, object]) -> TopicPositions:
 def reader_names(directory: str) -> list[str]:
     """Return the names of readers that have committed positions in a log.dir."""
     return sorted(found[1] for name in os.listdir(directory) if (found := _FILE.fullmatch(name)))
+
+
+def lower_positions(
+    directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files
+) -> None:
+    """Before the first append to a log that a crash may have shortened: these readers go on at its end at the latest
+    (N4). Skips a damaged file, which raises again where its reader is opened. Raises OSError."""
+    for name in names:
+        try:
+            if PositionFile(directory, name, files).lower(topic, partition, log_end):
+                _log.warning("event=position_lowered reader=%s log=%s-%d", name, topic, partition)
+        except (CorruptData, NewerFormat) as error:
+            _log.warning("event=position_kept reader=%s reason=%s", name, error)
