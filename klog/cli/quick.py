@@ -119,8 +119,13 @@ def run(words: list[str]) -> int | None:
     except (KeyboardInterrupt, KlogError, OSError, ValueError) as error:
         import click
 
-        from klog.cli.group import failed
+        from klog.cli.group import cli, failed
 
-        problem = click.UsageError(str(error)) if type(error) is ValueError else error  # of an argument, as an address
+        problem: BaseException = error
+        if type(error) is ValueError:  # of an argument, as an address
+            with click.Context(cli, info_name="klog") as group:
+                command = cli.get_command(group, "broker")
+            context = click.Context(command, info_name="broker", parent=group)  # type: ignore[arg-type]
+            problem = click.UsageError(str(error), context)
         return failed(problem, as_json=found["as_json"] and not began_json)
     return 0

@@ -67,6 +67,10 @@ class _Server(ThreadingHTTPServer):
         port = self.server_address[1]
         self.hosts = (f"{_HOST}:{port}", f"localhost:{port}")
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """The client has gone before its response: its connection ends, and no traceback is written."""
+        _log.debug("event=control_connection_ended", exc_info=True)
+
 
 class _Refused(Exception):
     """A request that is no call. status: of the response."""

@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ import pytest
 
 from klog.clock import ManualClock
 from klog.testing import TestBroker
+from klog.testing.waiting import wait_for
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 from tests.testing.test_group import CONFIG, join
 from tests.testing.test_test_broker import produce
@@ -204,6 +207,24 @@ def test_invalid_requests() -> None:
                 found = call(url, method, path, body)
                 assert (method, path, found[0]) == (method, path, status)
                 assert found[1].keys() == {"error", "message"}
+
+
+def handling() -> list[str]:
+    """The threads of http.server that handle requests."""
+    return [each.name for each in threading.enumerate() if "process_request" in each.name]
+
+
+def test_a_client_that_does_not_wait_for_its_response_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with TestBroker(topics=["t"], control=True) as b:
+        parts = urlsplit(b.control_url)
+        with socket.create_connection((parts.hostname, parts.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            path = f"{parts.path}/topics/t/records?wait=9&timeout=0.1"
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            wait_for(lambda: bool(handling()), PATIENCE, lambda: "no request came")
+        wait_for(lambda: not handling(), PATIENCE, lambda: "the request goes on")
+        assert call(b.control_url, "GET", "/faults") == (200, {"faults": []})
+    assert capfd.readouterr().err == ""
 
 
 def test_pages_and_strangers_are_refused() -> None:
