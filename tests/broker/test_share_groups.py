@@ -598,6 +598,25 @@ def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert {part.partition_index for part in offsets(broker).topics[0].partitions} == {0, 1}
 
 
+def test_states_are_pruned_whatever_wrote_them(
+    broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements and ends of acquisitions by turns: each round number of records is one of the latter."""
+    monkeypatch.setattr("klog.coordinator.share.state_log._PRUNE_RECORDS", 20)
+    earliest(broker, **{"share.delivery.count.limit": "1000"})
+    append(broker, 100)
+    member = join(broker)
+    assert member.acquire(max_records=100) == [(0, 99, 1)]
+    clock.advance(10_000)
+    for first in range(60):
+        assert member.acquire(max_records=100)[0][:2] == (first, 99)
+        assert code_of(member.say(first, first, ACCEPT)) is ErrorCode.NONE
+        clock.advance(10_000)
+        assert member.heartbeat().error_code == 0
+    log = broker.logs.log("__share_group_state", 0)
+    assert log.log_end_offset > 100 > log.log_end_offset - log.log_start_offset
+
+
 def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Broker) -> None:
     append(broker, 10)
     alter, delete = messages.AlterShareGroupOffsets.Request, messages.DeleteShareGroupOffsets.Request

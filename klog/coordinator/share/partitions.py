@@ -114,6 +114,7 @@ class SharePartitions:
                 self._written(partial(self._log.snapshot, made, self._clock.wall_ms()))
                 shares[key] = made
                 self._opened.discard(key)
+            self._prune()
 
     def delete(self, keys: Iterable[ShareKey]) -> None:
         """Forget partitions of groups. If the log fails they are forgotten all the same, and deleted at the next start,
@@ -284,6 +285,7 @@ class SharePartitions:
         shared.partition.commit(plan)
         if not self._deadlines.closed:
             self._available(shared.key)
+            self._prune()
 
     def _written(self, write: Callable[[], object]) -> None:
         try:

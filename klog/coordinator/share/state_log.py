@@ -77,7 +77,8 @@ class ShareStateLog:
         self._topics = topics
         self._log = CoordinatorLog(topics, TOPIC)
         self._updates_max = updates_max
-        self._since_pruned: dict[int, int] = {}
+        self._since_pruned: dict[int, int] = {}  # by partition: how many records
+        self._prune_at: dict[int, int] = {}  # by partition: at how many prune() looks again
 
     # ---- to the log ------------------------------------------------------------------------------------------------
 
@@ -143,9 +144,11 @@ class ShareStateLog:
         return offset
 
     def prune(self, known: Iterable[Shared], now_ms: int) -> None:
-        """L3, after every 10,000 records of a partition, if the states are fewer. To be called after each write. Raises
+        """L3, after every 10,000 records of a partition, if the states are fewer. To be called after writes. Raises
         what CoordinatorLog.append and Log.delete_records raise."""
-        grown = [each for each, count in self._since_pruned.items() if count and count % _PRUNE_RECORDS == 0]
+        grown = [
+            each for each, count in self._since_pruned.items() if count >= self._prune_at.get(each, _PRUNE_RECORDS)
+        ]
         if not grown:
             return
         homes: dict[int, list[Shared]] = {partition: [] for partition in grown}
@@ -154,12 +157,14 @@ class ShareStateLog:
         for partition, some in homes.items():
             log = self._topics.log(TOPIC, partition)
             if log is None or self._since_pruned[partition] < 4 * len(some):
+                self._prune_at[partition] = self._since_pruned[partition] + _PRUNE_RECORDS
                 continue
             before = log.log_end_offset
             for shared in some:
                 self.snapshot(shared, now_ms)
             log.delete_records(before)
             self._since_pruned[partition] = 0
+            self._prune_at.pop(partition, None)
 
     # ---- from the log ----------------------------------------------------------------------------------------------
 
