@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -60,6 +63,79 @@ def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> Non
         assert log.offline is not None and values(log) == [b"first", b"holds"]
     with opened(tmp_path, RealFiles()) as log:
         assert values(log) == [b"first", b"holds"]
+
+
+class Ended(Exception):
+    """What a signal handler raises."""
+
+
+class Raising:
+    """A trace function that raises Ended before the instruction of this number of a function of commit.py."""
+
+    def __init__(self, function: str, number: int) -> None:
+        self.function = function
+        self.left = number
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "call":
+            code = frame.f_code
+            frame.f_trace_opcodes = code.co_name == self.function and code.co_filename.endswith("write/commit.py")
+            return self if frame.f_trace_opcodes else None
+        if event == "opcode":
+            self.left -= 1
+            if self.left == -1:
+                raise Ended
+        return self
+
+
+def commit_with(path: Path, raising: Raising, with_other: bool) -> None:
+    """Let the main thread commit a record, alone or with one of another thread, and be interrupted."""
+    files, other, ended = Gated(), list[Appender](), False
+    path.mkdir()
+    with opened(path, files) as log:
+        files.close()
+        first = Appender(put(log, b"holds"))
+        assert files.entered.acquire(timeout=PATIENCE)
+
+        def append_while_the_main_thread_waits() -> None:
+            until(lambda: len(log._core.commits) == 1)
+            if with_other:
+                other.append(Appender(put(log, b"other")))
+                until(lambda: len(log._core.commits) == 2)
+            files.gate.set()
+
+        helper = Appender(append_while_the_main_thread_waits)
+        before = sys.gettrace()
+        sys.settrace(raising)
+        try:
+            log.append([(None, b"mine")])
+        except Ended:
+            ended = True
+        finally:
+            sys.settrace(before)
+        helper.outcome()
+        first.outcome()
+        for each in other:
+            try:
+                each.outcome()
+                expected = 1
+            except StorageOffline:
+                expected = 0
+            assert values(log).count(b"other") == expected
+        assert values(log).count(b"mine") == (not ended)
+
+
+@pytest.mark.parametrize(("function", "with_other"), [("_write_joined", True), ("_write", False)])
+def test_an_exception_of_a_handler_beside_a_write_appends_nothing_twice(
+    tmp_path: Path, function: str, with_other: bool
+) -> None:
+    """C4"""
+    for number in itertools.count():
+        raising = Raising(function, number)
+        commit_with(tmp_path / str(number), raising, with_other)
+        if raising.left >= 0:
+            assert number > 50
+            break
 
 
 def roll(log: klog.Log) -> object:

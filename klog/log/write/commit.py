@@ -5,6 +5,7 @@
   C3  a failed fdatasync fails every append of the group and is final for the directory; nothing is retried
   C4  Ctrl-C during a commit undoes the whole group; the next leader appends the tickets of the other threads.
       A second Ctrl-C during the undo takes the log offline, and no append of the group succeeds
+      So does an exception of a signal handler between the write of a ticket and the return from it
   C5  Python code that runs during a commit, such as a signal handler, must not call the log: its end is not settled
 
 Small encoded groups next to each other are copied into one buffer and written at once: the page cache takes one call
@@ -122,6 +123,7 @@ def _write(log: LogCore, tickets: list[Ticket], infos: list[AppendInfo | None]) 
             continue
         for ticket in run:
             at += 1
+            end = log.written_end
             try:
                 if ticket.group is not None:
                     infos[at - 1] = append_group_locked(log, ticket.group, ticket.now)
@@ -130,6 +132,8 @@ def _write(log: LogCore, tickets: list[Ticket], infos: list[AppendInfo | None]) 
             except ReentrantCall:  # raised by a signal handler during this append: not an error of a ticket
                 raise
             except Exception as error:  # refused, or no disk space: undone already
+                if log.written_end != end:  # C4
+                    raise
                 ticket.error = error
 
 
@@ -153,16 +157,14 @@ def _runs(tickets: list[Ticket]) -> Iterator[list[Ticket]]:
 
 def _write_joined(log: LogCore, run: list[Ticket]) -> list[AppendInfo]:
     """Append a run with one write. Returns an empty list if that failed: then each ticket is to be appended alone."""
-    joined = join_groups([ticket.group for ticket in run])
+    joined, end = join_groups([ticket.group for ticket in run]), log.written_end
     try:
         whole = append_group_locked(log, joined, max(ticket.now for ticket in run))
-    except OSError:
-        if log.health.offline is not None:
-            raise
-        return []
     except ReentrantCall:
         raise
-    except Exception:
+    except Exception as error:
+        if log.written_end != end or (isinstance(error, OSError) and log.health.offline is not None):
+            raise
         return []
     first = whole.first_offset
     infos = []
