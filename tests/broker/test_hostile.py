@@ -174,6 +174,16 @@ REPEATED: dict[str, tuple[ApiKey, int, Any, int]] = {
         m.DescribeProducers.Request.Topic(name="a", partition_indexes=[0] * n)] * 2), 100_000),
     "DescribeTransactions": (ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda m, n: m.DescribeTransactions.Request(
         transactional_ids=["t"] * n), 300_000),
+    "ShareGroupDescribe": (ApiKey.SHARE_GROUP_DESCRIBE, 1, lambda m, n: m.ShareGroupDescribe.Request(
+        group_ids=["g"] * n), 300_000),
+    "DescribeShareGroupOffsets": (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, lambda m, n: m.DescribeShareGroupOffsets.Request(
+        groups=[m.DescribeShareGroupOffsets.Request.Group(group_id="g", topics=None)] * n), 100_000),
+    "AlterShareGroupOffsets": (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, lambda m, n: m.AlterShareGroupOffsets.Request(
+        group_id="s", topics=[m.AlterShareGroupOffsets.Request.Topic(topic_name="a", partitions=[
+            m.AlterShareGroupOffsets.Request.Partition(partition_index=0, start_offset=1)] * n)]), 30_000),
+    "DescribeShareGroupOffsets of partitions": (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, lambda m, n:
+        m.DescribeShareGroupOffsets.Request(groups=[m.DescribeShareGroupOffsets.Request.Group(group_id="s", topics=[
+            m.DescribeShareGroupOffsets.Request.Topic(topic_name="a", partitions=[0] * n)] * 2)]), 100_000),
     "DescribeTopicPartitions": (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, lambda m, n: m.DescribeTopicPartitions.Request(
         topics=[m.DescribeTopicPartitions.Request.Topic(name="a")] * n), 200_000),
 }  # fmt: skip

@@ -42,10 +42,11 @@ class ShareOffsets:
     def describe(
         self, context: Context, request: DescribeShareGroupOffsets.Request
     ) -> DescribeShareGroupOffsets.Response:
-        """The start offsets of groups, of the topics that are asked for or of all."""
+        """The start offsets of groups, of the topics that are asked for or of all. What is asked for several times is
+        in the response once, also below; the last one counts."""
         Response = messages.DescribeShareGroupOffsets.Response
         found = []
-        for asked in request.groups:
+        for asked in {each.group_id: each for each in request.groups}.values():
             try:
                 _authorize(context, "DESCRIBE", asked.group_id)
                 with self._table.lock:
@@ -81,7 +82,7 @@ class ShareOffsets:
                 for name, topic_id, numbers in sorted(places, key=lambda place: place[0])
             ]
         topics = []
-        for each in asked:
+        for each in {each.topic_name: each for each in asked}.values():
             topic_id = self._topics.topic_id(each.topic_name)
             code = _UNKNOWN if topic_id is None else _NONE
             if not context.authorized("DESCRIBE", "TOPIC", each.topic_name):
@@ -92,7 +93,7 @@ class ShareOffsets:
                 )
                 if topic_id is None
                 else self._partition(group, each.topic_name, topic_id, number)
-                for number in each.partitions
+                for number in dict.fromkeys(each.partitions)
             ]
             topic = Response.Topic(topic_name=each.topic_name, partitions=partitions)
             if topic_id is not None:
@@ -146,12 +147,12 @@ class ShareOffsets:
     ) -> list[AlterShareGroupOffsets.Response.Topic]:
         Response = messages.AlterShareGroupOffsets.Response
         topics, initialized, names = [], dict(group.initialized), {}
-        for asked in request.topics:
+        for asked in {each.topic_name: each for each in request.topics}.values():
             name, topic_id = asked.topic_name, self._topics.topic_id(asked.topic_name)
             count = (self._topics.partitions(name) or 0) if topic_id is not None else 0
             allowed = context.authorized("READ", "TOPIC", name)
             partitions = []
-            for each in asked.partitions:
+            for each in {each.partition_index: each for each in asked.partitions}.values():
                 code = _NONE
                 if not allowed:
                     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -196,7 +197,7 @@ class ShareOffsets:
                 group = self._groups.find(request.group_id)
                 _check_empty(group)
                 topics, gone = [], []
-                for asked in request.topics:
+                for asked in {each.topic_name: each for each in request.topics}.values():
                     topic = Response.Topic(topic_name=asked.topic_name)
                     topic_id = self._topics.topic_id(asked.topic_name)
                     if not context.authorized("READ", "TOPIC", asked.topic_name):
