@@ -46,10 +46,12 @@ class Calls:
             ("GET", "metrics"): lambda query, body: dict(self._broker.metrics()),
             ("GET", "topics"): lambda query, body: dict(self._broker.logs.topics()),
             ("POST", "topics"): self._create_topic,
-            ("GET", "faults"): lambda query, body: {"faults": [_shown(*each) for each in self._faults.items()]},
+            ("GET", "faults"): lambda query, body: {"faults": [_shown(*each) for each in list(self._faults.items())]},
             ("POST", "faults"): self._inject,
             ("DELETE", "faults"): self._clear_faults,
-            ("GET", "watches"): lambda query, body: {"watches": [_shown(*each) for each in self._watches.items()]},
+            ("GET", "watches"): lambda query, body: {
+                "watches": [_shown(*each) for each in list(self._watches.items())]
+            },
             ("POST", "watches"): self._watch,
             ("GET", "groups"): lambda query, body: {"groups": self._broker.groups()},
             ("GET", "dump"): lambda query, body: {"text": self._broker.dump()},

@@ -135,13 +135,13 @@ def test_names_of_topics(attacked: Victim, name: str) -> None:
 @pytest.mark.parametrize("partition", [-1, 2, 2**31 - 1, -(2**31)])
 def test_numbers_of_partitions(attacked: Victim, partition: int) -> None:
     with attacked.client() as client:
-        code = produce(client, "topic-1", partition, encode([(b"k", b"v")]))[0]
+        code = produce(client, "good", partition, encode([(b"k", b"v")]))[0]
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert fetch(client, "topic-1", partition, 0) == []
+        assert fetch(client, "good", partition, 0) == []
         Request = messages.OffsetCommit.Request
         asked = Request.Partition(partition_index=partition, committed_offset=1, committed_metadata="")
         found = client.call(
-            ApiKey.OFFSET_COMMIT, 8, group_id="numbers", topics=[Request.Topic(name="topic-1", partitions=[asked])]
+            ApiKey.OFFSET_COMMIT, 8, group_id="numbers", topics=[Request.Topic(name="good", partitions=[asked])]
         )
         assert found.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
