@@ -13,6 +13,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile
 from klog.errors import InvalidProducerEpoch, RecordBatchTooLarge, StorageOffline
+from tests.log.test_group_commit import Appender
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
 
@@ -76,6 +77,30 @@ def test_a_producer_whose_batches_are_deleted_is_still_known(log: klog.Log, file
     assert log.producers == before
     with pytest.raises(InvalidProducerEpoch):
         log.append_batches(produced(1, 4, 0))
+
+
+def test_an_append_waits_for_the_undo_of_another_thread(tmp_path: Path) -> None:
+    """It is no reason to refuse it that the log goes offline if the undo fails."""
+
+    class AppendsInUndo(FullDisk):
+        other: Appender | None = None
+
+        def truncate(self, file: LogFile, size: int) -> None:
+            if self.other is None and file.path.endswith(".log"):
+                self.full = False
+                self.other = Appender(lambda: log.append([(None, b"other")]))
+                self.other.join(0.2)  # time to fail
+            super().truncate(file, size)
+
+    files = AppendsInUndo()
+    with klog.Log.open(tmp_path / "t-0", files=files) as log:
+        log.append([(None, b"first")])
+        files.full = True
+        with pytest.raises(OSError, match="no space"):
+            log.append([(None, b"refused")])
+        assert files.other is not None
+        assert files.other.outcome().first_offset == 1
+        assert log.offline is None
 
 
 def test_five_batches_are_still_remembered(log: klog.Log, files: FullDisk) -> None:

@@ -9,6 +9,7 @@ cdef class Health:
     cdef readonly bint forked
     cdef readonly bint deleted
     cdef readonly object offline
+    cdef readonly bint undoing
     cdef readonly object unreadable
     cdef readonly int64_t pid
     cdef readonly int64_t reads_failed

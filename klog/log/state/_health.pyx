@@ -21,7 +21,7 @@ cdef class Health:
 
     closed: also while it is being opened. handlers_closed: closed without a flush, by close_handlers(). forked: this is
     the copy of a writer in a forked child. deleted: marked for deletion, or deleted. offline: why it refuses appends,
-    None while it takes them. unreadable: why it cannot even be read, since its directory has failed. pid: the process
+    None while it takes them. undoing: it may be online again soon, see begin_undo(). unreadable: why it cannot even be read, since its directory has failed. pid: the process
     that opened it. reads_failed: consecutive failures.
     """
 
@@ -81,18 +81,23 @@ cdef class Health:
 
     def fail(self, reason, *, bint readable=True):
         """Take the log offline, and unless it is readable refuse reads, too. Needs no lock; the first reason stays."""
-        if self.offline is None:
-            self.offline = reason
+        if self.offline is None or self.undoing:
+            self.offline, self.undoing = reason, False
         if not readable:
             self.unreadable = reason
 
     def go_offline(self, reason):
         """Take the log offline. The last reason stays: the first may be that of an undo that had only begun."""
-        self.offline = reason
+        self.offline, self.undoing = reason, False
+
+    def begin_undo(self, reason):
+        """Take the log offline in advance, in case that an undo is interrupted. Other threads wait for the lock."""
+        self.offline, self.undoing = f"{reason}, not undone yet", True
 
     def undone(self):
-        """The write that go_offline() was called for in advance is undone: the log is online."""
-        self.offline = None
+        """The log is online again, unless something else has taken it offline since begin_undo()."""
+        if self.undoing:
+            self.offline, self.undoing = None, False
 
     cpdef void read_worked(self) noexcept:
         """A read has returned data."""

@@ -335,7 +335,11 @@ cdef class LogCore:
 
     def check_writable(self):
         """Raise unless the log can be changed; see Health."""
+        cdef CallLock lock = self.lock
         if not self.health.takes_appends():
+            if self.health.undoing and not lock.is_mine():     # another thread's write: wait for the end of its undo
+                lock.take()
+                lock.give()
             self.health.check_writable(self.directory.path)
 
     def check_idle(self, what):

@@ -40,7 +40,7 @@ def undo_locked(log: LogCore, before: tuple[Segment, ...], savepoint: Savepoint,
         log.go_offline(str(failed))  # the kernel does not report it again
     if log.health.offline is not None or log.closed:
         return  # a closed log no longer holds the lock of its directory
-    log.health.go_offline(f"{error!r}, not undone yet")
+    log.health.begin_undo(repr(error))
     try:
         _take_back_locked(log, before, savepoint, end)
         log.health.undone()
