@@ -86,6 +86,7 @@ class _Race:
         whole = self.log.fetch(0, 1 << 40)
         count = 4 if tiny else _TOTAL // size
         places = [chance.randrange((whole.size - size) // _BATCH) * _BATCH for _ in range(count)]
+        self.sizes = [size] * count
         self.total = count * size
         self.slices = [self._slice(whole, place, size) for place in places]
         self.places = (ctypes.c_int64 * count)(*places)
@@ -105,10 +106,18 @@ class _Race:
         for data in self.slices:
             data.send_to(sock)
 
+    def cut_as_fetched(self) -> None:
+        """Send from each place as much as a fetch of `size` bytes returns: a long one may end before that."""
+        self.sizes = [self.log.fetch(place // _BATCH, self.size).size for place in self.places]
+        self.total = sum(self.sizes)
+
     def klog_fetch(self) -> None:
-        sock, log, size = self.line.ours, self.log, self.size
-        for place in self.places:
-            log.fetch(place // _BATCH, size).send_to(sock)
+        sock, log = self.line.ours, self.log
+        for place, left in zip(self.places, self.sizes, strict=True):
+            while left:
+                data = log.fetch(place // _BATCH, left)
+                data.send_to(sock)
+                place, left = place + data.size, left - data.size
 
     def klog_async(self) -> None:
         async def send() -> None:
@@ -125,11 +134,11 @@ class _Race:
         self.loop.run_until_complete(send())
 
     def python_sendfile(self) -> None:
-        to, source, size = self.line.ours.fileno(), self.file.fileno(), self.size
-        for place in self.places:
-            left = size
+        to, source = self.line.ours.fileno(), self.file.fileno()
+        for place, left in zip(self.places, self.sizes, strict=True):
+            end = place + left
             while left:
-                left -= os.sendfile(to, source, place + size - left, left)
+                left -= os.sendfile(to, source, end - left, left)
 
     def c_sendfile(self) -> None:
         self._c(self.library.send_by_sendfile)
@@ -168,8 +177,8 @@ class _Race:
     def check(self, senders: list[_Sender]) -> None:
         content = Path(self.log.segments[0].path).read_bytes()
         expected = 0
-        for place in self.places:
-            expected = crc32c(content[place : place + self.size], expected)
+        for place, size in zip(self.places, self.sizes, strict=True):
+            expected = crc32c(content[place : place + size], expected)
         for _, send, waits, _ in senders:
             self.line.check(True)
             self.line.ours.setblocking(waits)
@@ -210,6 +219,7 @@ def _fetch_and_send(size: int, clock: Callable[[], float], goal: float) -> Facto
         if not hasattr(os, "sched_setaffinity"):
             raise Unavailable("sched_setaffinity")
         race = _Race(tiny, folder, "tcp", size)
+        race.cut_as_fetched()
         senders: list[_Sender] = [
             ("klog Log.fetch and send_to", race.klog_fetch, True, goal),
             ("os.sendfile", race.python_sendfile, True, None),
