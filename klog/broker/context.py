@@ -25,12 +25,13 @@ class RequestContext:
     None for a request without a response. refusal: a function of a gate from (topic, partition) to the error that a
     Fetch has for it, or None.
     received, began, handled: when the request arrived, when its handler was called, and when that returned, 0 before:
-    seconds of the monotonic clock. request_bytes: the size of the frame. metrics: of the API.
+    seconds of the monotonic clock. request_bytes: the size of the frame. metrics: of the API. network: the request as
+    the network passed it on.
     """
 
     __slots__ = (
-        "_authorize", "_completed", "_network", "_request", "api", "before_response", "began", "client_id",
-        "connection", "handled", "message", "metrics", "received", "refusal", "request_bytes", "version",
+        "_authorize", "_completed", "_request", "api", "before_response", "began", "client_id", "connection", "handled",
+        "message", "metrics", "network", "received", "refusal", "request_bytes", "version",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +53,7 @@ class RequestContext:
         self.began = self.handled = 0.0
         self.before_response: Callable[[Message | None], Message | None] | None = None
         self.refusal: Callable[[str, int], ErrorCode | None] | None = None
-        self._network = network
+        self.network = network
         self._request = request
         self._authorize = authorize
         self._completed = completed
@@ -76,12 +77,12 @@ class RequestContext:
     @property
     def completed(self) -> bool:
         """Has the request been completed?"""
-        return self._network.completed
+        return self.network.completed
 
     @property
     def frame(self) -> memoryview:
         """The bytes of the request without their size; valid until it is completed."""
-        return self._network.frame
+        return self.network.frame
 
     def authorized(self, operation: str, resource_type: str, name: str) -> bool:
         """May the principal do this? True without an authorizer."""
@@ -100,7 +101,7 @@ class RequestContext:
         parts = encode_response(request.api, request.version, request.correlation_id, response)
         if len(parts) > 1:
             parts = [part if type(part) is bytes else _sendable(part) for part in parts]
-        self._network.respond(parts, throttle_ms=throttle_ms)
+        self.network.respond(parts, throttle_ms=throttle_ms)
 
     def no_response(self, *, throttle_ms: int = 0) -> None:
         """Complete the request without a response, as Produce with acks=0."""
@@ -109,12 +110,12 @@ class RequestContext:
             change(None)
             if self.completed:
                 return
-        self._network.no_response(throttle_ms=self._completed(self, None, throttle_ms))
+        self.network.no_response(throttle_ms=self._completed(self, None, throttle_ms))
 
     def close(self) -> None:
         """Close the connection, after the responses before."""
         self._completed(self, None, 0)
-        self._network.close()
+        self.network.close()
 
     def respond_in_part(self, response: Message, share: float) -> None:
         """Send the first bytes of the response, and close. For tests of clients."""
@@ -122,7 +123,7 @@ class RequestContext:
         request = self._request
         parts = encode_response(request.api, request.version, request.correlation_id, response)
         data = b"".join(part if type(part) is bytes else bytes(part.memory()) for part in parts)
-        self._network.refuse_authentication(
+        self.network.refuse_authentication(
             data[: max(1, int(len(data) * share))]
         )  # it closes, which respond() does not
 
@@ -130,7 +131,7 @@ class RequestContext:
         """Send this response after a delay, then close."""
         self._completed(self, response, 0)
         request = self._request
-        self._network.refuse_authentication(
+        self.network.refuse_authentication(
             encode_response(request.api, request.version, request.correlation_id, response)
         )
 

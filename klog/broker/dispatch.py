@@ -142,13 +142,14 @@ class Dispatcher:
     def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
         """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""
         metrics, now = context.metrics, self._clock.monotonic()
-        metrics.total.note(now - context.received)
+        context.network.measure(now, metrics.response_queue, metrics.response_send, metrics.total)
         if context.handled:  # it has waited since
             metrics.remote.note(now - context.handled)
         if self._throttle is not None and context.began:
             throttle_ms = max(throttle_ms, self._throttle(context, (context.handled or now) - context.began))
             if throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_ms
+        metrics.requests += 1
         metrics.bytes_in += context.request_bytes
         if throttle_ms:
             metrics.throttle.note(throttle_ms / 1000)

@@ -1,7 +1,8 @@
 """What requests of each API cost. Kafka: RequestMetrics.
 
 Times are in seconds of the monotonic clock inside, milliseconds in metrics(). Local time is that of the handler's call,
-remote time what a request waits after it, such as a fetch in the purgatory.
+remote time what a request waits after it, such as a fetch in the purgatory. The network notes the last three: what a
+response waits for its network thread, what sending it takes, and the whole, once the socket has taken all of it.
 """
 
 from __future__ import annotations
@@ -13,27 +14,36 @@ from klog.histogram import Histogram
 if TYPE_CHECKING:
     from klog.protocol import ApiKey
 
-_TIMES = ("RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "TotalTimeMs")
+_TIMES = (
+    "RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "ResponseQueueTimeMs", "ResponseSendTimeMs",
+    "TotalTimeMs",
+)  # fmt: skip
 
 
 class ApiMetrics:
     """The histograms and counters of one API. Any thread."""
 
-    __slots__ = ("bytes_in", "errors", "local", "queue", "remote", "throttle", "total")
+    __slots__ = (
+        "bytes_in", "errors", "local", "queue", "remote", "requests", "response_queue", "response_send", "throttle",
+        "total",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.queue, self.local, self.remote, self.throttle, self.total = (Histogram() for _ in _TIMES)
+        self.queue, self.local, self.remote, self.throttle = Histogram(), Histogram(), Histogram(), Histogram()
+        self.response_queue, self.response_send, self.total = Histogram(), Histogram(), Histogram()
+        self.requests = 0
         self.bytes_in = 0
         self.errors = 0
 
     def times(self) -> dict[str, Histogram]:
         """The histograms, by Kafka's names."""
-        return dict(zip(_TIMES, (self.queue, self.local, self.remote, self.throttle, self.total), strict=True))
+        response = (self.response_queue, self.response_send, self.total)
+        return dict(zip(_TIMES, (self.queue, self.local, self.remote, self.throttle, *response), strict=True))
 
     def metrics(self, name: str) -> dict[str, float]:
         """Under Kafka's names, with the API's name after a dot."""
         found: dict[str, float] = {
-            f"RequestsPerSecCount.{name}": self.total.count,
+            f"RequestsPerSecCount.{name}": self.requests,
             f"ErrorsPerSecCount.{name}": self.errors,
             f"RequestBytes.{name}": self.bytes_in,
         }

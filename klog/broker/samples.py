@@ -20,7 +20,9 @@ _TIMES = {
     "LocalTimeMs": "time in the handler",
     "RemoteTimeMs": "time of waiting after the handler, as a fetch does",
     "ThrottleTimeMs": "time that the client was told to wait",
-    "TotalTimeMs": "time from the request's arrival to its response",
+    "ResponseQueueTimeMs": "time of waiting for the network thread",
+    "ResponseSendTimeMs": "time of sending the response",
+    "TotalTimeMs": "time from the request's arrival until its response has been sent",
 }
 _GAUGES = {
     "RequestQueueSize": ("kafka.network", "RequestChannel", "requests that wait for a handler"),
@@ -66,7 +68,7 @@ def samples(values: Mapping[str, float], requests: RequestMetrics, seconds: floa
     for api, each in requests.all().items():
         tags = {"request": api.message}
         for name, count, text in (
-            ("RequestsPerSec", each.total.count, "requests"),
+            ("RequestsPerSec", each.requests, "requests"),
             ("ErrorsPerSec", each.errors, "responses with an error at the top"),
         ):
             attributes = {"Count": float(count), "MeanRate": count / seconds if seconds > 0 else 0.0}

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from klog.durations cimport Durations
 from klog.network._frame cimport Frame
 from klog.network._output cimport Flushed, Output
 from klog.network._turn cimport Turn
@@ -32,6 +33,8 @@ cdef class Connection:
     # output
     cdef bint writable, unsent, finishing
     cdef Output output
+    cdef list sending           # measured requests whose responses have not been sent, oldest first
+    cdef int64_t departed       # bytes of the output that have been sent
     cdef object session         # of TLS
     cdef bytes encrypted
     cdef Py_ssize_t encrypted_at
@@ -62,6 +65,7 @@ cdef class Connection:
     cdef int complete(self, Request request) except -1
     cdef int answer(self, Request request) except -1
     cdef int response_sent(self) except -1
+    cdef int note_sent(self) except -1
     cdef int time_is_up(self, int kind) except -1
     cdef bint flush(self) except -1
     cdef bytes decrypted(self, Py_ssize_t size)
@@ -80,5 +84,10 @@ cdef class Request:
     cdef int outcome
     cdef object parts
     cdef int64_t throttle_ms
+    cdef Durations queue_times, send_times, total_times     # None: the request is not measured
+    cdef double handled         # when the response was there; from taken() on, when the network thread took it
+    cdef int64_t end_of_response    # in bytes of the output
 
     cdef int end(self, int outcome, parts, int64_t throttle_ms) except -1
+    cdef int taken(self, double now) except -1
+    cdef int sent(self, double now) except -1

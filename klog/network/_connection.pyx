@@ -6,8 +6,8 @@
       posted to it. So responses leave in the order of the requests
   C2  the memory of a frame grows with the bytes that arrive (F1); bytes that are not looked at yet are at most one
       receive, BUFFER_BYTES
-  C3  the next request is handled only when at most 64 KiB of responses wait to be sent: a peer that does not read costs
-      that and one response
+  C3  the next request is handled only when at most 64 KiB of responses, of less than SENDING_MAX measured requests, wait
+      to be sent: a peer that does not read costs that and one response
   C4  after the peer has closed, the complete requests that it had sent are still handled; after an error they are not
 
 Descriptors are edge-triggered: `readable` and `writable` keep what the kernel has reported, until a call is refused or
@@ -20,6 +20,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from klog._c.bytes cimport kl_load_u32
+from klog.durations cimport Durations
 from klog.network._frame cimport Frame
 from klog.network._mute cimport (
     MUTE, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_PENDING, RESPONSE_SENT, THROTTLE_ENDED, THROTTLE_STARTED,
@@ -50,6 +51,7 @@ cdef enum:
     DIRECT_BYTES = 32768        # of a frame still to come: received into its own memory
     HOLD_BYTES = 131072         # a receive of so much is too short to be worth taking the GIL back
     ROUNDS = 4                  # of one connection, before the others come
+    SENDING_MAX = 256           # measured responses that may leave together
 
 cdef enum:
     RESPONDED
@@ -77,6 +79,7 @@ cdef class Connection:
         self.wanted = -1
         self.writable = True
         self.output = Output()
+        self.sending = []
         self.session = session
         self.shaking = session is not None
         self.limit = (
@@ -198,6 +201,12 @@ cdef class Connection:
         self.backlog = None
         self.encrypted = None
         self.output.clear()
+        if self.refusal is not None:
+            self.sending.append(self.refusal)
+            self.refusal = None
+        for request in self.sending:
+            (<Request>request).sent(self.turn.now)
+        self.sending.clear()
         self.turn.closed(self, self.sock, reason)
         return 0
 
@@ -372,8 +381,10 @@ cdef class Connection:
         """A request has been completed. In the network thread."""
         cdef Turn turn = self.turn
         turn.pool.give(request.reserved)
+        request.taken(turn.now)
         if self.closed:
             turn.late += 1
+            request.sent(turn.now)
             return 0
         if request.outcome == REFUSED:
             turn.at(turn.now + turn.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY)
@@ -387,6 +398,7 @@ cdef class Connection:
         return 0
 
     cdef int answer(self, Request request) except -1:
+        cdef int64_t before = self.output.added
         if request.outcome == CLOSED or request.outcome == REFUSED:
             self.finishing = True
         if request.parts is not None:
@@ -394,7 +406,12 @@ cdef class Connection:
             for part in request.parts:
                 self.output.add(part)
         request.parts = None
-        if self.output.is_light():
+        if self.output.added == before:
+            request.sent(self.turn.now)
+        elif request.total_times is not None:
+            request.end_of_response = self.output.added
+            self.sending.append(request)
+        if self.output.is_light() and len(self.sending) < SENDING_MAX:
             self.response_sent()
         else:
             self.unsent = True
@@ -404,6 +421,22 @@ cdef class Connection:
     cdef int response_sent(self) except -1:
         self.unsent = False
         self.mute = after(after(self.mute, RESPONSE_SENT), UNMUTE)
+        return 0
+
+    cdef int note_sent(self) except -1:
+        """Note the times of the responses that have been sent; they share one look at the clock."""
+        cdef Request request
+        cdef Py_ssize_t count = 0
+        cdef double now = 0
+        for request in self.sending:
+            if request.end_of_response > self.departed:
+                break
+            if count == 0:
+                now = self.turn.clock.monotonic()
+            request.sent(now)
+            count += 1
+        if count > 0:
+            del self.sending[:count]
         return 0
 
     cdef int time_is_up(self, int kind) except -1:
@@ -430,6 +463,7 @@ cdef class Connection:
             else:
                 status = self.output.flush(self.sock, self.fd, self.turn.sends)
                 self.turn.bytes_out += before - self.output.size
+                self.departed = self.output.added - self.output.size
         except (OSError, EOFError) as error:
             if isinstance(error, EOFError):
                 self.turn.notices.warn("response_failed", connection=self.id, error=error)
@@ -437,6 +471,8 @@ cdef class Connection:
             return False
         if self.output.size < before:
             self.active = self.turn.now
+        if self.sending:
+            self.note_sent()
         if status == BLOCKED:
             self.writable = False
             return False
@@ -524,6 +560,7 @@ cdef class Connection:
             self.encrypted_at += went
             if self.encrypted_at == len(self.encrypted):
                 self.encrypted = None
+                self.departed = self.output.added - self.output.size
         return MORE
 
 
@@ -566,6 +603,14 @@ cdef class Request:
         found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
         self.end(REFUSED, found, 0)
 
+    def measure(self, double now, Durations queue not None, Durations send not None, Durations total not None):
+        """Note the times of the response, each once, in the network thread: queue, until that thread takes it; send, from
+        then until the socket has taken its last byte or the connection is closed; total, from the arrival of the request
+        until then. now: of the monotonic clock, in seconds. To be called before the request is completed, else ignored."""
+        if not self.completed:
+            self.handled = now
+            self.queue_times, self.send_times, self.total_times = queue, send, total
+
     def failed(self, error):
         """Close the connection, because its handler raised this."""
         self.connection.turn.notices.error("handler_failed", error, connection=self.connection.id)
@@ -586,6 +631,22 @@ cdef class Request:
             self.connection.complete(self)
         else:
             turn.mailbox.post(self)
+        return 0
+
+    cdef int taken(self, double now) except -1:
+        """The network thread has the response. A turn of the loop that began before the handler ended: at once."""
+        if self.total_times is not None:
+            now = max(now, self.handled)
+            self.queue_times.note_ns(<int64_t>((now - self.handled) * 1e9))
+            self.handled = now
+        return 0
+
+    cdef int sent(self, double now) except -1:
+        """The response has been sent, or will not be."""
+        if self.total_times is not None:
+            now = max(now, self.handled)
+            self.send_times.note_ns(<int64_t>((now - self.handled) * 1e9))
+            self.total_times.note_ns(<int64_t>((now - self.received) * 1e9))
         return 0
 
     def __del__(self):

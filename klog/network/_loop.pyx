@@ -66,7 +66,7 @@ cdef class Loop:
 
     def __cinit__(self, int number, config, pool, handler, queue, notices, clock, freed, has_room):
         self.epoll = -1
-        self.turn = Turn(number, config, pool, handler, queue, notices, self.forget)
+        self.turn = Turn(number, config, pool, handler, queue, notices, clock, self.forget)
         self.clock, self.freed, self.has_room = clock, freed, has_room
         self.connections = {}
         self.manual = isinstance(clock, ManualClock)

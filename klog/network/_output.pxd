@@ -17,6 +17,7 @@ cdef class FileSlice:
 cdef class Output:
     cdef object parts
     cdef readonly int64_t size      # bytes that are still to be sent
+    cdef int64_t added              # bytes in all, since the connection began
     cdef int slices                 # of the parts
     cdef int64_t sent               # of the first part
 

@@ -64,6 +64,7 @@ cdef class Output:
         if size:
             self.parts.append(part)
             self.size += size
+            self.added += size
         return 0
 
     cdef bint is_light(self) noexcept:

@@ -30,6 +30,7 @@ cdef class Turn:
     cdef readonly object is_cheap
     cdef readonly object queue
     cdef readonly object notices
+    cdef readonly object clock
     cdef readonly object closed
     cdef readonly SendCounts sends
     cdef uint8_t *buffer

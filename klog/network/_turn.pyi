@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
+from klog.clock import Clock
 from klog.disk import SendCounts
 from klog.network._mailbox import Mailbox
 from klog.network._pool import MemoryPool
@@ -24,6 +25,8 @@ class Turn:
     @property
     def notices(self) -> Any: ...
     @property
+    def clock(self) -> Clock: ...
+    @property
     def closed(self) -> Callable[..., object]: ...
     @property
     def sends(self) -> SendCounts: ...
@@ -35,6 +38,7 @@ class Turn:
         handler: Callable[..., object],
         queue: Any,
         notices: Any,
+        clock: Clock,
         closed: Callable[..., object],
     ) -> Turn: ...
     def counts(self) -> dict[str, int]: ...

@@ -21,7 +21,7 @@ cdef class Turn:
     """closed: called with each connection that has been closed. queue: the RequestQueue; is_cheap: which requests are
     handled in this thread, None for none."""
 
-    def __cinit__(self, int number, config, MemoryPool pool, handler, queue, notices, closed):
+    def __cinit__(self, int number, config, MemoryPool pool, handler, queue, notices, clock, closed):
         self.number = number
         self.config = config
         self.pool = pool
@@ -29,6 +29,7 @@ cdef class Turn:
         self.is_cheap = getattr(handler, "is_cheap", None)
         self.queue = queue
         self.notices = notices
+        self.clock = clock
         self.closed = closed
         self.mailbox = Mailbox()
         self.sends = SendCounts()

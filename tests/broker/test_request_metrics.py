@@ -6,7 +6,8 @@ from pathlib import Path
 
 import klog
 from klog.broker import Broker
-from klog.protocol import ApiKey
+from klog.protocol import ApiKey, messages
+from klog.record import encode
 from tests.support.wire_client import WireClient
 
 
@@ -19,14 +20,29 @@ def test_requests_are_counted_and_timed_by_their_api(tmp_path: Path) -> None:
             found = broker.metrics()
             text = klog.metrics.prometheus(broker)
     assert found["RequestsPerSecCount.Metadata"] == 3
-    for name in ("RequestQueueTimeMs", "LocalTimeMs", "TotalTimeMs"):
+    for name in ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
         assert found[f"{name}Count.Metadata"] == 3
-        assert 0 < found[f"{name}Max.Metadata"] < 60_000 or name == "RequestQueueTimeMs"
+        assert 0 < found[f"{name}Max.Metadata"] < 60_000 or name.endswith("QueueTimeMs")
+        assert f'kafka_network_requestmetrics_{name.lower()}_count{{request="Metadata"}} 3' in text
+    assert found["ResponseSendTimeMsMax.Metadata"] < found["TotalTimeMsMax.Metadata"]
     assert found["RequestBytes.Metadata"] > 3 * 10
     for line in (
         'kafka_network_requestmetrics_requests_total{request="Metadata"} 3',
-        'kafka_network_requestmetrics_totaltimems_count{request="Metadata"} 3',
         'klog_network_server_connectioncount{listener="PLAINTEXT"} 1',
         'kafka_log_log_logendoffset{topic="t",partition="0"} 0',
     ):
         assert line in text
+
+
+def test_a_request_without_a_response_is_measured_too(tmp_path: Path) -> None:
+    Request = messages.Produce.Request
+    partition = Request.Partition(index=0, records=encode([(None, b"v", 1_700_000_000_000)]))
+    with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
+        broker.logs.create_topic("t")
+        with WireClient(broker.bootstrap_servers) as client:
+            topic = Request.Topic(name="t", partition_data=[partition])
+            client.send(ApiKey.PRODUCE, 9, Request(acks=0, timeout_ms=1000, topic_data=[topic]))
+            client.call(ApiKey.METADATA, 9, topics=None)
+        found = broker.metrics()
+    for name in ("RequestsPerSec", "ResponseQueueTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
+        assert found[f"{name}Count.Produce"] == 1, name
