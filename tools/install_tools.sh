@@ -7,7 +7,7 @@ perf=linux-perf
 grep -qsx 'ID=ubuntu' /etc/os-release && perf=linux-tools-generic
 declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang [perf]=$perf [musl-gcc]=musl-tools
     [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu [qemu-aarch64]=qemu-user
-    [mkfs.ext4]=e2fsprogs [mkfs.xfs]=xfsprogs [losetup]=mount [strace]=strace)
+    [mkfs.ext4]=e2fsprogs [mkfs.xfs]=xfsprogs [losetup]=mount [strace]=strace [kcat]=kcat)
 libc_arm=/usr/aarch64-linux-gnu/lib/libc.a
 missing=()
 for tool in "${!package[@]}"; do
