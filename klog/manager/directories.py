@@ -90,7 +90,7 @@ class LogDirectory:
 
         Raises AlreadyLocked; NotALogDirectory for a partition's directory; OSError if it cannot be used.
         """
-        with naming_the_next_step(self.path, reading=True):
+        with naming_the_next_step(self.path, reading=self.read_only):
             self._check_not_a_partition(os.listdir(self.path))
         if not self.read_only:
             self._lock = DirectoryLock(self.path)

@@ -230,7 +230,7 @@ def test_the_verb(logs: Any, tmp_path: Path) -> None:
         (["-o", "-", "--decode", "avro"], 2, "--decode avro needs --schemas FILE"),
         (["-o", "-", "--decode", "protobuf"], 2, "--decode protobuf needs --schema"),
         (["-o", "-", "--schema", "id INT"], 2, "--schema and --schemas are for"),
-        (["-o", "-", "--from", "tomorrow"], 2, "start='tomorrow' is not a position"),
+        (["-o", "-", "--from", "tomorrow"], 2, "'tomorrow' is not a position"),
     ],
 )
 def test_wrong_words(logs: Any, words: list[str], code: int, text: str) -> None:

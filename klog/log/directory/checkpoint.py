@@ -73,22 +73,23 @@ def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
     return f"0\n{len(lines)}\n{''.join(lines)}".encode()
 
 
-def _number(text: str, path: str, what: str) -> int:
-    if text.isdecimal() and len(text) < _DIGITS_MAX:
-        return int(text)
-    if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise CorruptCheckpoint(f"{what} {text[:30]!r} is not a 64-bit number", path=path)
-    return int(text)
+def _numbers(path: str, **texts: str) -> list[int]:
+    for what, text in texts.items():
+        if not (text.isdecimal() and len(text) < _DIGITS_MAX) and (
+            not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63
+        ):
+            raise CorruptCheckpoint(f"{what} {text[:30]!r} is not a 64-bit number", path=path)
+    return list(map(int, texts.values()))
 
 
 def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
     """{(topic, partition): offset} of an offset checkpoint's bytes."""
     offsets: dict[Partition, int] = {}
     for topic, partition, offset in parse_lines(data, path, 3):
-        key = topic, _number(partition, path, "partition")
-        if key in offsets:
+        number, value = _numbers(path, partition=partition, offset=offset)
+        if (topic, number) in offsets:
             raise CorruptCheckpoint(f"{topic}-{partition} is listed twice", path=path)
-        offsets[key] = _number(offset, path, "offset")
+        offsets[topic, number] = value
     return offsets
 
 
@@ -114,12 +115,12 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
             return list(zip(numbers[::2], numbers[1::2], strict=True))
     entries = []
     for epoch, start in parse_lines(data, path, 2):
-        entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
-        if not (0 <= entry[0] < 2**31 and entry[1] >= 0):
+        number, offset = _numbers(path, epoch=epoch, offset=start)
+        if not (0 <= number < 2**31 and offset >= 0):
             raise CorruptCheckpoint(
                 f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch"
             )
-        entries.append(entry)
+        entries.append((number, offset))
     return entries
 
 

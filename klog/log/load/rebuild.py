@@ -84,9 +84,10 @@ class Beside:
         if producers is None or reload:
             passed = _last_but_one(segments)
             producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, passed)
-        elif log_end <= log_start:
-            producers.clear(log_start)  # B5
-        producers.end_at(log_end)
+        else:
+            if log_end <= log_start:
+                producers.clear(log_start)  # B5
+            producers.end_at(log_end)
         if producers.entries:
             producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
