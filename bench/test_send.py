@@ -6,16 +6,16 @@ import pytest
 
 from bench.send_contests import FACTORIES
 
-BUSY = "send busy thread 64KiB"
+PAIRS = [name for name in FACTORIES if name.startswith(("send busy thread", "send after fetch"))]
 
 
 @pytest.mark.parametrize("place", range(6))
-@pytest.mark.parametrize("contest", [name for name in FACTORIES if name != BUSY], indirect=True)
+@pytest.mark.parametrize("contest", [name for name in FACTORIES if name not in PAIRS], indirect=True)
 def test_send(contest, place, measure):
     measure(contest, place)
 
 
 @pytest.mark.parametrize("place", range(2))
-@pytest.mark.parametrize("contest", [BUSY], indirect=True)
-def test_send_beside_a_busy_thread(contest, place, measure):
+@pytest.mark.parametrize("contest", PAIRS, indirect=True)
+def test_send_beside_a_peer(contest, place, measure):
     measure(contest, place)
