@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
 from klog.coordinator.groups.own_config import with_own
-from klog.errors import InvalidConfig
 from klog.values import dataclass
 
 ASSIGNOR_NAMES = ("uniform", "range")
@@ -71,15 +70,8 @@ class ConsumerGroupConfig(Keyed):
             )
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
-        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig. Kafka:
-        GroupConfig.validate."""
-        found = with_own(self, GROUP_KEYS, own)
-        if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
-            raise InvalidConfig(
-                f"consumer.session.timeout.ms={found.session_timeout_ms}: more than "
-                f"consumer.heartbeat.interval.ms={found.heartbeat_interval_ms} expected"
-            )
-        return found
+        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig."""
+        return with_own(self, GROUP_KEYS, own)
 
     @property
     def may_upgrade(self) -> bool:

@@ -14,13 +14,20 @@ _Config = TypeVar("_Config", bound=Keyed)
 
 def with_own(config: _Config, keys: Mapping[str, str], own: Mapping[str, str]) -> _Config:
     """The configuration of a group. keys: the fields by the names of the group's properties; own: its values as texts.
-    Raises InvalidConfig."""
+    Raises InvalidConfig, also for a session that is not longer than a heartbeat. Kafka: GroupConfig.validate."""
     fields: dict[str, Any] = {}
     for name, text in own.items():
         if name not in keys:
             raise InvalidConfig(f"unknown group configuration {name!r}: {' or '.join(keys)} expected")
         fields[keys[name]] = parsed(name, text, getattr(config, keys[name]))
     try:
-        return replace(config, **fields)  # type: ignore[type-var]
+        found: Any = replace(config, **fields)  # type: ignore[type-var]
     except (ValueError, TypeError) as error:
         raise InvalidConfig(str(error)) from None
+    if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
+        names = {field: name for name, field in keys.items()}
+        raise InvalidConfig(
+            f"{names['session_timeout_ms']}={found.session_timeout_ms}: more than "
+            f"{names['heartbeat_interval_ms']}={found.heartbeat_interval_ms} expected"
+        )
+    return found  # type: ignore[no-any-return]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
 from klog.coordinator.groups.own_config import with_own
-from klog.errors import InvalidConfig
 from klog.values import dataclass
 
 # What a group may have of its own: the name of the property, and the field that it takes the place of.
@@ -108,12 +107,5 @@ class ShareGroupConfig(Keyed):
         return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + int((found[5] or "0").ljust(3, "0"))
 
     def of_group(self, own: Mapping[str, str]) -> ShareGroupConfig:
-        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig. Kafka:
-        GroupConfig.validate."""
-        found = with_own(self, GROUP_KEYS, own)
-        if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
-            raise InvalidConfig(
-                f"share.session.timeout.ms={found.session_timeout_ms}: more than "
-                f"share.heartbeat.interval.ms={found.heartbeat_interval_ms} expected"
-            )
-        return found
+        """With the values that a group has of its own, under the names of GROUP_KEYS. Raises InvalidConfig."""
+        return with_own(self, GROUP_KEYS, own)
