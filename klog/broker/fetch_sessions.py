@@ -13,7 +13,7 @@ An incremental fetch costs what has changed, not what the session has:
         read. The purgatory's changes make it due again
     S2  what nothing announces (retention, access rights, records of a program that does not call Broker.check()) is
         noticed when a fetch times out, and at least once in _REVIEW_SECONDS of fetches: all partitions are looked at
-    S3  partitions are served in the order of their `turn`; one that has sent records gets the last turn
+    S3  partitions are served in rising `order`; one that has sent records comes last
 
 Kafka: FetchSession, FullFetchContext, IncrementalFetchContext, FetchSessionCache.
 """
@@ -42,19 +42,19 @@ _INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 _EVICTION_SECONDS = 120.0
 _REVIEW_SECONDS = 1.0
-_turn_of = attrgetter("turn")
+_order_of = attrgetter("order")
 
 
 class FetchedPartition:
     """A partition as a consumer asks for it, and what it was last sent of it.
 
     topic: its name, "" while the id is unknown. key: (topic id or name, partition). log: the one last read. session:
-    the one that it belongs to, and turn its place in that; is_watched: does the session notice changes?
+    the one that it belongs to, and order: by which that one sorts it; is_watched: does the session notice changes?
     """
 
     __slots__ = (
         "current_leader_epoch", "fetch_offset", "high_watermark", "is_watched", "last_fetched_epoch", "log",
-        "log_start_offset", "partition", "partition_max_bytes", "session", "topic", "topic_id", "turn",
+        "log_start_offset", "order", "partition", "partition_max_bytes", "session", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: uuid.UUID, asked: Any) -> None:
@@ -64,7 +64,7 @@ class FetchedPartition:
         self.high_watermark = self.log_start_offset = -1
         self.log: Log | None = None
         self.session: FetchSession | None = None
-        self.turn = 0
+        self.order = 0
         self.is_watched = False
         self.ask(asked)
 
@@ -135,7 +135,7 @@ class FetchSession:
         self.created = self.last_used = self._reviewed = now
         self._purgatory = purgatory
         self._lock = threading.Lock()
-        self._turns = count()
+        self._orders = count()
         self._closed = False
         self._partitions: dict[tuple[uuid.UUID | str, int], FetchedPartition] = {}
         self._due: set[FetchedPartition] = set()
@@ -153,7 +153,7 @@ class FetchSession:
 
     def _add_locked(self, partition: FetchedPartition) -> None:
         partition.session = self
-        partition.turn = next(self._turns)
+        partition.order = next(self._orders)
         self._partitions[partition.key] = partition
         self._due.add(partition)
 
@@ -188,7 +188,7 @@ class FetchSession:
                 if not each.is_watched and each.topic and not self._closed:
                     each.is_watched = True
                     self._purgatory.subscribe(each, (each.topic, each.partition))
-            return sorted(due, key=_turn_of)
+            return sorted(due, key=_order_of)
 
     def changed(self, partition: FetchedPartition) -> None:
         """A partition has changed: try the fetch that waits."""
@@ -219,7 +219,7 @@ class FetchSession:
                     news.append(pair)
                 each.note(result)
                 if result.records:
-                    each.turn = next(self._turns)
+                    each.order = next(self._orders)
                 if each.session is self and not each.is_settled(result):
                     self._due.add(each)
         return news

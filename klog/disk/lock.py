@@ -143,7 +143,7 @@ def holder_of(directory: str) -> int | None:
     return pid if runs else None
 
 
-_turns: set[tuple[int, str]] = set()  # the locks held, by thread: taking one twice in a thread would deadlock
+_locked_by_thread: set[tuple[int, str]] = set()  # (thread, directory): taking one twice would deadlock
 
 
 @contextlib.contextmanager
@@ -158,16 +158,16 @@ def directory_lock(path: str) -> Iterator[None]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        _turns.add(me)
+        _locked_by_thread.add(me)
         yield
     finally:
-        _turns.discard(me)
+        _locked_by_thread.discard(me)
         os.close(fd)
 
 
 def check_directory_lock(path: str, what: str) -> None:
     """Raise ReentrantCall if this thread holds the directory_lock of the directory."""
-    if _turns and (threading.get_ident(), os.path.realpath(path)) in _turns:
+    if _locked_by_thread and (threading.get_ident(), os.path.realpath(path)) in _locked_by_thread:
         raise ReentrantCall(
             f"{path}: {what} while a file is being replaced there by the same thread: "
             "a signal handler must not do this; set a flag and do it after the handler returns"
@@ -178,7 +178,7 @@ def _after_fork_in_child() -> None:
     for lock in list(_held):
         lock.abandon()
     _held.clear()
-    _turns.clear()
+    _locked_by_thread.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -10,15 +10,15 @@ def _now() -> bool:
     return True
 
 
-async def turns(
-    turn: Callable[[], bool] = _now,
+async def wait_ready(
+    step: Callable[[], bool] = _now,
     *,
     readers: Iterable[int] = (),
     writers: Iterable[int] = (),
     seconds: float | None = None,
 ) -> bool:
-    """Call turn() in the running event loop each time one of the descriptors is ready, until turn() returns True.
-    Returns False if `seconds` passed first. An exception from turn() ends the wait too.
+    """Call step() in the running event loop each time one of the descriptors is ready, until step() returns True.
+    Returns False if `seconds` passed first. An exception from step() ends the wait too.
 
     Afterwards the loop no longer watches the descriptors. It must not have watched them before.
     """
@@ -31,7 +31,7 @@ async def turns(
         if end.done():
             return
         try:
-            if turn():
+            if step():
                 end.set_result(None)
         except Exception as error:
             end.set_exception(error)
@@ -46,6 +46,6 @@ async def turns(
         try:
             await asyncio.wait_for(end, seconds)
         except TimeoutError:
-            if not end.cancelled():  # the TimeoutError is turn()'s
+            if not end.cancelled():  # the TimeoutError is step()'s
                 raise
     return not end.cancelled()

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from klog.disk import _send, tls
 from klog.disk._send import Target
-from klog.disk.ready import turns
+from klog.disk.ready import wait_ready
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -63,8 +63,8 @@ def _reports_space(fd: int) -> bool:
     return True
 
 
-async def send_yielding(target: HasFileno, turn: Callable[[], bool]) -> None:
-    """Call turn() each time the event loop reports space for more, until it returns True: everything has been sent."""
+async def send_yielding(target: HasFileno, step: Callable[[], bool]) -> None:
+    """Call step() each time the event loop reports space for more, until it returns True: everything has been sent."""
     import asyncio
 
     if Target(target).timeout != 0:
@@ -81,13 +81,13 @@ async def send_yielding(target: HasFileno, turn: Callable[[], bool]) -> None:
     try:
         while True:
             try:
-                while not turn():
+                while not step():
                     if _reports_space(fd):
-                        await turns(turn, writers=(fd,))
+                        await wait_ready(step, writers=(fd,))
                         return
                     await asyncio.sleep(0)
                 return
             except wants_to_be_notified:
-                await turns(readers=(fd,))
+                await wait_ready(readers=(fd,))
     finally:
         busy.discard(fd)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from klog.disk._os import ffi, lib
-from klog.disk.ready import turns
+from klog.disk.ready import wait_ready
 from klog.locks import CallLock
 
 LOOK_SECONDS = 1.0
@@ -110,7 +110,7 @@ class Waiter:
 
     async def wait_async(self, seconds: float | None = None) -> None:
         """The same in the running event loop."""
-        await turns(
+        await wait_ready(
             readers=self._current_fds(), seconds=LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
         )
         self._drain()

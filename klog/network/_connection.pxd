@@ -3,14 +3,14 @@ from libc.stdint cimport int64_t, uint8_t
 from klog.durations cimport Durations
 from klog.network._frame cimport Frame
 from klog.network._output cimport Flushed, Output
-from klog.network._turn cimport Turn
+from klog.network._network_thread cimport NetworkThread
 
 
 cdef class Request
 
 
 cdef class Connection:
-    cdef Turn turn
+    cdef NetworkThread thread
     cdef readonly object listener
     cdef readonly object peer
     cdef readonly int64_t number

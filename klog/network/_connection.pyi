@@ -4,8 +4,8 @@ from typing import Any, final
 from typing_extensions import Buffer
 
 from klog.durations import Durations
+from klog.network._network_thread import NetworkThread
 from klog.network._output import FileSlice
-from klog.network._turn import Turn
 
 ANONYMOUS: str
 
@@ -24,7 +24,9 @@ class Connection:
     def closed(self) -> bool: ...
     @property
     def id(self) -> str: ...
-    def __new__(cls, turn: Turn, sock: Any, listener: Any, peer: Any, number: int, session: Any) -> Connection: ...
+    def __new__(
+        cls, thread: NetworkThread, sock: Any, listener: Any, peer: Any, number: int, session: Any
+    ) -> Connection: ...
     def authenticate(self, principal: str) -> None: ...
     def memory_is_back(self) -> None: ...
 

@@ -27,7 +27,7 @@ from klog.network._mute cimport (
     THROTTLED_AND_PENDING, UNMUTE, after,
 )
 from klog.network._output cimport BLOCKED, EMPTY, MORE, FileSlice, Flushed, Output
-from klog.network._turn cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THROTTLE, MEMORY, Turn
+from klog.network._network_thread cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THROTTLE, MEMORY, NetworkThread
 
 import os
 
@@ -70,8 +70,8 @@ cdef class Connection:
     peer is; User:ANONYMOUS until it has authenticated. state: for the handler; klog does not touch it.
     """
 
-    def __cinit__(self, Turn turn, sock, listener, peer, int64_t number, session):
-        self.turn = turn
+    def __cinit__(self, NetworkThread thread, sock, listener, peer, int64_t number, session):
+        self.thread = thread
         self.sock, self.listener, self.peer, self.number = sock, listener, peer, number
         self.fd = sock.fileno()
         self.principal = ANONYMOUS
@@ -83,10 +83,10 @@ cdef class Connection:
         self.session = session
         self.shaking = session is not None
         self.limit = (
-            turn.config.unauthenticated_request_max_bytes if listener.authenticates
-            else turn.config.socket_request_max_bytes
+            thread.config.unauthenticated_request_max_bytes if listener.authenticates
+            else thread.config.socket_request_max_bytes
         )
-        self.opened = self.active = turn.now
+        self.opened = self.active = thread.now
 
     def __repr__(self):
         return f"<Connection {self.id}{' closed' if self.closed else ''}>"
@@ -94,18 +94,18 @@ cdef class Connection:
     @property
     def id(self):
         """local address-peer address-network thread-number, as in Kafka."""
-        return f"{self.listener.host}:{self.listener.port}-{self.peer[0]}:{self.peer[1]}-{self.turn.number}-{self.number}"
+        return f"{self.listener.host}:{self.listener.port}-{self.peer[0]}:{self.peer[1]}-{self.thread.number}-{self.number}"
 
     def authenticate(self, principal):
         """Note who the peer is, and admit requests of up to socket.request.max.bytes. Any thread."""
         if not isinstance(principal, str):
             raise TypeError(f"principal={principal!r}: a str expected, not {type(principal).__name__}")
         self.principal = principal
-        self.limit = self.turn.config.socket_request_max_bytes
+        self.limit = self.thread.config.socket_request_max_bytes
 
     def memory_is_back(self):
         """For the memory pool. Any thread."""
-        self.turn.mailbox.post((MEMORY, self))
+        self.thread.mailbox.post((MEMORY, self))
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ cdef class Connection:
         """May the next request be handled?"""
         return (
             self.mute == NOT_MUTED and not self.starved and not self.finishing and not self.closed
-            and not self.turn.draining
+            and not self.thread.draining
         )
 
     cdef bint is_pending(self) noexcept:
@@ -123,7 +123,7 @@ cdef class Connection:
     cdef int touch(self) except -1:
         if not self.touched and not self.closed:
             self.touched = True
-            self.turn.touch(self)
+            self.thread.touch(self)
         return 0
 
     cdef int notice(self, unsigned int events) except -1:
@@ -173,14 +173,14 @@ cdef class Connection:
     cdef int close_if_done(self) except -1:
         if self.closed or self.owes() or self.is_pending():
             return 0
-        if not (self.finishing or self.turn.draining or (self.eof and self.backlog is None)):
+        if not (self.finishing or self.thread.draining or (self.eof and self.backlog is None)):
             return 0
         if self.session is not None and not self.shaking:
             self.keep_encrypted(self.session.end())
             self.flush()
             if self.closed:
                 return 0
-        if self.finishing or self.turn.draining:
+        if self.finishing or self.thread.draining:
             recv(self.fd, NULL, 1 << 20, MSG_TRUNC)     # closing with unread bytes would reset, and drop the response
         self.close("done")
         return 0
@@ -205,23 +205,23 @@ cdef class Connection:
             self.sending.append(self.refusal)
             self.refusal = None
         for request in self.sending:
-            (<Request>request).sent(self.turn.now)
+            (<Request>request).sent(self.thread.now)
         self.sending.clear()
-        self.turn.closed(self, self.sock, reason)
+        self.thread.closed(self, self.sock, reason)
         return 0
 
     cdef int drop_frame(self) except -1:
         self.body = None
         if self.reserved:
             self.reserved = False
-            self.turn.pool.give(self.wanted)
+            self.thread.pool.give(self.wanted)
         self.wanted = -1
         return 0
 
     cdef object expired_by(self):
         """The name of the limit that the connection has exceeded by now, None if there is none."""
-        cdef double now = self.turn.now
-        config = self.turn.config
+        cdef double now = self.thread.now
+        config = self.thread.config
         if self.shaking and now - self.opened > config.handshake_ms / 1000:
             return "handshake"
         if self.frame_started > 0 and now - self.frame_started > config.frame_ms / 1000:
@@ -234,7 +234,7 @@ cdef class Connection:
 
     cdef int receive(self) except -1:
         """One receive, and the requests in it."""
-        cdef uint8_t *data = self.turn.buffer
+        cdef uint8_t *data = self.thread.buffer
         cdef Py_ssize_t room = BUFFER_BYTES, used
         cdef ssize_t got
         cdef bint direct = self.body is not None and self.session is None
@@ -253,8 +253,8 @@ cdef class Connection:
             return self.received_nothing(got)
         if got < room and not self.hung_up:
             self.readable = False
-        self.turn.bytes_in += got
-        self.active = self.turn.now
+        self.thread.bytes_in += got
+        self.active = self.thread.now
         if direct:
             self.body.filled += got
             if self.body.filled == self.wanted:
@@ -309,7 +309,7 @@ cdef class Connection:
                 if not self.admit():
                     return size
             if not self.reserved:
-                if not self.turn.pool.take(self.wanted, self):
+                if not self.thread.pool.take(self.wanted, self):
                     self.starved = True
                     break
                 self.reserved = True
@@ -333,8 +333,8 @@ cdef class Connection:
         cdef int32_t announced = <int32_t>kl_load_u32(self.prefix)
         self.prefixed = 0
         if announced < 0 or announced > self.limit:
-            self.turn.refused += 1
-            self.turn.notices.warn(
+            self.thread.refused += 1
+            self.thread.notices.warn(
                 "frame_refused", connection=self.id, size=announced, limit=self.limit,
                 hint="TLS on a plaintext port" if self.prefix[0] == 0x16 else "not a request, or above the limit",
             )
@@ -347,53 +347,53 @@ cdef class Connection:
         """When the frame that is arriving began; 0 if none is, or if it waits for memory."""
         if not self.accepts() or (self.wanted < 0 and self.prefixed == 0):
             return 0
-        return self.frame_started if self.frame_started > 0 else self.turn.now
+        return self.frame_started if self.frame_started > 0 else self.thread.now
 
     cdef int dispatch(self, frame) except -1:
         """Pass a complete request to its handler: here if that is cheap, else to a handler thread."""
-        cdef Turn turn = self.turn
+        cdef NetworkThread thread = self.thread
         cdef Request request = Request.__new__(Request)
         request.connection = self
         request.frame = memoryview(frame)
-        request.received = turn.now
+        request.received = thread.now
         request.reserved = self.wanted
         self.body = None
         self.wanted = -1
         self.reserved = False
         self.frame_started = 0
         self.mute = after(after(self.mute, MUTE), REQUEST_RECEIVED)
-        turn.requests += 1
-        if turn.is_cheap is not None:
+        thread.requests += 1
+        if thread.is_cheap is not None:
             try:
-                if turn.is_cheap(request):
-                    turn.handler(request)
+                if thread.is_cheap(request):
+                    thread.handler(request)
                     return 0
             except Exception as error:
                 request.failed(error)
                 return 0
-        if turn.unqueued or not turn.queue.offer(request, turn.mailbox):
-            turn.unqueued.append(request)
+        if thread.unqueued or not thread.queue.offer(request, thread.mailbox):
+            thread.unqueued.append(request)
         return 0
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     cdef int complete(self, Request request) except -1:
         """A request has been completed. In the network thread."""
-        cdef Turn turn = self.turn
-        turn.pool.give(request.reserved)
-        request.taken(turn.now)
+        cdef NetworkThread thread = self.thread
+        thread.pool.give(request.reserved)
+        request.taken(thread.now)
         if self.closed:
-            turn.late += 1
-            request.sent(turn.now)
+            thread.late += 1
+            request.sent(thread.now)
             return 0
         if request.outcome == REFUSED:
-            turn.at(turn.now + turn.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY)
+            thread.at(thread.now + thread.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY)
             self.refusal = request
             return 0
         if request.throttle_ms > 0:
-            turn.throttled += 1
+            thread.throttled += 1
             self.mute = after(self.mute, THROTTLE_STARTED)
-            turn.at(turn.now + request.throttle_ms / 1000.0, self, END_OF_THROTTLE)
+            thread.at(thread.now + request.throttle_ms / 1000.0, self, END_OF_THROTTLE)
         self.answer(request)
         return 0
 
@@ -402,12 +402,12 @@ cdef class Connection:
         if request.outcome == CLOSED or request.outcome == REFUSED:
             self.finishing = True
         if request.parts is not None:
-            self.turn.responses += 1
+            self.thread.responses += 1
             for part in request.parts:
                 self.output.add(part)
         request.parts = None
         if self.output.added == before:
-            request.sent(self.turn.now)
+            request.sent(self.thread.now)
         elif request.total_times is not None:
             request.end_of_response = self.output.added
             self.sending.append(request)
@@ -432,7 +432,7 @@ cdef class Connection:
             if request.end_of_response > self.departed:
                 break
             if count == 0:
-                now = self.turn.clock.monotonic()
+                now = self.thread.clock.monotonic()
             request.sent(now)
             count += 1
         if count > 0:
@@ -461,16 +461,16 @@ cdef class Connection:
             if self.session is not None:
                 status = self.flush_encrypted()
             else:
-                status = self.output.flush(self.sock, self.fd, self.turn.sends)
-                self.turn.bytes_out += before - self.output.size
+                status = self.output.flush(self.sock, self.fd, self.thread.sends)
+                self.thread.bytes_out += before - self.output.size
                 self.departed = self.output.added - self.output.size
         except (OSError, EOFError) as error:
             if isinstance(error, EOFError):
-                self.turn.notices.warn("response_failed", connection=self.id, error=error)
+                self.thread.notices.warn("response_failed", connection=self.id, error=error)
             self.close("send")
             return False
         if self.output.size < before:
-            self.active = self.turn.now
+            self.active = self.thread.now
         if self.sending:
             self.note_sent()
         if status == BLOCKED:
@@ -486,7 +486,7 @@ cdef class Connection:
         """Give received bytes to the TLS session. Returns plain ones; the handshake may be among what they complete."""
         cdef bytes data
         try:
-            data = self.session.receive((<const char *>self.turn.buffer)[:size])
+            data = self.session.receive((<const char *>self.thread.buffer)[:size])
         except OSError as error:                # ssl.SSLError is one
             self.tls_failed(error)
             return b""
@@ -502,10 +502,10 @@ cdef class Connection:
         """A step of the handshake. Returns whether another one may follow."""
         if not self.readable:
             return False
-        if self.turn.handshakes_left <= 0:
+        if self.thread.handshakes_left <= 0:
             self.touch()
             return False
-        self.turn.handshakes_left -= 1
+        self.thread.handshakes_left -= 1
         self.receive()
         if self.closed:
             return False
@@ -521,14 +521,14 @@ cdef class Connection:
             self.close("tls")
             return 0
         self.shaking = False
-        self.turn.failed_handshakes += 1
-        self.turn.notices.warn("tls_handshake_failed", connection=self.id, error=error)
+        self.thread.failed_handshakes += 1
+        self.thread.notices.warn("tls_handshake_failed", connection=self.id, error=error)
         if self.encrypted is not None:
             self.flush()
         if not self.closed:
             self.mute = after(after(self.mute, MUTE), REQUEST_RECEIVED)     # nothing is read until it is closed
-            self.turn.at(
-                self.turn.now + self.turn.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY
+            self.thread.at(
+                self.thread.now + self.thread.config.failed_authentication_delay_ms / 1000, self, END_OF_DELAY
             )
         return 0
 
@@ -555,8 +555,8 @@ cdef class Connection:
                 if errno == EINTR:
                     continue
                 raise OSError(errno, os.strerror(errno))
-            self.turn.bytes_out += went
-            self.active = self.turn.now
+            self.thread.bytes_out += went
+            self.active = self.thread.now
             self.encrypted_at += went
             if self.encrypted_at == len(self.encrypted):
                 self.encrypted = None
@@ -613,12 +613,12 @@ cdef class Request:
 
     def failed(self, error):
         """Close the connection, because its handler raised this."""
-        self.connection.turn.notices.error("handler_failed", error, connection=self.connection.id)
+        self.connection.thread.notices.error("handler_failed", error, connection=self.connection.id)
         if not self.completed:
             self.end(CLOSED, None, 0)
 
     cdef int end(self, int outcome, parts, int64_t throttle_ms) except -1:
-        cdef Turn turn = self.connection.turn
+        cdef NetworkThread thread = self.connection.thread
         if self.completed:
             raise RuntimeError("the request has been completed before")
         self.completed = True
@@ -627,14 +627,14 @@ cdef class Request:
             self.frame.release()
         except BufferError:     # the handler keeps a view of it, which stays valid
             pass
-        if turn.is_mine():
+        if thread.is_mine():
             self.connection.complete(self)
         else:
-            turn.mailbox.post(self)
+            thread.mailbox.post(self)
         return 0
 
     cdef int taken(self, double now) except -1:
-        """The network thread has the response. A turn of the loop that began before the handler ended: at once."""
+        """The network thread has the response. In an iteration of the loop that began before the handler ended: at once."""
         if self.total_times is not None:
             now = max(now, self.handled)
             self.queue_times.note_ns(<int64_t>((now - self.handled) * 1e9))

@@ -3,14 +3,14 @@ from typing import Any, final
 
 from klog.clock import Clock
 from klog.network._connection import Connection
+from klog.network._network_thread import NetworkThread
 from klog.network._pool import MemoryPool
 from klog.network._queue import RequestQueue
-from klog.network._turn import Turn
 
 @final
 class Loop:
     @property
-    def turn(self) -> Turn: ...
+    def thread(self) -> NetworkThread: ...
     def __new__(
         cls,
         number: int,

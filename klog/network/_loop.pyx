@@ -1,6 +1,6 @@
 """A network thread: waits in epoll, and lets its connections go on. Kafka: SocketServer.Processor.
 
-A turn: new connections and messages, what the kernel reports, the connections that can go on, timers, then the wait.
+An iteration of the loop: new connections and messages, what the kernel reports, the connections that can go on, timers, then the wait.
 Each descriptor is registered once. A small request costs epoll_wait, recv and sendmsg; requests that arrive together
 share them. An exception in one connection closes that connection.
 """
@@ -10,7 +10,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 
 from klog.network._connection cimport Connection, Request
-from klog.network._turn cimport CONNECTED, DRAIN, MEMORY, ROOM, SHED, STOP, SWEEP, Turn
+from klog.network._network_thread cimport CONNECTED, DRAIN, MEMORY, ROOM, SHED, STOP, SWEEP, NetworkThread
 
 import os
 import random
@@ -41,7 +41,7 @@ cdef extern from "pythread.h" nogil:
 
 cdef enum:
     EVENTS_MAX = 512
-    HANDSHAKES_MAX = 8      # of a turn: each takes up to a millisecond of the processor
+    HANDSHAKES_MAX = 8      # of an iteration: each takes up to a millisecond of the processor
     NEW_MAX = 20            # connections that may wait for a network thread, as in Kafka
 
 
@@ -53,7 +53,7 @@ cdef class Loop:
     new ones may come again.
     """
 
-    cdef readonly Turn turn
+    cdef readonly NetworkThread thread
     cdef object clock, freed, has_room
     cdef dict connections       # by descriptor
     cdef int epoll
@@ -66,16 +66,16 @@ cdef class Loop:
 
     def __cinit__(self, int number, config, pool, handler, queue, notices, clock, freed, has_room):
         self.epoll = -1
-        self.turn = Turn(number, config, pool, handler, queue, notices, clock, self.forget)
+        self.thread = NetworkThread(number, config, pool, handler, queue, notices, clock, self.forget)
         self.clock, self.freed, self.has_room = clock, freed, has_room
         self.connections = {}
         self.manual = isinstance(clock, ManualClock)
         self.sweep_seconds = config.sweep_seconds
-        self.began = self.turn.now = clock.monotonic()
+        self.began = self.thread.now = clock.monotonic()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, os.strerror(errno))
-        self.watch(self.turn.mailbox.fd, EPOLLIN | <unsigned int>EPOLLET)
+        self.watch(self.thread.mailbox.fd, EPOLLIN | <unsigned int>EPOLLET)
 
     cdef int watch(self, int fd, unsigned int events) except -1:
         cdef epoll_event event
@@ -95,23 +95,23 @@ cdef class Loop:
     def connect(self, sock, listener, peer, number, session):
         """Take over an accepted socket."""
         self.arriving += 1
-        self.turn.mailbox.post((CONNECTED, (sock, listener, peer, number, session)))
+        self.thread.mailbox.post((CONNECTED, (sock, listener, peer, number, session)))
 
     def sweep(self):
         """Look for expired connections now."""
-        self.turn.mailbox.post((SWEEP, None))
+        self.thread.mailbox.post((SWEEP, None))
 
     def shed(self):
         """Close the connection that has been idle longest, of listeners that are not protected."""
-        self.turn.mailbox.post((SHED, None))
+        self.thread.mailbox.post((SHED, None))
 
     def drain(self):
         """Take no more requests, complete those that are being handled, then end."""
-        self.turn.mailbox.post((DRAIN, None))
+        self.thread.mailbox.post((DRAIN, None))
 
     def stop(self):
         """Close all connections, and end."""
-        self.turn.mailbox.post((STOP, None))
+        self.thread.mailbox.post((STOP, None))
 
     @property
     def count(self):
@@ -130,14 +130,14 @@ cdef class Loop:
 
     def run(self):
         """Serve until stop(), or until everything has been drained."""
-        self.turn.thread = PyThread_get_thread_ident()
-        self.next_sweep = self.turn.now + self.sweep_seconds
+        self.thread.ident = PyThread_get_thread_ident()
+        self.next_sweep = self.thread.now + self.sweep_seconds
         try:
-            while not self.stopping and not (self.turn.draining and not self.connections):
+            while not self.stopping and not (self.thread.draining and not self.connections):
                 try:
                     self.run_once()
-                except Exception as error:      # of the loop itself: the next turn may do better
-                    self.turn.notices.error("loop_failed", error, thread=self.turn.number)
+                except Exception as error:      # of the loop itself: the next iteration may do better
+                    self.thread.notices.error("loop_failed", error, thread=self.thread.number)
         finally:
             self.end()
 
@@ -145,24 +145,24 @@ cdef class Loop:
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, timeout = self.timeout_ms(), number
         cdef Connection connection
-        if timeout != 0 and not self.turn.mailbox.may_sleep():
+        if timeout != 0 and not self.thread.mailbox.may_sleep():
             timeout = 0
         if timeout != 0:
             self.waits_since = self.clock.monotonic()
         with nogil:
             count = epoll_wait(self.epoll, events, EVENTS_MAX, timeout)
-        self.turn.now = self.clock.monotonic()
+        self.thread.now = self.clock.monotonic()
         if timeout != 0:
-            self.waited += self.turn.now - self.waits_since
+            self.waited += self.thread.now - self.waits_since
             self.waits_since = 0
         if count < 0:
             if errno != EINTR:
                 raise OSError(errno, os.strerror(errno))
             PyErr_CheckSignals()
             count = 0
-        self.turn.handshakes_left = HANDSHAKES_MAX
+        self.thread.handshakes_left = HANDSHAKES_MAX
         for number in range(count):
-            if events[number].data.fd == self.turn.mailbox.fd:
+            if events[number].data.fd == self.thread.mailbox.fd:
                 continue
             connection = self.connections.get(events[number].data.fd)
             if connection is not None:
@@ -178,18 +178,18 @@ cdef class Loop:
     cdef int timeout_ms(self) except -2:
         """How long to wait: -1 for ever."""
         cdef double due
-        if self.turn.touched:
+        if self.thread.touched:
             return 0
         if self.manual or not self.connections:
             return -1
         due = self.next_sweep
-        if self.turn.timers and <double>self.turn.timers[0][0] < due:
-            due = self.turn.timers[0][0]
-        return max(0, min(<int>((due - self.turn.now) * 1000) + 1, 3_600_000))
+        if self.thread.timers and <double>self.thread.timers[0][0] < due:
+            due = self.thread.timers[0][0]
+        return max(0, min(<int>((due - self.thread.now) * 1000) + 1, 3_600_000))
 
     cdef int read_messages(self) except -1:
         cdef Connection connection
-        for message in self.turn.mailbox.receive():
+        for message in self.thread.mailbox.receive():
             if type(message) is Request:
                 connection = (<Request>message).connection
                 try:
@@ -214,16 +214,16 @@ cdef class Loop:
                 connection.process()
             except Exception as error:
                 self.fail(connection, error)
-            self.turn.pool.wake()
+            self.thread.pool.wake()
         elif kind == ROOM:
-            while self.turn.unqueued and self.turn.queue.offer(self.turn.unqueued[0], self.turn.mailbox):
-                self.turn.unqueued.popleft()
+            while self.thread.unqueued and self.thread.queue.offer(self.thread.unqueued[0], self.thread.mailbox):
+                self.thread.unqueued.popleft()
         elif kind == SWEEP:
-            self.next_sweep = self.turn.now
+            self.next_sweep = self.thread.now
         elif kind == SHED:
             self.shed_one()
         elif kind == DRAIN:
-            self.turn.draining = True
+            self.thread.draining = True
             for connection in list(self.connections.values()):
                 connection.drain()
         else:
@@ -234,9 +234,9 @@ cdef class Loop:
         sock, listener, peer, number, session = about
         cdef Connection connection
         try:
-            connection = Connection(self.turn, sock, listener, peer, number, session)
+            connection = Connection(self.thread, sock, listener, peer, number, session)
         except Exception as error:
-            self.turn.notices.error("connection_failed", error, peer=peer)
+            self.thread.notices.error("connection_failed", error, peer=peer)
             sock.close()
             self.freed(listener, peer)
             return 0
@@ -246,17 +246,17 @@ cdef class Loop:
         except OSError as error:
             self.fail(connection, error)
             return 0
-        if self.turn.draining:
+        if self.thread.draining:
             connection.close("draining")
         return 0
 
     cdef int run_touched(self) except -1:
-        cdef list ready = self.turn.touched
+        cdef list ready = self.thread.touched
         cdef Connection connection
         if not ready:
             return 0
-        self.turn.touched = []
-        if self.turn.pool.limit and self.turn.pool.available < self.turn.pool.limit // 10:
+        self.thread.touched = []
+        if self.thread.pool.limit and self.thread.pool.available < self.thread.pool.limit // 10:
             random.shuffle(ready)       # else the first ones would take all memory that comes back
         for connection in ready:
             try:
@@ -266,23 +266,23 @@ cdef class Loop:
         return 0
 
     cdef int fail(self, Connection connection, error) except -1:
-        self.turn.notices.error("connection_failed", error, connection=connection.id)
+        self.thread.notices.error("connection_failed", error, connection=connection.id)
         connection.close("failed")
         return 0
 
     cdef int run_timers(self) except -1:
         cdef Connection connection
-        while self.turn.timers and <double>self.turn.timers[0][0] <= self.turn.now:
-            _, _, connection, kind = heappop(self.turn.timers)
+        while self.thread.timers and <double>self.thread.timers[0][0] <= self.thread.now:
+            _, _, connection, kind = heappop(self.thread.timers)
             connection.time_is_up(kind)
-        if self.turn.now >= self.next_sweep:
-            self.next_sweep = self.turn.now + self.sweep_seconds
+        if self.thread.now >= self.next_sweep:
+            self.next_sweep = self.thread.now + self.sweep_seconds
             for connection in list(self.connections.values()):
                 limit = connection.expired_by()
                 if limit is not None:
-                    self.turn.expired += limit == "idle"
+                    self.thread.expired += limit == "idle"
                     if limit != "idle":
-                        self.turn.notices.warn(f"{limit}_timeout", connection=connection.id)
+                        self.thread.notices.warn(f"{limit}_timeout", connection=connection.id)
                     connection.close(limit)
         return 0
 
@@ -296,7 +296,7 @@ cdef class Loop:
         return 0
 
     def forget(self, Connection connection, sock, str reason):
-        """For Turn: a connection has been closed."""
+        """For NetworkThread: a connection has been closed."""
         fd = sock.fileno()
         if self.connections.pop(fd, None) is not None:
             epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)  # a forked child may hold the socket open
@@ -307,14 +307,14 @@ cdef class Loop:
         cdef Connection connection
         for connection in list(self.connections.values()):
             connection.close("stop")
-        for message in self.turn.mailbox.receive():
+        for message in self.thread.mailbox.receive():
             if type(message) is tuple and message[0] == CONNECTED:
                 sock, listener, peer, _, _ = message[1]
                 sock.close()
                 self.freed(listener, peer)
-        self.turn.unqueued.clear()
-        self.turn.timers.clear()
-        self.turn.touched.clear()
+        self.thread.unqueued.clear()
+        self.thread.timers.clear()
+        self.thread.touched.clear()
         self.close()
         return 0
 
@@ -324,7 +324,7 @@ cdef class Loop:
         if self.epoll >= 0:
             os.close(self.epoll)
             self.epoll = -1
-        self.turn.mailbox.close()
+        self.thread.mailbox.close()
 
     def abandon(self):
         """In a forked child: close the descriptors of all connections, without a word to their peers."""
@@ -333,7 +333,7 @@ cdef class Loop:
             connection.closed = True
             connection.sock.close()
         self.connections = {}
-        for message in self.turn.mailbox.receive():
+        for message in self.thread.mailbox.receive():
             if type(message) is tuple and message[0] == CONNECTED:
                 message[1][0].close()
         self.close()

@@ -7,7 +7,7 @@ has been taken, the thread is notified.
 cimport cython
 
 from klog.network._mailbox cimport Mailbox
-from klog.network._turn cimport ROOM
+from klog.network._network_thread cimport ROOM
 
 from queue import SimpleQueue
 

@@ -133,7 +133,7 @@ class Acceptor:
         while not self._stopping:
             try:
                 self._turn()
-            except Exception as error:  # the next turn may do better
+            except Exception as error:  # the next iteration may do better
                 self._notices.error("accept_failed", error)
                 self._clock.sleep(_BACK_OFF_SECONDS)
 

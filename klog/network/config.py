@@ -20,7 +20,7 @@ class NetworkConfig(Keyed):
     """Times in ms, sizes in bytes. Names that begin with `klog.` are klog's own; docs/network.md says what each limit
     does.
 
-    Two defaults are not Kafka's: one network thread, because under the GIL more of them only take turns, and requests
+    Two defaults are not Kafka's: one network thread, because under the GIL more of them run one at a time, and requests
     of up to 16 MiB. Raises ValueError or TypeError.
     """
 

@@ -30,14 +30,14 @@ def collect(
     """All values, by name; those of a listener end in its name, those of a network thread in its number."""
     totals: Counter[str] = Counter()
     for loop in loops:
-        totals.update(loop.turn.counts())
+        totals.update(loop.thread.counts())
     found: dict[str, float] = {_NAMES[name]: value for name, value in totals.items()}
     found["RequestQueueSize"] = queue.size
     found["ResponseQueueSize"] = 0
     for loop in loops:
-        number = loop.turn.number
-        found[f"ResponseQueueSize.{number}"] = loop.turn.mailbox.size
-        found["ResponseQueueSize"] += loop.turn.mailbox.size
+        number = loop.thread.number
+        found[f"ResponseQueueSize.{number}"] = loop.thread.mailbox.size
+        found["ResponseQueueSize"] += loop.thread.mailbox.size
         found[f"IdlePercent.{number}"] = loop.idle_ratio
     found["NetworkProcessorAvgIdlePercent"] = sum(loop.idle_ratio for loop in loops) / len(loops)
     found["RequestHandlerAvgIdlePercent"] = handlers.idle_ratio

@@ -139,7 +139,7 @@ class Server:
             self._started = True
             for loop in self._loops:
                 self._threads.append(
-                    threading.Thread(target=loop.run, name=f"klog-network-{loop.turn.number}", daemon=True)
+                    threading.Thread(target=loop.run, name=f"klog-network-{loop.thread.number}", daemon=True)
                 )
             self._threads.append(threading.Thread(target=self._acceptor.run, name="klog-acceptor", daemon=True))
             self._handlers.start()

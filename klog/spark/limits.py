@@ -7,7 +7,7 @@
       single record batch that is larger than max_bytes is read alone.
   L3  Progress: if there is a backlog, at least one offset is read.
   L4  A partition gets its share in proportion to its backlog; if there are enough, at least 1. If there are fewer than
-      partitions with a backlog, these take turns.
+      partitions with a backlog, the next batches serve the others.
 
 Offsets are counted, as by Spark's Kafka source, whether a record has them or not: compaction and transactions leave
 gaps. Unlike there (KafkaMicroBatchStream.rateLimit), shares are not rounded up: their sum never exceeds the limit.
@@ -72,18 +72,18 @@ def next_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartitio
 
 def _by_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int) -> Offsets:
     pairs = sorted(end)
-    shares = apportion([end[pair] - start[pair] for pair in pairs], limit, _turn(start))
+    shares = apportion([end[pair] - start[pair] for pair in pairs], limit, _first(start))
     return {pair: start[pair] + share for pair, share in zip(pairs, shares, strict=True)}
 
 
 def _by_bytes(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int, stored: Stored
 ) -> Offsets:
-    """A share holds whole record batches, so a part of each is left. What is left in total goes to the partitions in
-    turn, one record batch each, first to those that got nothing."""
+    """A share holds whole record batches, so a part of each is left. What is left in total goes to the partitions, one
+    record batch each, first to those that got nothing."""
     pairs = sorted(pair for pair in end if start[pair] < end[pair])
     sizes = {pair: stored.size(pair, start[pair], end[pair]) for pair in pairs}
-    shares = apportion([sizes[pair] for pair in pairs], limit, _turn(start))
+    shares = apportion([sizes[pair] for pair in pairs], limit, _first(start))
     reached = dict(end)
     left = limit
     for pair, share in zip(pairs, shares, strict=True):
@@ -92,7 +92,7 @@ def _by_bytes(
         left -= stored.size(pair, start[pair], reached[pair])
     if not pairs:
         return reached
-    first = _turn(start) % len(pairs)
+    first = _first(start) % len(pairs)
     unread = [pair for pair in (*pairs[first:], *pairs[:first]) if reached[pair] < end[pair]]
     unread.sort(key=lambda pair: reached[pair] > start[pair])
     nothing = all(reached[pair] == start[pair] for pair in pairs)
@@ -105,10 +105,10 @@ def _by_bytes(
     return reached
 
 
-def apportion(backlogs: Sequence[int], limit: int, turn: int) -> list[int]:
+def apportion(backlogs: Sequence[int], limit: int, first: int) -> list[int]:
     """Return shares of the backlogs, in total min(limit, all), by the largest remainder.
 
-    turn: which partition is first if there are fewer than partitions (L4).
+    first: which partition is first if there are fewer than partitions (L4).
     """
     total = sum(backlogs)
     if limit >= total:
@@ -117,7 +117,7 @@ def apportion(backlogs: Sequence[int], limit: int, turn: int) -> list[int]:
     shares = [0] * len(backlogs)
     if limit <= len(waiting):
         for number in range(limit):
-            shares[waiting[(turn + number) % len(waiting)]] = 1
+            shares[waiting[(first + number) % len(waiting)]] = 1
         return shares
     # One each, the rest in proportion. Integers: products of offsets exceed 2**53, where floats round.
     rest, all_rest = limit - len(waiting), total - len(waiting)
@@ -131,6 +131,6 @@ def apportion(backlogs: Sequence[int], limit: int, turn: int) -> list[int]:
     return shares
 
 
-def _turn(start: Mapping[TopicPartition, int]) -> int:
+def _first(start: Mapping[TopicPartition, int]) -> int:
     # A batch of n offsets raises it by n, so the next one begins n partitions further on.
     return sum(start.values())

@@ -7,7 +7,7 @@ from klog.network._mailbox import Mailbox
 from klog.network._pool import MemoryPool
 
 @final
-class Turn:
+class NetworkThread:
     @property
     def number(self) -> int: ...
     @property
@@ -40,5 +40,5 @@ class Turn:
         notices: Any,
         clock: Clock,
         closed: Callable[..., object],
-    ) -> Turn: ...
+    ) -> NetworkThread: ...
     def counts(self) -> dict[str, int]: ...

@@ -17,7 +17,7 @@ cdef extern from "pythread.h" nogil:
 
 
 @cython.final
-cdef class Turn:
+cdef class NetworkThread:
     """closed: called with each connection that has been closed. queue: the RequestQueue; is_cheap: which requests are
     handled in this thread, None for none."""
 
@@ -44,7 +44,7 @@ cdef class Turn:
         PyMem_RawFree(self.buffer)
 
     cdef int touch(self, connection) except -1:
-        """Let the connection go on in this turn of the loop, or in the next one."""
+        """Let the connection go on in this iteration of the loop, or in the next one."""
         self.touched.append(connection)
         return 0
 
@@ -56,7 +56,7 @@ cdef class Turn:
 
     cdef bint is_mine(self) noexcept:
         """Is this the network thread itself?"""
-        return self.thread == PyThread_get_thread_ident()
+        return self.ident == PyThread_get_thread_ident()
 
     def counts(self):
         """The counters, by name. Any thread."""

@@ -21,7 +21,7 @@ cdef enum:
     BUFFER_BYTES = 131072
 
 
-cdef class Turn:
+cdef class NetworkThread:
     cdef readonly int number
     cdef readonly Mailbox mailbox
     cdef readonly MemoryPool pool
@@ -41,7 +41,7 @@ cdef class Turn:
     cdef object unqueued
     cdef bint draining
     cdef int handshakes_left
-    cdef unsigned long thread
+    cdef unsigned long ident
     cdef int64_t bytes_in, bytes_out, requests, responses, expired, throttled, refused, failed_handshakes, late
 
     cdef int touch(self, connection) except -1
