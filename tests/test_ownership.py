@@ -71,7 +71,7 @@ STATE = {
     "epochs": "log/state/leader_epochs.py",
     "flush_state": "log/state/_flush_state.pyx",
     "health": "log/state/_health.pyx",
-    "home": "segment/home.py",
+    "segment_dir": "segment/segment_dir.py",
     "log": "log/state/_log_core.pyx",
     "options": "log/options.py",
     "producers": "log/state/producers.py",

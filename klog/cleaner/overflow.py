@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
+from klog.cleaner.swap import check_unchanged, cleaned_dir, publish_locked, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
@@ -65,8 +65,8 @@ def split_overflowed(log: LogCore, segment: Segment) -> None:
 
 
 def _split(log: LogCore, segment: Segment, size: int, parts: list[Part]) -> None:
-    home, now = home_of_cleaned(log), log.clock.wall_ms()
-    cleaned = [Segment(home, part.base_offset, now) for part in parts]
+    segment_dir, now = cleaned_dir(log), log.clock.wall_ms()
+    cleaned = [Segment(segment_dir, part.base_offset, now) for part in parts]
 
     def write() -> None:
         for made in cleaned:
@@ -91,7 +91,7 @@ def _rename(log: LogCore, segment: Segment, size: int, base_offset: int) -> None
         live.size, live.next_offset = size, segment.next_offset
 
         def rename() -> list[str]:
-            deleted = log.directory.home_of_deleted(log.options)
+            deleted = log.directory.deleted_dir(log.options)
             with deleted.opening:  # a reader that opens one of its files meanwhile waits for this
                 path, *caches = segment.paths
                 segment.close()

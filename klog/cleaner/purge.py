@@ -32,7 +32,7 @@ from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
 from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
-from klog.cleaner.swap import check_uncut, home_of_cleaned, write_cleaned
+from klog.cleaner.swap import check_uncut, cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
 from klog.log.core import LogCore
@@ -232,7 +232,7 @@ class _Purge:
         source = Source.of(found.segment, found.limit)
         rewriter = Rewriter(KeyMap(24), 0, 0, 0, CleanedTransactions(), {}, purged=self._key)
         index = index_for(log, [source])
-        cleaned = Segment(home_of_cleaned(log), source.base_offset, log.clock.wall_ms())
+        cleaned = Segment(cleaned_dir(log), source.base_offset, log.clock.wall_ms())
 
         def fill(out: object) -> Iterable[AbortedTransaction]:
             rewriter.begin(out, index)

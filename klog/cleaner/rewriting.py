@@ -16,7 +16,7 @@ from klog.cleaner.swap import check_uncut, replace_locked
 from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
 from klog.record import BATCH_HEADER
-from klog.segment import AbortedTransaction, Home, IndexPair, Segment
+from klog.segment import AbortedTransaction, IndexPair, Segment, SegmentDir
 from klog.values import dataclass
 
 _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
@@ -77,23 +77,23 @@ def write_segment(
 ) -> None:
     """Write the .cleaned files, synced, with the modification time of their last source. fill writes the .log, adds its
     index entries, and returns the entries of the transaction index. drop: the .log leaves the page cache."""
-    home: Home = cleaned.home
+    segment_dir: SegmentDir = cleaned.segment_dir
     cleaned.delete_files()  # left by an interrupted cleaning
     _, offsets_path, times_path, _ = cleaned.paths
-    out = home.files.open(cleaned.path, write=True, create=True)
+    out = segment_dir.files.open(cleaned.path, write=True, create=True)
     try:
         written = Written(out, drop=drop)
         aborted = fill(written)
-        home.files.fsync(out)
+        segment_dir.files.fsync(out)
         written.synced()
     finally:
         out.close()
     index.close_entries()
-    index.store(offsets_path, times_path, home.files.table)
+    index.store(offsets_path, times_path, segment_dir.files.table)
     for path in (offsets_path, times_path):
-        file = home.files.open(path, write=True)
+        file = segment_dir.files.open(path, write=True)
         try:
-            home.files.fsync(file)
+            segment_dir.files.fsync(file)
         finally:
             file.close()
     for entry in aborted:

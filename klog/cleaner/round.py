@@ -17,7 +17,7 @@ from klog.cleaner.footprint import Footprint
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
-from klog.cleaner.swap import home_of_cleaned, write_cleaned
+from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
 from klog.log.core import LogCore
@@ -185,7 +185,7 @@ class Round:
             self._rewrite(sources, rewriter, horizon_ms)
             self._transactions.take_retained()
         else:
-            cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, self._now_ms)
+            cleaned = Segment(cleaned_dir(log), sources[0].base_offset, self._now_ms)
 
             def write() -> None:
                 self._write(cleaned, index, sources, rewriter, horizon_ms)

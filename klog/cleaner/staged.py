@@ -23,12 +23,12 @@ from klog.cleaner.overflow import Overflowed
 from klog.cleaner.plan import Dirt
 from klog.cleaner.rewriting import Source, index_for, swap_in
 from klog.cleaner.round import Round, RoundStats
-from klog.cleaner.swap import home_of_cleaned, write_cleaned
+from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.disk import HandleCache, exists
 from klog.errors import KlogError
 from klog.log.core import LogCore
 from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
-from klog.segment import Home, Segment, names
+from klog.segment import Segment, SegmentDir, names
 from klog.values import dataclass, field
 
 
@@ -103,12 +103,12 @@ class _Building(Round):
     def __init__(self, log: LogCore, plan: CleaningPlan, directory: str) -> None:
         keys = KeyMap(plan.map_bytes, plan.map_load_factor)
         super().__init__(log, plan.range, keys, plan.now_ms, None, dry_run=True, waste=None)
-        self._home = Home(directory, log.config, log.options.files, HandleCache(), writable=True)
+        self._segment_dir = SegmentDir(directory, log.config, log.options.files, HandleCache(), writable=True)
         self.built: list[BuiltSegment] = []
 
     def _clean_group(self, sources: Sequence[Source], horizon_ms: int) -> None:
         rewriter, index = self._rewriter(), index_for(self._log, sources)
-        cleaned = Segment(self._home, sources[0].base_offset, self._now_ms)
+        cleaned = Segment(self._segment_dir, sources[0].base_offset, self._now_ms)
         try:
             self._write(cleaned, index, sources, rewriter, horizon_ms)
         except Overflowed as overflowed:
@@ -142,7 +142,7 @@ def _adopt(log: LogCore, plan: CleaningPlan, made: BuiltSegment, directory: str)
         if found != size:
             raise Overtaken(f"{os.path.join(directory, name)} has {found} bytes, not {size}: compact {log.name} again")
     sources = _sources(log, made)
-    cleaned = Segment(home_of_cleaned(log), made.base_offset, plan.now_ms)
+    cleaned = Segment(cleaned_dir(log), made.base_offset, plan.now_ms)
 
     def write() -> None:
         cleaned.delete_files()  # left by an interrupted cleaning

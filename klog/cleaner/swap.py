@@ -23,13 +23,13 @@ from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.state.cleaning_state import Overtaken
 from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.log.write.removal import mark_for_deletion_locked, unlink_later_locked
-from klog.segment import Home, Segment, names
+from klog.segment import Segment, SegmentDir, names
 
 
-def home_of_cleaned(log: LogCore) -> Home:
-    """Return the Home of segments that are being written."""
+def cleaned_dir(log: LogCore) -> SegmentDir:
+    """Return the SegmentDir of segments that are being written."""
     options = log.options
-    return Home(log.path, log.config, options.files, options.handles, writable=True, suffix=names.CLEANED)
+    return SegmentDir(log.path, log.config, options.files, options.handles, writable=True, suffix=names.CLEANED)
 
 
 def check_uncut(log: LogCore, rewritten: int) -> None:

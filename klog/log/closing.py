@@ -62,10 +62,10 @@ def _finish_locked(log: LogCore) -> None:
 
 def _end_views(log: LogCore) -> None:
     """Before the directory is unlocked: end all views of files that another process may truncate, and make none."""
-    home = log.directory.home
-    if home is None or not home.mappable:
+    segment_dir = log.directory.segment_dir
+    if segment_dir is None or not segment_dir.mappable:
         return
-    home.map_nothing()
+    segment_dir.map_nothing()
     try:
         let_go(log.path)
     except (OSError, MemoryError) as error:
@@ -115,8 +115,8 @@ def delete(log: LogCore) -> None:
             lifecycle.delete_locked(log)
         finally:
             log.directory.release_claim()
-        if log.directory.home is not None:
-            log.directory.home.map_nothing()  # the mapped files are deleted
+        if log.directory.segment_dir is not None:
+            log.directory.segment_dir.map_nothing()  # the mapped files are deleted
         if log.directory.owner is not None:
             log.directory.owner.forget(log)
 

@@ -136,7 +136,7 @@ def _load(log: LogCore) -> None:
     if log.follower is not None:
         log.follower.begin(log)
     loaded = load_read_only(inputs) if log.read_only else load_writable(inputs)
-    log.directory.loaded(inputs.home)
+    log.directory.loaded(inputs.segment_dir)
     log.load(loaded)
     if log.follower is not None:
         log.follower.loaded(log, loaded)

@@ -72,16 +72,16 @@ def _of(logs: dict[str, Log]) -> Gauges:
 def _sizes(directories: DirectorySet, logs: Iterable[Log]) -> dict[str, float]:
     sizes: dict[str, float] = dict.fromkeys(directories.paths, 0)
     for log in logs:
-        home = os.path.dirname(log.path)
-        if home in sizes:
-            sizes[home] += log.size
+        log_dir = os.path.dirname(log.path)
+        if log_dir in sizes:
+            sizes[log_dir] += log.size
     return sizes
 
 
 def sampled(log: Log) -> tuple[int, int]:
     """Return the bytes of sampled reads, and how many of them were in the page cache."""
-    home = log._core.directory.home
-    return (home.sampler.sampled_bytes, home.sampler.cached_bytes) if home is not None else (0, 0)
+    segment_dir = log._core.directory.segment_dir
+    return (segment_dir.sampler.sampled_bytes, segment_dir.sampler.cached_bytes) if segment_dir is not None else (0, 0)
 
 
 def _of_writers(logs: dict[str, Log]) -> Gauges:

@@ -1,7 +1,7 @@
 """segment: one base offset, four files. Takes encoded batches from record, returns byte ranges of .log and index
 lookups. The package log combines segments to a log.
 
-Its API: Segment, Home (what the segments of one log share) and AbortedTransaction; the names of files; Header,
+Its API: Segment, SegmentDir (what the segments of one log share) and AbortedTransaction; the names of files; Header,
 HeaderWalk and the walks over a .log file, for code that loads, counts and inspects logs; read_headers, a walk that
 returns Arrow columns.
 """
@@ -23,8 +23,8 @@ from klog.segment._scan import (
     search_batch,
 )
 from klog.segment._span import span
-from klog.segment.home import Home
 from klog.segment.segment import FoundByTime, Segment
+from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
     "HeaderColumns",
     "HeaderFields",
     "HeaderWalk",
-    "Home",
     "IndexPair",
     "Scan",
     "Segment",
+    "SegmentDir",
     "SettledEnd",
     "base_offset",
     "collect_aborted",

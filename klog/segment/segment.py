@@ -49,7 +49,7 @@ from klog.segment._scan import (
 )
 from klog.segment._state import SegmentState
 from klog.segment.active import Active, WriteCounts, open_to_write
-from klog.segment.home import Home
+from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ class Segment(SegmentState):
     """A segment of a partition directory. Its files are opened and mapped only when needed."""
 
     __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "created_ms",
-                 "home")  # fmt: skip
+                 "segment_dir")  # fmt: skip
     _active: Active | None
 
-    def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
-        self.home = home
+    def __init__(self, segment_dir: SegmentDir, base_offset: int, created_ms: int) -> None:
+        self.segment_dir = segment_dir
         self.base_offset = base_offset
         self.size = 0
         self.next_offset = base_offset
@@ -93,7 +93,7 @@ class Segment(SegmentState):
         self._inode = 0  # S4: of the file that the numbers describe; negative if it was closed and grows no more
         self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed segment, with any holder (S5)
         self._max_timestamp: int | None = None
-        self._moving_from: Home | None = None  # during move_to
+        self._moving_from: SegmentDir | None = None  # during move_to
         self._txn_index: TxnIndex | None = None
 
     def __repr__(self) -> str:
@@ -102,17 +102,17 @@ class Segment(SegmentState):
     @property
     def directory(self) -> str:
         """The partition's directory."""
-        return self.home.directory
+        return self.segment_dir.directory
 
     @property
     def path(self) -> str:
         """Its .log file."""
-        return self.home.path(self.base_offset, names.LOG)
+        return self.segment_dir.path(self.base_offset, names.LOG)
 
     @property
     def writable(self) -> bool:
         """Was the log opened for writing?"""
-        return self.home.writable
+        return self.segment_dir.writable
 
     @property
     def active(self) -> bool:
@@ -122,12 +122,12 @@ class Segment(SegmentState):
     @property
     def _leaving(self) -> bool:
         """Is it out of the log, its files renamed and about to be unlinked? Its readers continue."""
-        return self.home.suffix == names.DELETED
+        return self.segment_dir.suffix == names.DELETED
 
     @property
     def written(self) -> WriteCounts:
         """How the bytes of the log were written, including those of this active segment."""
-        counts = copy.copy(self.home.written)
+        counts = copy.copy(self.segment_dir.written)
         active = self._active
         if active is not None:
             counts.include(active.file)
@@ -138,12 +138,13 @@ class Segment(SegmentState):
         """The index of its aborted transactions."""
         index = self._txn_index
         if index is None:
-            with self.home.opening:  # one object for all: after the segment has left, its file cannot be read again
+            # One object for all: after the segment has been removed, its file cannot be read again.
+            with self.segment_dir.opening:
                 index = self._txn_index
                 if index is None:
-                    path = self.home.path(self.base_offset, names.TXN_INDEX)
-                    index = self._txn_index = TxnIndex(path, self.base_offset, self.home.files)
-                    index.writable = self.home.writable
+                    path = self.segment_dir.path(self.base_offset, names.TXN_INDEX)
+                    index = self._txn_index = TxnIndex(path, self.base_offset, self.segment_dir.files)
+                    index.writable = self.segment_dir.writable
         return index
 
     # ---- handles -----------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class Segment(SegmentState):
         active = self._active  # read once: a roll may reset it between two reads
         if active is not None:
             return active.file
-        cache = self.home.handles.files
+        cache = self.segment_dir.handles.files
         file: LogFile | None = cache.find(self)
         if file is not None:
             return file
@@ -170,18 +171,18 @@ class Segment(SegmentState):
         return kept
 
     def _open_file(self) -> LogFile:
-        home = self.home
+        segment_dir = self.segment_dir
         try:
-            file = home.files.open(home.path(self.base_offset, names.LOG))
-            return self._known(file) if self._inode or not home.writable else file
+            file = segment_dir.files.open(segment_dir.path(self.base_offset, names.LOG))
+            return self._known(file) if self._inode or not segment_dir.writable else file
         except FileNotFoundError:
-            with self.home.opening:  # another thread may be renaming it, or the directory: wait for that to end
-                return self._known(self.home.files.open(self._path_during_move()))
+            with self.segment_dir.opening:  # another thread may be renaming it, or the directory: wait for that to end
+                return self._known(self.segment_dir.files.open(self._path_during_move()))
 
     def open_direct(self) -> LogFile:
         """Open a descriptor for one reader, with large reads past the page cache if the file system supports it."""
-        with self.home.opening:  # while this is held, the directory is not renamed
-            return self._known(self.home.files.open_direct(self._path_during_move()))
+        with self.segment_dir.opening:  # while this is held, the directory is not renamed
+            return self._known(self.segment_dir.files.open_direct(self._path_during_move()))
 
     def take_for(self, found: os.stat_result, *, closed: bool) -> None:
         """S4, for a read-only log or a segment that leaves its log: bind it to the file of this stat result."""
@@ -201,7 +202,7 @@ class Segment(SegmentState):
         return known == 0 or (inode == abs(known) and (known > 0 or size == self.size))
 
     def _known(self, file: LogFile) -> LogFile:
-        if self._inode or not self.home.writable:
+        if self._inode or not self.segment_dir.writable:
             inode, size = file.opened_as
             if self._inode == 0:
                 self.take_for_inode(inode, closed=False)
@@ -211,7 +212,7 @@ class Segment(SegmentState):
     def check_place(self) -> None:
         """S4: raise FileNotFoundError if another file has the name by now. A cleaner renames the .log first, so files
         beside it that were read before this call belong to this segment."""
-        if self._inode or not self.home.writable:
+        if self._inode or not self.segment_dir.writable:
             found = os.stat(self._path_during_move())
             self._check(found.st_ino, found.st_size)
 
@@ -232,42 +233,42 @@ class Segment(SegmentState):
         active = self._active
         if active is not None:
             return active.index
-        cache = self.home.handles.indexes
+        cache = self.segment_dir.handles.indexes
         index: IndexPair | None = cache.find(self)
         return self._open_index() if index is None else index
 
     def _index_paths(self) -> tuple[str, str]:
-        home, base = self.home, self.base_offset
-        return home.path(base, names.INDEX), home.path(base, names.TIME_INDEX)
+        segment_dir, base = self.segment_dir, self.base_offset
+        return segment_dir.path(base, names.INDEX), segment_dir.path(base, names.TIME_INDEX)
 
     def _index_bytes(self) -> int:
         """The maximal size of each index of a segment that takes appends."""
-        configured: int = self.home.config.segment_index_bytes
+        configured: int = self.segment_dir.config.segment_index_bytes
         return max(configured, _INDEX_BYTES_MIN)
 
     def _open_index(self) -> IndexPair:
-        with self.home.opening:  # one reader at a time: a rebuild may write files that another one has mapped
+        with self.segment_dir.opening:  # one reader at a time: a rebuild may write files that another one has mapped
             active = self._active
             if active is not None:  # it has become active meanwhile
                 return active.index
             index = None if self._mapped is None or not self.writable else self._mapped()
             if index is None:
-                mapped, index = self.home.mappable, self._read_index()
-                if mapped and not self.home.mappable:  # a signal handler has closed the log meanwhile
+                mapped, index = self.segment_dir.mappable, self._read_index()
+                if mapped and not self.segment_dir.mappable:  # a signal handler has closed the log meanwhile
                     index.close()
                     index = self._read_index()
                 self._mapped = weakref.ref(index)
-            return self._keep(self.home.handles.indexes, index, index.held_bytes)
+            return self._keep(self.segment_dir.handles.indexes, index, index.held_bytes)
 
     def unmap(self) -> None:
-        """S5, when the log is closed and the home is no longer mappable."""
-        with self.home.opening:
+        """S5, when the log is closed and the segment_dir is no longer mappable."""
+        with self.segment_dir.opening:
             self._close_mapped()
 
     def _close_mapped(self) -> None:
-        """S5. The caller holds home.opening."""
+        """S5. The caller holds segment_dir.opening."""
         mapped, self._mapped = self._mapped, None
-        self.home.handles.indexes.drop(self)
+        self.segment_dir.handles.indexes.drop(self)
         index = None if mapped is None else mapped()
         if index is not None:
             index.close()
@@ -285,14 +286,14 @@ class Segment(SegmentState):
         scan_checked(self.file, 0, self.size, self.base_offset, index)
         index.close_entries()
         # Also while leaving (LS10): it still has its names, or its .log would not have been found.
-        if self.home.mappable:
-            index.store(*self._index_paths(), self.home.files.table)
+        if self.segment_dir.mappable:
+            index.store(*self._index_paths(), self.segment_dir.files.table)
             _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
         return index
 
     def _index_in_memory(self) -> IndexPair:
         """Return an index in memory, without files, large enough for a segment of this size."""
-        interval = self.home.config.index_interval_bytes
+        interval = self.segment_dir.config.index_interval_bytes
         needed = (self.size // max(interval, BATCH_HEADER) + 2) * 12
         capacity = min(needed, self._index_bytes()) if self.writable else needed
         return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
@@ -307,10 +308,10 @@ class Segment(SegmentState):
             times,
             self.base_offset,
             writable=self.writable and capacity >= 0,
-            copy=not self.home.mappable,
+            copy=not self.segment_dir.mappable,
             capacity=capacity,
-            interval=self.home.config.index_interval_bytes,
-            table=self.home.files.table,
+            interval=self.segment_dir.config.index_interval_bytes,
+            table=self.segment_dir.files.table,
         )
         if self.writable:
             index.check(self.size)
@@ -331,8 +332,8 @@ class Segment(SegmentState):
             self.base_offset,
             writable=True,
             capacity=capacity,
-            interval=self.home.config.index_interval_bytes,
-            table=self.home.files.table,
+            interval=self.segment_dir.config.index_interval_bytes,
+            table=self.segment_dir.files.table,
         )
         index.reset(capacity)
         return index
@@ -345,14 +346,15 @@ class Segment(SegmentState):
         With `preallocate` a new file has blocks for the whole segment. Its length is still that of its batches, except
         with klog.io.preallocate=zeros.
         """
-        file = open_to_write(self.home.files, self.path, self.home.config.io)
+        file = open_to_write(self.segment_dir.files, self.path, self.segment_dir.config.io)
         allocated = self.size
-        if self.home.config.preallocate and self.size == 0:
-            allocated = self.home.config.segment_size
-            file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
-        with self.home.opening:  # no reader maps the indexes before the segment is known to take appends
+        if self.segment_dir.config.preallocate and self.size == 0:
+            allocated = self.segment_dir.config.segment_size
+            file.preallocate(0, allocated, self.segment_dir.config.io.preallocate == "zeros")
+        with self.segment_dir.opening:  # no reader maps the indexes before the segment is known to take appends
             self._close_mapped()
-            self._active = Active(file, self._grown_index(file), allocated, self.home.config, self.home.written)
+            shared = self.segment_dir
+            self._active = Active(file, self._grown_index(file), allocated, shared.config, shared.written)
             self._drop_handles()
 
     def _grown_index(self, file: LogFile) -> IndexPair:
@@ -388,8 +390,8 @@ class Segment(SegmentState):
         return active
 
     def _drop_handles(self) -> None:
-        self.home.handles.files.drop(self)
-        self.home.handles.indexes.drop(self)
+        self.segment_dir.handles.files.drop(self)
+        self.segment_dir.handles.indexes.drop(self)
 
     def _index_reaches(self, index: IndexPair) -> bool:
         """Does the last entry point at a batch that ends at its offset, and the last time entry at its batch?"""
@@ -415,7 +417,7 @@ class Segment(SegmentState):
     def settle_indexes(self) -> None:
         """Make both index files match .log, trimmed and on disk on return: Kafka's loader does not verify them. For an
         inactive segment."""
-        with self.home.opening:
+        with self.segment_dir.opening:
             self._close_mapped()
             self._drop_handles()
             index = self._grown_index(self.file)
@@ -435,12 +437,12 @@ class Segment(SegmentState):
         active.index.close_entries()
         active.index.trim()
         if active.allocated > self.size or active.file.length() != self.size:
-            self.home.files.truncate(active.file, self.size)
+            self.segment_dir.files.truncate(active.file, self.size)
         if sync:
             self.sync()
         self._max_timestamp = active.index.max_timestamp
         self._active = None
-        self.home.written.include(active.file)
+        self.segment_dir.written.include(active.file)
         active.index.close()
 
     def reopen(self) -> None:
@@ -452,7 +454,7 @@ class Segment(SegmentState):
 
         Indexes whose directory was renamed or removed from outside may be lost: they are caches.
         """
-        files, active = self.home.files, self._active
+        files, active = self.segment_dir.files, self._active
         if active is not None:
             files.fdatasync(active.file)
             with contextlib.suppress(FileNotFoundError):
@@ -471,7 +473,7 @@ class Segment(SegmentState):
         The indexes are synced by name, because their maps may be released at any moment; for the kernel it is the same
         file.
         """
-        files = self.home.files
+        files = self.segment_dir.files
         files.fdatasync(file)
         for path in (*self._index_paths(), self.txn_index.path):
             with contextlib.suppress(FileNotFoundError):
@@ -483,13 +485,13 @@ class Segment(SegmentState):
 
     def sync_data(self) -> None:
         """Sync the log's bytes alone."""
-        self.home.files.fdatasync(self.file)
+        self.segment_dir.files.fdatasync(self.file)
 
     def close(self) -> None:
         """Close every handle; nothing changes on disk."""
         active, self._active = self._active, None
         if active is not None:
-            self.home.written.include(active.file)
+            self.segment_dir.written.include(active.file)
             active.index.close()
         self._drop_handles()
 
@@ -497,42 +499,43 @@ class Segment(SegmentState):
         """Unlink all files of this base offset except the producer snapshot. Missing files are not an error."""
         self.close()
         for path in self.paths:
-            self.home.files.unlink(path)
+            self.segment_dir.files.unlink(path)
         self._drop_handles()  # again: a handle opened meanwhile would keep the bytes on the disk
 
     @property
     def paths(self) -> list[str]:
         """Paths of its files, `.log` first, whether they exist or not."""
-        return [self.home.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
+        return [self.segment_dir.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
 
     def forget_paths(self) -> None:
-        """Its home has another directory: the same files, under other names. Its readers continue."""
+        """Its SegmentDir has another directory: the same files, under other names. Its readers continue."""
         self._txn_index = None
         self._drop_handles()
         if self._active is not None:
             self._active.index.moved(*self._index_paths())
 
-    def move_to(self, home: Home) -> None:
-        """Rename its files to their names at another home of the same directory, `.log` first: without it the others
-        are orphans, which a load removes. No file is created. Readers of the segment continue: open handles stay open,
-        new ones use the new names until these files are deleted, and the aborted transactions stay known.
+    def move_to(self, segment_dir: SegmentDir) -> None:
+        """Rename its files to their names in another SegmentDir of the same directory, `.log` first: without it the
+        others are orphans, which a load removes. No file is created. Readers of the segment continue: open handles stay
+        open, new ones use the new names until these files are deleted, and the aborted transactions stay known.
         """
-        with home.opening:
+        with segment_dir.opening:
             self.close()
             self._stay_with_file()
             aborted = self.txn_index  # of the files with their current names
-            before, self._moving_from = self.paths, self.home
-            self.home = home
+            before, self._moving_from = self.paths, self.segment_dir
+            self.segment_dir = segment_dir
             try:
                 self._drop_handles()  # again: drop a handle opened meanwhile; later openers keep none
-                aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
+                aborted.leave(segment_dir.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
                     if exists(old):
-                        home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
-                        home.files.rename(old, new)
+                        # Of an earlier segment of this base: never the target of a rename.
+                        segment_dir.files.unlink(new)
+                        segment_dir.files.rename(old, new)
             except BaseException:  # also KeyboardInterrupt
                 if exists(before[0]):
-                    self.home = self._moving_from  # its .log is still there: its readers continue
+                    self.segment_dir = self._moving_from  # its .log is still there: its readers continue
                     self.forget_paths()
                 raise
             finally:
@@ -549,15 +552,15 @@ class Segment(SegmentState):
     def fit(self, group: BatchTable, first: int, now_ms: int) -> int:
         """Return how many of the group's batches from `first` on fit before this segment must roll."""
         active = self._ready()
-        if active.config is not self.home.config:
-            active.set_bounds(self.home.config)
+        if active.config is not self.segment_dir.config:
+            active.set_bounds(self.segment_dir.config)
         return active.index.fit(group, first, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms)
 
     def must_roll(self, last_offset: int, max_timestamp: int, size: int, now_ms: int) -> bool:
         """Must this segment roll before size bytes that end at last_offset are appended, all or none, as in Kafka?"""
         active = self._ready()
-        if active.config is not self.home.config:
-            active.set_bounds(self.home.config)
+        if active.config is not self.segment_dir.config:
+            active.set_bounds(self.segment_dir.config)
         return active.index.must_roll(
             last_offset, max_timestamp, size, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms
         )
@@ -571,9 +574,9 @@ class Segment(SegmentState):
         active = self._ready()
         self.size, self.next_offset, state = savepoint
         active.index.restore(state)
-        self.home.files.truncate(active.file, self.size)
+        self.segment_dir.files.truncate(active.file, self.size)
         active.cut(self.size)
-        self.home.files.fsync(active.file)
+        self.segment_dir.files.fsync(active.file)
 
     @property
     def index_full(self) -> bool:
@@ -611,8 +614,8 @@ class Segment(SegmentState):
             active.index.truncate_to(offset)
             active.index.resize(self._index_bytes())
             active.index.set_max_timestamp(*self._youngest(active.index))
-        self.home.files.truncate(active.file, end)
-        self.home.files.fsync(active.file)
+        self.segment_dir.files.truncate(active.file, end)
+        self.segment_dir.files.fsync(active.file)
         active.cut(end)
         return removed
 
@@ -684,8 +687,8 @@ class Segment(SegmentState):
         """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
         replaced. Truncates nothing: see cut(). drop_behind: drop the scanned pages from the page cache again."""
         index, scan = self.index_of_log(progress, drop_behind=drop_behind)
-        index.store(*self._index_paths(), self.home.files.table)
-        self.home.handles.indexes.drop(self)
+        index.store(*self._index_paths(), self.segment_dir.files.table)
+        self.segment_dir.handles.indexes.drop(self)
         self.learn(scan)
         return scan
 
@@ -694,7 +697,7 @@ class Segment(SegmentState):
     ) -> tuple[IndexPair, Scan]:
         """Scan every byte of .log. Returns the indexes that its valid batches have, in memory. Changes nothing on
         disk."""
-        file = self.home.files.open(self.path)
+        file = self.segment_dir.files.open(self.path)
         size = file.length()
         self.size = max(self.size, size)
         index = self._index_in_memory()
@@ -713,7 +716,7 @@ class Segment(SegmentState):
     def take_file(self, path: str) -> None:
         """Take a file of whole batches with offsets from base_offset on, in the same file system, as this new segment,
         and make it active. It must be on disk: only its headers are read. The caller syncs the directory."""
-        files = self.home.files
+        files = self.segment_dir.files
         for old in self.paths[1:]:
             files.unlink(old)
         files.rename(path, self.path)
@@ -730,10 +733,10 @@ class Segment(SegmentState):
 
     def cut(self, end: int) -> None:
         """Truncate .log to `end` bytes, durably: old bytes must not reappear after the next append."""
-        file = self.home.files.open(self.path, write=True)
+        file = self.segment_dir.files.open(self.path, write=True)
         try:
-            self.home.files.truncate(file, end)
-            self.home.files.fsync(file)
+            self.segment_dir.files.truncate(file, end)
+            self.segment_dir.files.fsync(file)
         finally:
             file.close()
 
@@ -759,7 +762,7 @@ class Segment(SegmentState):
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
             if self.size - self._indexed_size > _INDEX_LAG_MAX and all(exists(path) for path in self._index_paths()):
-                self.home.handles.indexes.drop(self)
+                self.segment_dir.handles.indexes.drop(self)
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
@@ -841,7 +844,7 @@ class Segment(SegmentState):
         active = self._active
         if active is not None:
             return locate(active.file, active.index, end, offset, self.base_offset, self.next_offset)
-        held = self.home.handles  # avoids two properties: saves a third of the time
+        held = self.segment_dir.handles  # avoids two properties: saves a third of the time
         file, index = held.files.find(self) or self.file, held.indexes.find(self) or self.index
         return locate(file, index, end, offset, self.base_offset, self.next_offset)
 
@@ -854,7 +857,7 @@ class Segment(SegmentState):
         read: reads (position, size) instead of the file's own read. Raises CorruptBatch if no whole batch begins at
         position.
         """
-        read = partial(self.home.sampler.read, self.file) if read is None else read
+        read = partial(self.segment_dir.sampler.read, self.file) if read is None else read
         wanted = min(max(max_bytes, BATCH_HEADER), self.size - position)  # a batch's length needs at least this much
         while True:
             chunk = read(position, wanted)

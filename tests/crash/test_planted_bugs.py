@@ -74,8 +74,8 @@ def marker_before_the_flush(plain: Callable[[LogManager], None]) -> Callable[[Lo
     return planted
 
 
-def home(segment: Segment) -> Any:
-    return segment.home
+def segment_dir(segment: Segment) -> Any:
+    return segment.segment_dir
 
 
 def unsynced(plain: Callable[..., None]) -> Callable[..., None]:
@@ -124,19 +124,19 @@ PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
         life,
         Segment,
         "sync_beside",
-        without(Segment, "sync_beside", "fdatasync", at=home, name="files"),
+        without(Segment, "sync_beside", "fdatasync", at=segment_dir, name="files"),
     ),
     "a truncation that does not sync": (
         life,
         Segment,
         "truncate_to",
-        without(Segment, "truncate_to", "fsync", "fdatasync", at=home, name="files"),
+        without(Segment, "truncate_to", "fsync", "fdatasync", at=segment_dir, name="files"),
     ),
     "a recovery's truncation is not synced": (
         life,
         Segment,
         "cut",
-        without(Segment, "cut", "fsync", at=home, name="files"),
+        without(Segment, "cut", "fsync", at=segment_dir, name="files"),
     ),
 }
 

@@ -145,7 +145,7 @@ def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
         path = log.path
     with klog.Log.open(path, read_only=True) as log:
         data = log.fetch_range(0)
-        handles = log.segments[0].home.handles
+        handles = log.segments[0].segment_dir.handles
         handles.files = HandleCache(files=2).files
         most = len(os.listdir("/proc/self/fd")) + 3
         assert all(len(os.listdir("/proc/self/fd")) <= most for _ in data)
@@ -186,7 +186,7 @@ def test_a_segment_that_is_compacted_before_it_is_sent(tmp_path: Path, read_only
             log.roll()
         reader = klog.Log.open(log.path, read_only=True) if read_only else log
         data = reader.fetch_range(0)
-        reader._core.directory.home.handles.renew()
+        reader._core.directory.segment_dir.handles.renew()
         log.compact()
         for gone in Path(log.path).glob("*.deleted"):  # as after file.delete.delay.ms
             gone.unlink()
@@ -198,7 +198,7 @@ def test_a_segment_that_is_compacted_before_it_is_sent(tmp_path: Path, read_only
 
 def test_a_missing_file_is_named(log: klog.Log) -> None:
     data = log.fetch_range(0)
-    log._core.directory.home.handles.renew()
+    log._core.directory.segment_dir.handles.renew()
     Path(log.segments[0].path).unlink()
     with pytest.raises(FileNotFoundError):
         list(data)
@@ -208,7 +208,7 @@ def test_a_slice_that_cannot_be_opened_can_be_retried(log: klog.Log) -> None:
     data = log.fetch_range(0)
     expected = b"head" + b"".join(bytes(part.memory()) for part in data) + b"tail"
     out = klog.Outgoing([b"head", data, b"tail"])
-    log._core.directory.home.handles.renew()
+    log._core.directory.segment_dir.handles.renew()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pair("unix") as (ours, theirs):
         reader = Reader(theirs)

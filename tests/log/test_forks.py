@@ -62,8 +62,8 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
-            assert log._core.directory.home is not None
-            with logs._state.lock, log._core.lock, log._core.directory.home.opening:
+            assert log._core.directory.segment_dir is not None
+            with logs._state.lock, log._core.lock, log._core.directory.segment_dir.opening:
                 held.set()
                 done.wait(PATIENCE)
 

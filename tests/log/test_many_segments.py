@@ -99,7 +99,7 @@ from klog.disk import HandleCache
 gc.disable()
 log = klog.Log.open(path, config={"retention.ms": -1}, clean_shutdown=True, read_only="reading" in mode)
 if "indexes" not in mode:
-    log.segments[0].home.handles.indexes = HandleCache(indexes=1).indexes
+    log.segments[0].segment_dir.handles.indexes = HandleCache(indexes=1).indexes
 for offset in [*range(count), *range(fetches)]:
     assert log.fetch(offset % count, 1).position.segment_base_offset == offset % count
 os._exit(0)

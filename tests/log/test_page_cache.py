@@ -156,7 +156,7 @@ def test_the_hit_ratio_of_chunk_reads(directory: Path) -> None:
             assert sum(len(chunk.buffer) for chunk in log.chunks(0, log.log_end_offset)) == log.size
         found = log.metrics()
         assert found["PageCacheSampledReadBytes"] == found["PageCacheHitReadBytes"] > 500_000
-        sampler = log.segments[0].home.sampler
+        sampler = log.segments[0].segment_dir.sampler
         while sampler.reads % 16 != 15:
             next(log.chunks(0, 1))
         make_cold(log.segments[0].path)

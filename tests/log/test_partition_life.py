@@ -240,7 +240,7 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
         segment = log.segments[0]
         for path in segment.paths[1:]:
             Path(path).unlink(missing_ok=True)
-        segment.move_to(log._core.directory.home_of_deleted(log._core.options))
+        segment.move_to(log._core.directory.deleted_dir(log._core.options))
         assert segment.path.endswith(".log.deleted")
         assert names_in(log.path, ".deleted") == [f"{0:020d}.log.deleted"]
         assert segment.index.entries == 1

@@ -10,7 +10,7 @@ from klog.disk import Files, HandleCache
 from klog.log.options import Policy
 from klog.log.state._log_core import LogCore
 from klog.logger import logger_of
-from klog.segment import Home, Segment
+from klog.segment import Segment, SegmentDir
 from klog.values import dataclass, field
 
 _log = logger_of("log")
@@ -47,7 +47,7 @@ class Inputs:
     cleaned_to: int = 0  # the cleaner made the gaps below: the topic was compacted before
     progress: Callable[[int], None] | None = None
     segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
-    home: Home | None = None  # shared by the segments, made with the first of them
+    segment_dir: SegmentDir | None = None  # shared by the segments, made with the first of them
 
 
 @dataclass(slots=True)
@@ -67,15 +67,17 @@ class Findings:
 
 def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     """A Segment object for a base offset. Accesses no file."""
-    return Segment(home_of(inputs, writable=writable), base_offset, inputs.clock.wall_ms())
+    return Segment(segment_dir_of(inputs, writable=writable), base_offset, inputs.clock.wall_ms())
 
 
-def home_of(inputs: Inputs, *, writable: bool) -> Home:
-    """The Home of the segments that this load makes."""
-    home = inputs.home
-    if home is None or home.writable != writable:
-        home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
-    return home
+def segment_dir_of(inputs: Inputs, *, writable: bool) -> SegmentDir:
+    """The SegmentDir of the segments that this load makes."""
+    segment_dir = inputs.segment_dir
+    if segment_dir is None or segment_dir.writable != writable:
+        segment_dir = inputs.segment_dir = SegmentDir(
+            inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable
+        )
+    return segment_dir
 
 
 def inputs_of(log: LogCore) -> Inputs:
@@ -95,5 +97,5 @@ def inputs_of(log: LogCore) -> Inputs:
         check_gaps=options.config_known and not options.config.compacts,
         cleaned_to=options.cleaned_to,
         segments_left=options.segments_left,
-        home=log.directory.home,
+        segment_dir=log.directory.segment_dir,
     )

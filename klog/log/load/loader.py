@@ -20,7 +20,7 @@ from klog.disk import Files
 from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
-from klog.log.load.inputs import Findings, Inputs, Recovery, home_of, new_segment
+from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers
 from klog.log.load.rebuild import (
     Beside,
@@ -78,11 +78,11 @@ def _list_segments(
     heads = read_heads(inputs.directory, unread, drop, inputs.files.table) if unread else []
     if end is not None:
         heads.append((end.size, end.inode, bases[-1]))
-    home, now = home_of(inputs, writable=writable), inputs.clock.wall_ms()
+    segment_dir, now = segment_dir_of(inputs, writable=writable), inputs.clock.wall_ms()
     segments = []
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
     for base, next_offset, (size, inode, _) in zip(bases, following, heads, strict=True):
-        segment = Segment(home, base, now)
+        segment = Segment(segment_dir, base, now)
         segment.size, segment.next_offset = size, next_offset
         segments.append(segment)
         if not writable:

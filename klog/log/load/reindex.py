@@ -21,7 +21,7 @@ from klog.errors import CorruptBatch, CorruptData
 from klog.log.load.inputs import inputs_of
 from klog.log.load.rebuild import rebuild_txn_index
 from klog.log.state._log_core import LogCore
-from klog.segment import Home, Segment, names
+from klog.segment import Segment, SegmentDir, names
 from klog.segment.txn_index import TxnIndex
 from klog.values import dataclass
 
@@ -40,14 +40,14 @@ class Rebuilt:
 def rebuild_indexes(log: LogCore, bases: Collection[int], directory: str) -> Rebuilt:
     """Rebuild the indexes of the closed segments with these base offsets. log: opened read-only. Raises OSError."""
     rebuilt, files = Rebuilt(), log.options.files
-    home = Home(log.path, log.config, files, HandleCache(), writable=True)
+    segment_dir = SegmentDir(log.path, log.config, files, HandleCache(), writable=True)
     for segment in log.segments[:-1]:
         if segment.base_offset not in bases:
             continue
         rebuilt.segments += 1
         rebuilt.bytes += segment.size
         try:
-            written = [*_indexes(home, segment, directory), *_txn_index(log, segment, directory)]
+            written = [*_indexes(segment_dir, segment, directory), *_txn_index(log, segment, directory)]
         except CorruptData as error:
             rebuilt.error = rebuilt.error or f"{type(error).__name__}: {error}"
             continue
@@ -74,9 +74,10 @@ def put_in_place(partition: str, rebuilt: Rebuilt, directory: str, files: Files)
         files.fsync_dir(partition)
 
 
-def _indexes(home: Home, segment: Segment, directory: str) -> tuple[str, str]:
+def _indexes(segment_dir: SegmentDir, segment: Segment, directory: str) -> tuple[str, str]:
     """Write the offset and the time index. Returns their paths. Raises CorruptBatch."""
-    index, scan = Segment(home, segment.base_offset, 0).index_of_log(drop_behind=home.config.io.scan_drop_behind)
+    drop_behind = segment_dir.config.io.scan_drop_behind
+    index, scan = Segment(segment_dir, segment.base_offset, 0).index_of_log(drop_behind=drop_behind)
     if scan.reason or scan.end != segment.size or scan.invalid:
         raise CorruptBatch(
             f"damaged ({scan.reason or 'offset_order'}): the indexes of this segment stay as they are; `klog verify` "
@@ -86,7 +87,7 @@ def _indexes(home: Home, segment: Segment, directory: str) -> tuple[str, str]:
         )
     base = segment.base_offset
     paths = names.file_path(directory, base, names.INDEX), names.file_path(directory, base, names.TIME_INDEX)
-    index.store(*paths, home.files.table)
+    index.store(*paths, segment_dir.files.table)
     return paths
 
 

@@ -237,7 +237,7 @@ def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_
     cdef Counters counters
     cdef FetchState found
     cdef int64_t began
-    if not log.health.takes_reads() or log.directory.home is None:
+    if not log.health.takes_reads() or log.directory.segment_dir is None:
         return None
     if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool or \
             type(isolation) is not str or not 0 <= offset <= INT64_MAX or not 0 <= max_bytes <= INT64_MAX:
@@ -267,8 +267,8 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, bound
     cdef tuple segments = known.segments
     cdef FetchState found
-    home, managed, stable = log.directory.home, log.watermark.metadata, None
-    writes = home.writable
+    segment_dir, managed, stable = log.directory.segment_dir, log.watermark.metadata, None
+    writes = segment_dir.writable
     if managed is not None:
         high_watermark = managed.offset
     else:
@@ -293,7 +293,7 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:
-        (<ReadSampler>home.sampler).probe(found._file, found._byte, found.size)
+        (<ReadSampler>segment_dir.sampler).probe(found._file, found._byte, found.size)
         if isolation == "read_committed":
             found.aborted_transactions = tuple(
                 aborted_in_slice(log, segments, found.position, found.size, end))

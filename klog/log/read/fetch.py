@@ -65,10 +65,10 @@ class FetchData(FetchState):
         cannot read raises a signal (SIGBUS), not an error. Log.close(), or a fork, copies the pages of the views that
         exist then. For a read-only log the bytes are copied at once.
         """
-        file, home = self._file, None if self._log is None else self._log.directory.home
-        if file is not None and home is not None and home.mappable:
+        file, segment_dir = self._file, None if self._log is None else self._log.directory.segment_dir
+        if file is not None and segment_dir is not None and segment_dir.mappable:
             view = view_of(file, self._byte, self.size)
-            if view is not None and home.mappable:  # check again: close() clears `mappable`, then releases the maps
+            if view is not None and segment_dir.mappable:  # again: close() clears `mappable`, then releases the maps
                 return view
         return self._copy()
 
@@ -163,8 +163,8 @@ def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_o
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset), log=log)
     segments = log.segments
     read_up_to(found, segments, place_of(segments, bound, end), max_bytes, min_one)
-    if found._file is not None and log.directory.home is not None:
-        log.directory.home.sampler.probe(found._file, found.position.position, found.size)
+    if found._file is not None and log.directory.segment_dir is not None:
+        log.directory.segment_dir.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
         found.aborted_transactions = tuple(aborted_in_slice(log, segments, found.position, found.size, end))
     return found

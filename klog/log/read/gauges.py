@@ -60,7 +60,7 @@ def _read_cache(log: LogCore) -> dict[str, int]:
 
 def _page_cache(log: LogCore, look_now: bool) -> dict[str, int]:
     """Metrics of reads from the page cache. look_now: also its current content, as far as the kernel reports it."""
-    sampler = log.directory.home.sampler if log.directory.home is not None else None
+    sampler = log.directory.segment_dir.sampler if log.directory.segment_dir is not None else None
     found = {
         "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
         "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,

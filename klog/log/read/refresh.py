@@ -244,7 +244,7 @@ class Follower:
         loaded = load_read_only(inputs)
         for segment in log.segments:
             segment.close()  # the name may belong to another file now
-        log.directory.loaded(inputs.home)
+        log.directory.loaded(inputs.segment_dir)
         log.reload(loaded)
         self.loaded(log, loaded)
 

@@ -8,7 +8,7 @@
   producers, transactions, snapshots             Producers
   leader epochs                                  LeaderEpochCache
   open, offline, unreadable, deleted, forked     Health
-  path, Home, claim, owner of checkpoints        PartitionDir
+  path, SegmentDir, claim, owner of checkpoints  PartitionDir
   waiting commits                                CommitQueue
   what a reader knows of the writer's files      Follower
 
@@ -299,8 +299,8 @@ cdef class LogCore:
         self.append_policy = policy_of(config)
         self.config = config
         self.options.configure(config)
-        if self.directory.home is not None:
-            self.directory.home.configure(config)
+        if self.directory.segment_dir is not None:
+            self.directory.segment_dir.configure(config)
 
     def exchange(self, LogCore other not None):
         """Exchange the files of two logs, the last step of a move between log.dirs: users of this log then use what the
@@ -393,7 +393,7 @@ cdef class LogCore:
             self.commits.renew()
         self.cleaning.renew()
         self.health.in_child()
-        if self.directory.home is not None:
-            self.directory.home.renew()
+        if self.directory.segment_dir is not None:
+            self.directory.segment_dir.renew()
         if self.follower is not None:
             self.follower.renew()

@@ -15,7 +15,7 @@ from klog.disk import Claim
 from klog.log.directory import checkpoint
 from klog.log.options import Options
 from klog.log.state._log_core import LogCore
-from klog.segment import Home, names
+from klog.segment import SegmentDir, names
 
 
 class Owner(Protocol):
@@ -43,34 +43,34 @@ class Owner(Protocol):
 class PartitionDir:
     """The sole writer of these fields. Changed under the log's lock.
 
-    home: shared by the segments, made by the load. keeps_metadata: False once the log is marked for deletion.
+    segment_dir: shared by the segments, made by the load. keeps_metadata: False once the log is marked for deletion.
     on_flush: called with the log when its recovery point has risen.
     """
 
-    __slots__ = ("_deleted", "claim", "home", "keeps_metadata", "on_flush", "owner", "path")
+    __slots__ = ("_deleted", "claim", "keeps_metadata", "on_flush", "owner", "path", "segment_dir")
 
     def __init__(self, path: str, claim: Claim | None) -> None:
         self.path = path
         self.claim = claim
-        self.home: Home | None = None
+        self.segment_dir: SegmentDir | None = None
         self.keeps_metadata = True
         self.owner: Owner | None = None
         self.on_flush: Callable[[LogCore], None] | None = None
-        self._deleted: Home | None = None
+        self._deleted: SegmentDir | None = None
 
-    def loaded(self, home: Home | None) -> None:
-        """The load has made this home."""
-        self.home = home
+    def loaded(self, segment_dir: SegmentDir | None) -> None:
+        """Use what the load has made."""
+        self.segment_dir = segment_dir
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: there is none."""
         self.owner, self.on_flush = owner, on_flush
 
-    def home_of_deleted(self, options: Options) -> Home:
-        """The Home of segments that are marked for deletion."""
+    def deleted_dir(self, options: Options) -> SegmentDir:
+        """The SegmentDir of segments that are marked for deletion."""
         if self._deleted is None:
-            self._deleted = Home(
-                self.path, options.config, options.files, options.handles, writable=True, beside=self.home
+            self._deleted = SegmentDir(
+                self.path, options.config, options.files, options.handles, writable=True, beside=self.segment_dir
             )
             self._deleted.suffix = names.DELETED
         return self._deleted
@@ -83,13 +83,13 @@ class PartitionDir:
 
     def rename(self, target: str, options: Options) -> None:
         """Rename the directory. A reader that opens one of its files meanwhile waits."""
-        home = self.home
-        with home.opening if home is not None else contextlib.nullcontext():
+        segment_dir = self.segment_dir
+        with segment_dir.opening if segment_dir is not None else contextlib.nullcontext():
             options.files.rename(self.path, target)
             self.path = target
-            self.home_of_deleted(options).move_to(target)
-            if home is not None:
-                home.move_to(target)
+            self.deleted_dir(options).move_to(target)
+            if segment_dir is not None:
+                segment_dir.move_to(target)
 
     def keep_no_metadata(self) -> None:
         """The log is marked for deletion: it keeps no topic id."""

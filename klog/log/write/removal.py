@@ -63,11 +63,11 @@ def mark_for_deletion_locked(
         ",".join(str(segment.base_offset) for segment in segments),
     )
     to_unlink: list[str] = []
-    home = log.directory.home_of_deleted(log.options)
+    segment_dir = log.directory.deleted_dir(log.options)
     for segment in segments:
         paths, snapshot = segment.paths, None
         try:
-            segment.move_to(home)
+            segment.move_to(segment_dir)
             if segment.base_offset != kept_snapshot:
                 snapshot = log.producers.remove_and_mark_for_deletion(segment.base_offset)
         except OSError as error:

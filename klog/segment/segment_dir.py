@@ -1,4 +1,4 @@
-"""The state that the segments of one directory share."""
+"""The directory of segments, and what they share there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from klog.locks import CallLock
 from klog.segment.active import WriteCounts
 
 
-class Home:
-    """The state that all segments of a log share, so that a closed segment takes only the memory of its numbers.
+class SegmentDir:
+    """A directory of segments. All segments of a log share one, so that a closed segment takes only the memory of its
+    numbers.
 
     move_to() and configure() change directory and config: the segments follow. suffix: appended to the names of their
-    files. written: how the bytes of closed files were written. beside: a home of the same directory, to exchange
+    files. written: how the bytes of closed files were written. beside: a SegmentDir of the same directory, to exchange
     segments with.
     """
 
@@ -39,7 +40,7 @@ class Home:
         handles: HandleCache,
         *,
         writable: bool,
-        beside: Home | None = None,
+        beside: SegmentDir | None = None,
         suffix: str = "",
     ) -> None:
         self.directory = directory
@@ -48,7 +49,7 @@ class Home:
         self.handles = handles
         self.writable = writable
         self.mappable = writable  # this process holds the log's lock, so no other one shortens a file
-        # Held to open an index, or to rename a segment's files or the directory; shared by all homes of a directory.
+        # Held to open an index, or to rename a segment's files or the directory; shared by all of a directory.
         self.opening: AbstractContextManager[object] = CallLock() if beside is None else beside.opening
         self.suffix = suffix
         self.written = WriteCounts()
