@@ -66,14 +66,12 @@ def split_overflowed(log: LogCore, segment: Segment) -> None:
 
 def _split(log: LogCore, segment: Segment, size: int, parts: list[Part]) -> None:
     segment_dir, now = cleaned_dir(log), log.clock.wall_ms()
-    cleaned = [Segment(segment_dir, part.base_offset, now) for part in parts]
+    cleaned = [Segment(segment_dir, part.base_offset, now, part.end - part.position) for part in parts]
 
     def write() -> None:
         for made in cleaned:
             made.delete_files()  # left by the cleaning that was ended for this split
         write_parts(inputs_of(log), segment, parts)
-        for made, part in zip(cleaned, parts, strict=True):
-            made.size = part.end - part.position
         with log.lock:
             log.check_writable()
             replace_all_locked(log, cleaned, [segment], [size])
@@ -87,8 +85,7 @@ def _rename(log: LogCore, segment: Segment, size: int, base_offset: int) -> None
     with log.lock:
         log.check_writable()
         at = check_unchanged(log, os.path.dirname(segment.path), [segment], [size])
-        live = new_segment(inputs_of(log), base_offset, writable=True)
-        live.size, live.next_offset = size, segment.next_offset
+        live = new_segment(inputs_of(log), base_offset, writable=True, size=size, next_offset=segment.next_offset)
 
         def rename() -> list[str]:
             deleted = log.directory.deleted_dir(log.options)

@@ -241,7 +241,7 @@ class _Purge:
 
         def replace() -> None:
             write_segment(cleaned, index, fill, source.modified_ms)
-            cleaned.size = rewriter.size
+            cleaned.filled(rewriter.size)
             swap_in(log, cleaned, [source], found.rewritten, "a purge")
 
         if self._dry_run:

@@ -241,7 +241,7 @@ class Round:
 
         cold = self._footprint.was_cold(sources[0].segment)
         write_segment(cleaned, index, fill, sources[-1].modified_ms, drop=cold)
-        cleaned.size = rewriter.size
+        cleaned.filled(rewriter.size)
 
     # ---- progress and results ----------------------------------------------------------------------------------------
 

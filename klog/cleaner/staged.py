@@ -142,13 +142,12 @@ def _adopt(log: LogCore, plan: CleaningPlan, made: BuiltSegment, directory: str)
         if found != size:
             raise Overtaken(f"{os.path.join(directory, name)} has {found} bytes, not {size}: compact {log.name} again")
     sources = _sources(log, made)
-    cleaned = Segment(cleaned_dir(log), made.base_offset, plan.now_ms)
+    cleaned = Segment(cleaned_dir(log), made.base_offset, plan.now_ms, made.size)
 
     def write() -> None:
         cleaned.delete_files()  # left by an interrupted cleaning
         for name, _ in made.files:
             files.rename(os.path.join(directory, name), os.path.join(log.path, name + names.CLEANED))
-        cleaned.size = made.size
         swap_in(log, cleaned, sources, plan.rewritten, "a compaction")
 
     write_cleaned(log, [cleaned], write)

@@ -68,10 +68,11 @@ def replace_all_locked(
 ) -> list[Segment]:
     """The same with several new segments, in order; the first begins where the first source does."""
     first = check_unchanged(log, os.path.dirname(cleaned[0].path), sources, sizes)
-    lives = [new_segment(inputs_of(log), segment.base_offset, writable=True) for segment in cleaned]
-    ends = [*(live.base_offset for live in lives[1:]), log.segments[first + len(sources)].base_offset]
-    for live, made, end in zip(lives, cleaned, ends, strict=True):
-        live.size, live.next_offset = made.size, end
+    inputs, following = inputs_of(log), [*cleaned[1:], log.segments[first + len(sources)]]
+    lives = [
+        new_segment(inputs, made.base_offset, writable=True, size=made.size, next_offset=after.base_offset)
+        for made, after in zip(cleaned, following, strict=True)
+    ]
     with _offline_if_interrupted(log):
         _name_swaps(log, cleaned)
         publish_locked(log, first, len(sources), lives, lambda: _swap(log, lives, sources))

@@ -90,7 +90,18 @@ class Options:
     def hold_back(self, look: Callable[[], Hold | None]) -> None:
         """Set a reader's bounds to what `look` returns. None: no commit in progress concerns it."""
         hold = look()
-        self.end_max = None if hold is None else hold.end_max
-        self.held_by = None if self.end_max is None else look
+        self.end_at(None if hold is None else hold.end_max, look)
         if hold is not None:
             self.log_start_offset = max(self.log_start_offset, hold.log_start_offset)
+
+    def end_at(self, end_max: int | None, look: Callable[[], Hold | None]) -> None:
+        """Bound a reader's log end until `look` finds the commit applied. None: no commit bounds it."""
+        self.end_max, self.held_by = end_max, None if end_max is None else look
+
+    def follow_high_watermark(self, offset: int | None) -> None:
+        """Use the high watermark that the checkpoint has now; None: it has none."""
+        self.high_watermark = offset
+
+    def compact_with(self, buffer_size: int, load_factor: float) -> None:
+        """Use another memory for the keys of a compaction."""
+        self.dedupe_buffer_size, self.dedupe_load_factor = buffer_size, load_factor

@@ -281,6 +281,18 @@ def open_standalone(
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
+        created_id = None
+        if owner is not None:
+            manifests = read_all(parent, listed)
+            sweep_partition(path, listed, clock.wall_ms(), files)
+            created_id = _created_id(manifests, topic)
+            if created_id is None and holds_only_staging(path):
+                raise UnknownTopicOrPartition(
+                    f"{path} does not exist yet: it holds only staged files of a job, whose commit creates the topic; "
+                    "open it after that"
+                )
+        elif holds_only_staging(path):
+            raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
         options = Options(
             topic=topic,
             partition=partition,
@@ -292,7 +304,7 @@ def open_standalone(
             recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
             log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
             high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
-            topic_id=wanted,
+            topic_id=wanted or created_id,
             topic_id_stored=stored,
             clock=clock,
             files=files,
@@ -309,19 +321,7 @@ def open_standalone(
             else None,
         )
         if owner is None:
-            if holds_only_staging(path):
-                raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
             options.hold_back(partial(PendingCommits(parent).hold, key))
-        else:
-            manifests = read_all(parent, listed)
-            sweep_partition(path, listed, clock.wall_ms(), files)
-            created_id = _created_id(manifests, topic)
-            if created_id is None and holds_only_staging(path):
-                raise UnknownTopicOrPartition(
-                    f"{path} does not exist yet: it holds only staged files of a job, whose commit creates the topic; "
-                    "open it after that"
-                )
-            options.topic_id = options.topic_id or created_id
         log = make(path, options)
         if owner is not None:
             belong_to(log._core, owner)

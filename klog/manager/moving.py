@@ -44,7 +44,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
-from klog.values import dataclass, field
+from klog.values import dataclass, field, replace
 
 _log = logger_of("manager")
 NOTE = names.MOVE_NOTE
@@ -206,9 +206,13 @@ class Moves:
         inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
         target.note((log.topic, log.partition), end, log.log_start_offset if inside else None)
         cleaner_offsets.move(files, os.path.dirname(log.path), target.path, (log.topic, log.partition))
-        options = self._registry.options(target, (log.topic, log.partition))
-        options.clean_shutdown, options.recovery_point = True, end
-        options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
+        options = replace(
+            self._registry.options(target, (log.topic, log.partition), path),
+            clean_shutdown=True,
+            recovery_point=end,
+            log_start_offset=log.log_start_offset,
+            topic_id=log.topic_id,
+        )
         copy = Log(path, options)
         belong_to(copy._core, target, target.flushed)
         if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):

@@ -150,10 +150,8 @@ class LogRegistry:
         identity: tuple[int, int],
         segments_left: Callable[[int], None] | None,
     ) -> Log:
-        options = self.options(directory, key)
-        options.identity, options.segments_left = identity, segments_left
         path = directory.partition_path(*key)
-        options.topic_id_stored = checkpoint.check_topic_id(path, options.topic_id)
+        options = self.options(directory, key, path, identity, segments_left)
         if not options.topic_id_stored and holds_only_staging(path):
             raise self._catalog.unknown(*key)
         if self._state.read_only:
@@ -181,9 +179,18 @@ class LogRegistry:
                 raise
             _log.warning("event=positions_kept log=%s reason=%s", log.name, error)
 
-    def options(self, directory: LogDirectory, key: Partition) -> Options:
-        """Return how to open a partition in a directory."""
+    def options(
+        self,
+        directory: LogDirectory,
+        key: Partition,
+        path: str,
+        identity: tuple[int, int] | None = None,
+        segments_left: Callable[[int], None] | None = None,
+    ) -> Options:
+        """Return how to open the directory `path` of a partition, in this log.dir; see Options. Raises
+        InconsistentTopicId."""
         entry, broker, read_only = self._catalog.entry(key[0]), self._broker.current, self._state.read_only
+        topic_id = entry.topic_id if entry else None
         return self._new_options(
             topic=key[0],
             partition=key[1],
@@ -193,13 +200,16 @@ class LogRegistry:
             recovery_point=directory.points.get(key, 0),
             log_start_offset=max(directory.starts.get(key, 0), 0),
             high_watermark=directory.high_watermarks.get(key) if read_only else None,
-            topic_id=entry.topic_id if entry else None,
+            topic_id=topic_id,
+            topic_id_stored=checkpoint.check_topic_id(path, topic_id),
             producer_expiration_ms=broker.producer_id_expiration_ms,
             producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
             dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
             dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
             config_known=entry is not None,
+            segments_left=segments_left,
             cleaned_to=directory.cleaned_to(key),
+            identity=identity,
             high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if read_only else None,
         )
 
@@ -238,8 +248,9 @@ class LogRegistry:
         for (name, _), log in list(self._logs.items()):
             if topic in (None, name) and not log.closed:
                 log.update_config(self._catalog.config(name))
-            log._core.options.dedupe_buffer_size = broker.log_cleaner_dedupe_buffer_size  # used by compact()
-            log._core.options.dedupe_load_factor = broker.log_cleaner_io_buffer_load_factor
+            log._core.options.compact_with(
+                broker.log_cleaner_dedupe_buffer_size, broker.log_cleaner_io_buffer_load_factor
+            )
 
     def end_cleanings(self) -> None:
         """End the cleanings of logs that are not compacted any more. The caller holds no lock."""

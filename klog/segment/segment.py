@@ -75,17 +75,22 @@ class FoundByTime(NamedTuple):
 
 
 class Segment(SegmentState):
-    """A segment of a partition directory. Its files are opened and mapped only when needed."""
+    """A segment of a partition directory. Its files are opened and mapped only when needed.
+
+    size, next_offset: of a file that has batches already, as far as they are known; a scan finds the rest.
+    """
 
     __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "created_ms",
                  "segment_dir")  # fmt: skip
     _active: Active | None
 
-    def __init__(self, segment_dir: SegmentDir, base_offset: int, created_ms: int) -> None:
+    def __init__(
+        self, segment_dir: SegmentDir, base_offset: int, created_ms: int, size: int = 0, next_offset: int | None = None
+    ) -> None:
         self.segment_dir = segment_dir
         self.base_offset = base_offset
-        self.size = 0
-        self.next_offset = base_offset
+        self.size = size
+        self.next_offset = base_offset if next_offset is None else next_offset
         self.created_ms = created_ms
         self.appended_ms = None
         self._active = None
@@ -683,13 +688,26 @@ class Segment(SegmentState):
             return newest  # damage hides the batches after it, but not the index
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
-    def recover(self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False) -> Scan:
+    def recover(
+        self,
+        progress: Callable[[int], None] | None = None,
+        *,
+        following: int | None = None,
+        drop_behind: bool = False,
+    ) -> Scan:
         """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
-        replaced. Truncates nothing: see cut(). drop_behind: drop the scanned pages from the page cache again."""
+        replaced. Truncates nothing: see cut().
+
+        following: where the next segment begins: a last batch that reaches into it is invalid. drop_behind: drop the
+        scanned pages from the page cache again.
+        """
         index, scan = self.index_of_log(progress, drop_behind=drop_behind)
         index.store(*self._index_paths(), self.segment_dir.files.table)
         self.segment_dir.handles.indexes.drop(self)
         self.learn(scan)
+        if following is not None and scan.next_offset > following:
+            scan.invalid.append(scan.last_at)
+            self.next_offset = following
         return scan
 
     def index_of_log(
@@ -739,6 +757,20 @@ class Segment(SegmentState):
             self.segment_dir.files.fsync(file)
         finally:
             file.close()
+
+    def empty(self) -> None:
+        """Close it and drop every batch, durably. Its indexes keep their files."""
+        self.close()
+        self.size, self.next_offset = 0, self.base_offset
+        self.cut(0)
+
+    def filled(self, size: int) -> None:
+        """The caller has written `size` bytes of whole batches to its .log, by a file of its own."""
+        self.size = size
+
+    def followed_by(self, base_offset: int) -> None:
+        """The next segment begins there: also offsets up to it are of this one, without records."""
+        self.next_offset = max(self.next_offset, base_offset)
 
     def learn(self, scan: Scan) -> None:
         """Use the result of a scan of the whole file."""

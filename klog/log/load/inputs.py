@@ -65,9 +65,11 @@ class Findings:
         _log.warning("event=recovery %s", text)
 
 
-def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
-    """A Segment object for a base offset. Accesses no file."""
-    return Segment(segment_dir_of(inputs, writable=writable), base_offset, inputs.clock.wall_ms())
+def new_segment(
+    inputs: Inputs, base_offset: int, *, writable: bool, size: int = 0, next_offset: int | None = None
+) -> Segment:
+    """A Segment object for a base offset. Accesses no file. size, next_offset: as in Segment."""
+    return Segment(segment_dir_of(inputs, writable=writable), base_offset, inputs.clock.wall_ms(), size, next_offset)
 
 
 def segment_dir_of(inputs: Inputs, *, writable: bool) -> SegmentDir:

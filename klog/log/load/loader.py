@@ -82,8 +82,7 @@ def _list_segments(
     segments = []
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
     for base, next_offset, (size, inode, _) in zip(bases, following, heads, strict=True):
-        segment = Segment(segment_dir, base, now)
-        segment.size, segment.next_offset = size, next_offset
+        segment = Segment(segment_dir, base, now, size, next_offset)
         segments.append(segment)
         if not writable:
             segment.take_for_inode(inode, closed=base != bases[-1])

@@ -106,11 +106,11 @@ def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
         _note_gaps(inputs, segment, parts)
         write_parts(inputs, segment, parts)
         _replace(inputs, segment, parts)
-    segments = [new_segment(inputs, part.base_offset, writable=True) for part in parts]
-    for number, (made, part) in enumerate(zip(segments, parts, strict=True)):
-        made.size = part.end - part.position
-        made.next_offset = parts[number + 1].base_offset if number + 1 < len(parts) else made.base_offset
-    return segments
+    following = [part.base_offset for part in (*parts[1:], parts[-1])]
+    return [
+        new_segment(inputs, part.base_offset, writable=True, size=part.end - part.position, next_offset=next_offset)
+        for part, next_offset in zip(parts, following, strict=True)
+    ]
 
 
 def _base_offset(file: LogFile, header: Header) -> int:
@@ -136,9 +136,7 @@ def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
         inputs.files.unlink(names.file_path(inputs.directory, segment.base_offset, suffix))
     inputs.files.rename(segment.path, names.file_path(inputs.directory, base_offset, names.LOG))
     inputs.files.fsync_dir(inputs.directory)
-    renamed = new_segment(inputs, base_offset, writable=True)
-    renamed.size = segment.size
-    return renamed
+    return new_segment(inputs, base_offset, writable=True, size=segment.size)
 
 
 def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:

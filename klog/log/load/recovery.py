@@ -85,10 +85,9 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     found.segments_scanned += 1
     found.bytes_scanned += segment.size
     # The newest segment is read next, so it stays in the page cache.
-    scan = segment.recover(inputs.progress, drop_behind=after is not None and inputs.config.io.scan_drop_behind)
-    if after is not None and scan.next_offset > after.base_offset:
-        scan.invalid.append(scan.last_at)  # the last batch reaches into the next segment
-        segment.next_offset = after.base_offset
+    drop_behind = after is not None and inputs.config.io.scan_drop_behind
+    following = None if after is None else after.base_offset
+    scan = segment.recover(inputs.progress, following=following, drop_behind=drop_behind)
     if scan.reason == "offset_order" and scan.end == 0:
         _refuse_name(segment)
     refuse_far_end(inputs, segment, scan)

@@ -171,7 +171,7 @@ class Follower:
         try:
             self._reload(log)
         except BaseException:  # the next look does it
-            options.held_by, options.end_max = look, end_max
+            options.end_at(end_max, look)
             log.bound_end()
             raise
 
@@ -233,7 +233,7 @@ class Follower:
             if base not in known or segment is log.segments[-1]:
                 self._extend(segment)
             if number + 1 < len(bases):
-                segment.next_offset = max(segment.next_offset, bases[number + 1])
+                segment.followed_by(bases[number + 1])
             segments.append(segment)
         log.follow(segments, bool(known) and bases[0] > min(known))
 
@@ -267,7 +267,7 @@ class Follower:
             return
         found = self._changed(path)
         if found is not None:
-            options.high_watermark = found.get(key)
+            options.follow_high_watermark(found.get(key))
         found = self._changed(os.path.join(os.path.dirname(path), checkpoint.LOG_START))
         if found is not None and found.get(key, 0) <= log.log_end_offset:
             log.start_at(max(log.log_start_offset, found.get(key, 0)))

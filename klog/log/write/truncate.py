@@ -135,9 +135,7 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
         log.watermark.set(OffsetMetadata(log.watermark.metadata.offset))  # its position is no longer valid
     log.cleaning.set_cleanable()
     remove_locked(log, gone[::-1], "truncation")
-    first.close()
-    first.size, first.next_offset = 0, first.base_offset
-    first.cut(0)
+    first.empty()
     if base_offset != first.base_offset:
         fresh.delete_files()
         files.rename(first.path, fresh.path)  # atomic: with both or neither the log would begin or end elsewhere
