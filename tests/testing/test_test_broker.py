@@ -160,6 +160,11 @@ def test_one(klog_broker):
 
 def test_two(klog_broker):
     assert klog_broker.logs.topics() == {}
+
+def test_three():
+    import sys
+    loader = type(sys.modules["klog.manager"].__spec__.loader).__name__
+    assert loader == "SourceFileLoader", "pytest has rewritten klog's modules"
 """
 
 
@@ -180,7 +185,7 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
         text=True,
         check=False,
     )
-    assert "1 failed, 1 passed" in done.stdout
+    assert "1 failed, 2 passed" in done.stdout
     assert "what was there" in done.stdout
     left = [line.split()[-1] for line in done.stdout.splitlines() if "AssertionError: " in line]
     assert left
