@@ -184,9 +184,12 @@ class GroupConsumer(Reading):
         )
         return consumer
 
-    def _rebalanced(self, _consumer: Any, _partitions: Any) -> None:
+    def _rebalanced(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
+        """A cooperative rebalance names only the partitions that come or go: the client reads on in the others, and
+        their positions are still to be committed."""
         self.session += 1
-        self.positions.clear()
+        for each in partitions:
+            self.positions.pop((each.topic, each.partition), None)
 
     def step(self) -> None:
         message = self.read()
