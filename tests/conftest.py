@@ -38,7 +38,7 @@ snappy_java.mend()
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 4 << 30
-PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "log", "manager"})
+PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "history", "log", "manager", "property"})
 
 
 @pytest.fixture
