@@ -78,6 +78,7 @@ struct kl_columns {
     int64_t rows;
     int64_t headers; /* entries of header_key and header_value */
     int views;       /* key and value are views: entries in their data, their offsets unused */
+    int spark;       /* the types of Spark's Kafka source */
     slots_t slots;
     const char *topic_at;
     size_t topic_size;
@@ -94,6 +95,7 @@ struct kl_columns {
     binary_t key;
     binary_t value;
     buffer_t header_offsets;
+    validity_t header_valid; /* of the lists */
     binary_t header_key; /* never null */
     binary_t header_value;
 };
@@ -230,14 +232,15 @@ static void give_binary(kl_columns_t *c, binary_t *b) {
     give(c, &b->valid.bits);
 }
 
-int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out) {
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, kl_columns_t **out) {
     kl_columns_t *c = calloc(1, sizeof *c);
     if (c == NULL)
         return -ENOMEM;
     atomic_init(&c->shares, 1);
     c->pool = pool;
     c->n = n;
-    c->views = views;
+    c->views = flags & KL_COLUMNS_VIEWS;
+    c->spark = flags & KL_COLUMNS_SPARK;
     c->topic_at = "";
     for (int i = 0; i < n; i++) {
         c->kinds[i] = kinds[i];
@@ -269,8 +272,8 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, 
 void kl_columns_drop(kl_columns_t *c) {
     if (c == NULL || atomic_fetch_sub_explicit(&c->shares, 1, memory_order_acq_rel) != 1)
         return;
-    buffer_t *plain[] = {&c->offset,       &c->timestamp, &c->timestamp_valid.bits, &c->timestamp_type,
-                         &c->leader_epoch, &c->partition, &c->header_offsets};
+    buffer_t *plain[] = {&c->offset,    &c->timestamp,      &c->timestamp_valid.bits, &c->timestamp_type, &c->leader_epoch,
+                         &c->partition, &c->header_offsets, &c->header_valid.bits};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         give(c, plain[i]);
     give_binary(c, &c->topic);
@@ -338,7 +341,7 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
         if (c->wanted & 1u << kinds[i])
             size += (c->views && i < 2 ? 0 : binaries[i]->offsets.size) + binaries[i]->data.size + binaries[i]->valid.bits.size;
     if (c->wanted & 1u << KL_COLUMN_HEADERS)
-        size += c->header_offsets.size;
+        size += c->header_offsets.size + c->header_valid.bits.size;
     return (int64_t)size;
 }
 
@@ -403,7 +406,27 @@ static int put_i64s(kl_columns_t *c, buffer_t *b, const int64_t *from, int n, do
     return KL_OK;
 }
 
+/* Microseconds; what 64 bits do not hold is null. */
+static int put_micros(kl_columns_t *c, const block_t *block, double hint) {
+    const int64_t most = INT64_MAX / 1000;
+    int status = reserve(c, &c->timestamp, 8 * (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    int64_t *to = (int64_t *)(c->timestamp.data + c->timestamp.size), nulls = 0;
+    for (int i = 0; i < block->n; i++) {
+        int64_t ms = block->timestamp[i];
+        to[i] = (int64_t)((uint64_t)ms * 1000);
+        nulls += ms == -1 || ms > most || ms < -most;
+    }
+    c->timestamp.size += 8 * (size_t)block->n;
+    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint,
+                 block->timestamp[i] == -1 || block->timestamp[i] > most || block->timestamp[i] < -most);
+    return status;
+}
+
 static int put_timestamps(kl_columns_t *c, const block_t *block, double hint) {
+    if (c->spark)
+        return put_micros(c, block, hint);
     int status = put_i64s(c, &c->timestamp, block->timestamp, block->n, hint);
     if (status != KL_OK)
         return status;
@@ -414,21 +437,23 @@ static int put_timestamps(kl_columns_t *c, const block_t *block, double hint) {
     return status;
 }
 
-static int put_timestamp_types(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
-    int status = reserve(c, &c->timestamp_type, (uint64_t)block->n, hint);
-    if (status != KL_OK)
-        return status;
-    int type = b->magic == 0 ? -1 : (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
-    memset(c->timestamp_type.data + c->timestamp_type.size, type, (size_t)block->n);
-    c->timestamp_type.size += (size_t)block->n;
-    return KL_OK;
-}
-
 static int put_constants(kl_columns_t *c, buffer_t *b, int32_t value, const block_t *block, double hint) {
     int status = reserve(c, b, 4 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
     put_same_i32(b, value, block->n);
+    return KL_OK;
+}
+
+static int put_timestamp_types(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    int type = b->magic == 0 ? -1 : (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    if (c->spark)
+        return put_constants(c, &c->timestamp_type, type, block, hint);
+    int status = reserve(c, &c->timestamp_type, (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    memset(c->timestamp_type.data + c->timestamp_type.size, type, (size_t)block->n);
+    c->timestamp_type.size += (size_t)block->n;
     return KL_OK;
 }
 
@@ -612,6 +637,12 @@ static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, 
 static int put_headers(kl_columns_t *c, const block_t *block, double hint) {
     int n = block->n;
     int status = reserve(c, &c->header_offsets, 4 * (uint64_t)n, hint);
+    if (status == KL_OK && c->spark) {
+        int64_t nulls = 0;
+        for (int i = 0; i < n; i++)
+            nulls += block->header_count[i] == 0;
+        PUT_VALIDITY(status, c, &c->header_valid, c->rows, n, nulls, hint, block->header_count[i] == 0);
+    }
     if (status != KL_OK)
         return status;
     if (!block->with_headers) {
@@ -737,10 +768,10 @@ int kl_columns_append_unverified(kl_columns_t *c, const kl_batch_t *b, const uin
 
 /* --- schema out ----------------------------------------------------------------------------------------------------- */
 
-static int headers_schema(struct ArrowSchema *s) {
+static int headers_schema(struct ArrowSchema *s, const char *item) {
     int status = kl_arrow_schema(s, "+l", "headers", 1);
     if (status == KL_OK)
-        status = kl_arrow_schema(s->children[0], "+s", "item", 2);
+        status = kl_arrow_schema(s->children[0], "+s", item, 2);
     if (status == KL_OK)
         status = kl_arrow_schema(s->children[0]->children[0], "u", "key", 0);
     if (status == KL_OK)
@@ -748,17 +779,19 @@ static int headers_schema(struct ArrowSchema *s) {
     return status;
 }
 
-int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSchema *out) {
-    static const struct {
+int kl_columns_schema(const kl_column_t *kinds, int n, int flags, struct ArrowSchema *out) {
+    const int spark = flags & KL_COLUMNS_SPARK;
+    const char *binary = flags & KL_COLUMNS_VIEWS ? "vz" : "z";
+    const struct {
         const char *format, *name;
     } fields[KL_COLUMN_KINDS] = {
         [KL_COLUMN_OFFSET] = {"l", "offset"},
-        [KL_COLUMN_TIMESTAMP] = {"tsm:UTC", "timestamp"},
-        [KL_COLUMN_TIMESTAMP_TYPE] = {"c", "timestamp_type"},
-        [KL_COLUMN_KEY] = {"z", "key"},
-        [KL_COLUMN_VALUE] = {"z", "value"},
+        [KL_COLUMN_TIMESTAMP] = {spark ? "tsu:UTC" : "tsm:UTC", "timestamp"},
+        [KL_COLUMN_TIMESTAMP_TYPE] = {spark ? "i" : "c", spark ? "timestampType" : "timestamp_type"},
+        [KL_COLUMN_KEY] = {binary, "key"},
+        [KL_COLUMN_VALUE] = {binary, "value"},
         [KL_COLUMN_HEADERS] = {"+l", "headers"},
-        [KL_COLUMN_LEADER_EPOCH] = {"i", "leader_epoch"},
+        [KL_COLUMN_LEADER_EPOCH] = {"i", spark ? "leaderEpoch" : "leader_epoch"},
         [KL_COLUMN_TOPIC] = {"u", "topic"},
         [KL_COLUMN_PARTITION] = {"i", "partition"},
     };
@@ -769,10 +802,8 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
     root.flags = 0; /* a record is never null */
     for (int i = 0; i < n && status == KL_OK; i++) {
         kl_column_t kind = kinds[i];
-        int viewed = views && (kind == KL_COLUMN_KEY || kind == KL_COLUMN_VALUE);
-        status = kind == KL_COLUMN_HEADERS
-                     ? headers_schema(root.children[i])
-                     : kl_arrow_schema(root.children[i], viewed ? "vz" : fields[kind].format, fields[kind].name, 0);
+        status = kind == KL_COLUMN_HEADERS ? headers_schema(root.children[i], spark ? "element" : "item")
+                                           : kl_arrow_schema(root.children[i], fields[kind].format, fields[kind].name, 0);
     }
     if (status != KL_OK) {
         root.release(&root);
@@ -843,6 +874,7 @@ static int export_headers(struct ArrowArray *a, kl_columns_t *c) {
     int status = begin_array(a, c, c->rows, 2, 1);
     if (status != KL_OK)
         return status;
+    export_validity(a, &c->header_valid);
     a->buffers[1] = c->header_offsets.data;
     struct ArrowArray *items = a->children[0];
     status = begin_array(items, c, c->headers, 1, 2);

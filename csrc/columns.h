@@ -10,6 +10,13 @@
  *   topic           string, the same in each row (kl_columns_origin)
  *   partition       int32, the same in each row
  *
+ * With KL_COLUMNS_SPARK they have the names and types of Spark's Kafka source instead:
+ *
+ *   timestamp       timestamp[us, UTC], null for -1 and where 64 bits do not hold the microseconds
+ *   timestampType   int32
+ *   headers         null for a record without headers; the item is named element
+ *   leaderEpoch     int32
+ *
  * A kl_columns_t grows batch by batch and is then exported, any number of times.  Exported arrays share it: it is
  * reference-counted, and the last release, on any thread, gives its buffers back to their pool.  No record bytes are
  * referred to once append has returned, except by views: these keep their bytes (kl_columns_pin) until that last
@@ -39,11 +46,16 @@ typedef enum {
     KL_COLUMN_KINDS,
 } kl_column_t;
 
+enum {
+    KL_COLUMNS_VIEWS = 1, /* keys and values are views */
+    KL_COLUMNS_SPARK = 2,
+};
+
 typedef struct kl_columns kl_columns_t;
 
-/* Make empty columns of n different kinds, in this order, with buffers of the pool.  views: keys and values as views.
+/* Make empty columns of n different kinds, in this order, with buffers of the pool.  flags: of KL_COLUMNS_.
  * KL_OK | -ENOMEM */
-int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out);
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, kl_columns_t **out);
 
 /* Release one share; the last one frees. NULL is allowed. */
 void kl_columns_drop(kl_columns_t *columns);
@@ -80,7 +92,7 @@ int64_t kl_columns_rows(const kl_columns_t *columns);
 int64_t kl_columns_nbytes(const kl_columns_t *columns);
 
 /* The schema of such columns: a struct with a nullable field for each.  KL_OK | -ENOMEM */
-int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSchema *out);
+int kl_columns_schema(const kl_column_t *kinds, int n, int flags, struct ArrowSchema *out);
 
 /* A struct array that shares the columns.  KL_OK | -ENOMEM */
 int kl_columns_export(kl_columns_t *columns, struct ArrowArray *out);

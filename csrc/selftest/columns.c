@@ -77,6 +77,40 @@ void test_columns_picked(void) {
     array.release(&array);
 }
 
+/* Spark's types: the times in microseconds, the types in 32 bits, no headers where there are none. */
+void test_columns_spark(void) {
+    kl_columns_t *plain = NULL, *spark = NULL;
+    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &plain) == KL_OK);
+    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, KL_COLUMNS_SPARK, &spark) == KL_OK);
+    uint8_t out[16384];
+    int32_t bad;
+    for (int i = 0; i < 3; i++) {
+        size_t size = make_batch(out, 20);
+        kl_batch_t b;
+        CHECK(kl_batch_header(out, size, &b) == KL_OK);
+        size -= KL_BATCH_HEADER;
+        CHECK(kl_columns_append(plain, &b, out + KL_BATCH_HEADER, size, INT64_MIN, INT64_MAX, 1, &bad) == KL_OK);
+        CHECK(kl_columns_append(spark, &b, out + KL_BATCH_HEADER, size, INT64_MIN, INT64_MAX, 1, &bad) == KL_OK);
+    }
+    struct ArrowArray first, second;
+    CHECK(kl_columns_export(plain, &first) == KL_OK);
+    CHECK(kl_columns_export(spark, &second) == KL_OK);
+    kl_columns_drop(plain);
+    kl_columns_drop(spark);
+    const int64_t *ms = first.children[1]->buffers[1], *us = second.children[1]->buffers[1];
+    const int8_t *types = first.children[2]->buffers[1];
+    const int32_t *wide = second.children[2]->buffers[1], *offsets = first.children[5]->buffers[1];
+    const uint8_t *held = second.children[1]->buffers[0], *valid = second.children[5]->buffers[0];
+    for (int64_t i = 0; i < first.length; i++) {
+        int fits = ms[i] != -1 && ms[i] <= INT64_MAX / 1000 && ms[i] >= -(INT64_MAX / 1000);
+        CHECK((held == NULL || held[i >> 3] >> (i & 7) & 1) == fits);
+        CHECK(wide[i] == types[i] && (!fits || us[i] == 1000 * ms[i]));
+        CHECK((valid == NULL || valid[i >> 3] >> (i & 7) & 1) == (offsets[i] != offsets[i + 1]));
+    }
+    first.release(&first);
+    second.release(&second);
+}
+
 static void count_release(void *owner) { ++*(int *)owner; }
 
 /* Views have the same content as copies, for two alternating payloads, and release them once, at the very end. */

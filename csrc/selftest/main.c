@@ -66,6 +66,7 @@ int main(int argc, char **argv) {
         {"pool", test_pool},
         {"shared columns", test_columns_shared},
         {"picked columns", test_columns_picked},
+        {"Spark's columns", test_columns_spark},
         {"views", test_columns_views},
         {"views far away", test_views_far_away},
         {"headers", test_headers},

@@ -49,6 +49,7 @@ void test_leader_sets(void);
 void test_pool(void);
 void test_columns_shared(void);
 void test_columns_picked(void);
+void test_columns_spark(void);
 void test_columns_views(void);
 void test_views_far_away(void);
 void test_headers(void);

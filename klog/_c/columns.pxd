@@ -16,10 +16,14 @@ cdef extern from "columns.h" nogil:
         KL_COLUMN_PARTITION
         KL_COLUMN_KINDS
 
+    enum:
+        KL_COLUMNS_VIEWS
+        KL_COLUMNS_SPARK
+
     ctypedef struct kl_columns_t:
         pass
 
-    int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out)
+    int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, kl_columns_t **out)
     void kl_columns_drop(kl_columns_t *columns)
     int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *) noexcept,
                        void *owner)
@@ -32,5 +36,5 @@ cdef extern from "columns.h" nogil:
                                      int64_t stop, double hint, int32_t *bad)
     int64_t kl_columns_rows(const kl_columns_t *columns)
     int64_t kl_columns_nbytes(const kl_columns_t *columns)
-    int kl_columns_schema(const kl_column_t *kinds, int n, int views, ArrowSchema *out)
+    int kl_columns_schema(const kl_column_t *kinds, int n, int flags, ArrowSchema *out)
     int kl_columns_export(kl_columns_t *columns, ArrowArray *out)

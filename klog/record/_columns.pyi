@@ -60,5 +60,6 @@ def columns(
     payloads: Payloads | None = None,
     origin: tuple[str, int] | None = None,
     offsets: Buffer | None = None,
+    spark: bool = False,
 ) -> Columns: ...
 def column_names(columns: Iterable[str]) -> tuple[str, ...]: ...

@@ -22,7 +22,7 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_t,
 )
 from klog._c.columns cimport (
-    KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
+    KL_COLUMNS_SPARK, KL_COLUMNS_VIEWS, KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
     KL_COLUMN_TIMESTAMP, KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_TOPIC, KL_COLUMN_VALUE, kl_column_t, kl_columns_append,
     kl_columns_append_unverified, kl_columns_drop, kl_columns_export, kl_columns_from, kl_columns_nbytes, kl_columns_new,
     kl_columns_origin, kl_columns_pick, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,
@@ -116,21 +116,24 @@ def column_names(columns):
 
 @cython.final
 cdef class Fields(Layout):
-    """Names of columns in order, as C uses them, and whether keys and values are views."""
+    """Names of columns in order, as C uses them, and flags for their types."""
     cdef kl_column_t kinds[<int>KL_COLUMN_KINDS]
     cdef int n
-    cdef bint views
+    cdef int flags
 
-    def __cinit__(self, names, views):
+    def __cinit__(self, names, views, spark=False):
         cdef int i
-        self.views = flag_of("views", views)
+        if flag_of("views", views):
+            self.flags |= KL_COLUMNS_VIEWS
+        if flag_of("spark", spark):
+            self.flags |= KL_COLUMNS_SPARK
         self.names = FIELDS if names is None else names_of(names, KINDS)
         self.n = len(self.names)
         for i, name in enumerate(self.names):
             self.kinds[i] = <kl_column_t><int>KINDS[name]
 
     cdef int fill_schema(self, ArrowSchema *out) except -1:
-        if kl_columns_schema(self.kinds, self.n, self.views, out) != KL_OK:
+        if kl_columns_schema(self.kinds, self.n, self.flags, out) != KL_OK:
             raise MemoryError
         return 0
 
@@ -334,7 +337,7 @@ cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) exc
 
 def columns(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
-    fields=None, views=False, payloads=None, origin=None, offsets=None,
+    fields=None, views=False, payloads=None, origin=None, offsets=None, spark=False,
 ):
     """Convert the records of a buffer of batches, start <= offset < stop, to one set of Arrow columns.
 
@@ -345,9 +348,13 @@ def columns(
     views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes are in the view itself, longer
     ones stay in the buffer or in the decompressed records. Both are held while any part of the result lives; a writable
     buffer must not be changed in that time. Headers are copied.
+
+    spark: the types and names of Spark's Kafka source. timestamp is in microseconds, and null also where 64 bits do not
+    hold them; timestampType is int32; headers are null for a record without any; leader_epoch is leaderEpoch.
     """
     cdef Source source = Source(buffer, path, file_position, False, origin)
-    cdef Fields layout = Fields(fields, views)
+    cdef Fields layout = Fields(fields, views, spark)
+    cdef bint pinned = (layout.flags & KL_COLUMNS_VIEWS) != 0
     cdef _Picked picked = None if offsets is None else _Picked(offsets)
     cdef Selection wanted = Selection(start, stop, include_control, aborted)
     cdef Columns result = Columns.__new__(Columns)
@@ -360,12 +367,12 @@ def columns(
         having("payloads", payloads, ("find", "keep"), "an object with find() and keep(), or None,")
     source.payloads = payloads
     result.columns_layout = layout
-    if kl_columns_new(&pool, layout.kinds, layout.n, layout.views, &result.columns) != KL_OK:
+    if kl_columns_new(&pool, layout.kinds, layout.n, layout.flags, &result.columns) != KL_OK:
         raise MemoryError
     _topic = set_origin(result.columns, layout, origin)
     if picked is not None:
         kl_columns_pick(result.columns, <const int64_t *>picked.view.buf, <size_t>picked.view.len // 8)
-    if layout.views:
+    if pinned:
         pin(result.columns, source)
     while True:
         if source.size - at >= NOGIL_MIN:
@@ -383,7 +390,7 @@ def columns(
         if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
             return result
         source.batch_at(at, checked, &b)
-        status = append_batch(source, wanted, layout.views, result.columns, &b, &bad)
+        status = append_batch(source, wanted, pinned, result.columns, &b, &bad)
         if status != KL_OK:
             raise_append(status, source, &b, bad)
         at += b.size
@@ -421,8 +428,8 @@ cdef class _Pull:
     cdef int check_layout(self, Layout found) except -1:
         if type(found) is not type(self.layout) or found.names != self.layout.names:
             raise ValueError(f"columns {found.names} in a stream of {self.layout.names}")
-        if isinstance(found, Fields) and (<Fields>found).views != (<Fields>self.layout).views:
-            raise ValueError("one stream cannot contain both columns with copies and columns with views")
+        if isinstance(found, Fields) and (<Fields>found).flags != (<Fields>self.layout).flags:
+            raise ValueError("one stream cannot contain both columns with copies and columns with views, or for Spark")
         return 0
 
 

@@ -194,8 +194,8 @@ class _RangeReader:
             columns = record.columns(
                 whole[start:end],
                 include_control=self._reading.include_control,
-                fields=self._shaper.fields,
                 verify_crc=self._reading.verify_crc,
+                **self._shaper.request,
                 **request,
             )
         except CorruptBatch as error:
@@ -221,7 +221,7 @@ class _RangeReader:
             if self._shaper.needs_batches:
                 headers = list(_headers(chunk, whole[start:end], start))
                 origin = Origin(chunk.path, self._reading.verify_crc)
-            for piece in pieces(self._shaper.batch(columns, headers, origin)):
+            for piece in pieces(self._shaper.batch(columns, headers, origin), columns.nbytes):
                 yield from self._decoder.batches(piece)
         self._at = max(self._at, self._end_of(chunk, whole, start, end))
 

@@ -4,7 +4,7 @@
     [, headers array<struct<key:string,value:binary>>] [, columns of METADATA]               all of them nullable
 
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
-      types, nullability. Spark checks only the first batch.
+      types, nullability. Spark checks only the first batch. klog.record makes columns of these types.
   R2  Only the columns of the query's schema are decoded.
   R3  A record without a timestamp (−1) has a null timestamp, and so has one whose timestamp Spark cannot hold: Spark's
       are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the year 294247). A record without headers has null
@@ -12,8 +12,7 @@
   R4  A batch has at most about PIECE_BYTES, or one row: Spark's workers and JVM hold whole batches, and a column of one
       has less than 2 GiB.
 
-pyarrow does the work on rows, in C. topic and partition are the same for a whole range, so they are built once and
-sliced; metadata are the same for a whole record batch (metadata.py).
+klog.record does the work on rows, in C; metadata are the same for a whole record batch (metadata.py).
 """
 
 from __future__ import annotations
@@ -50,17 +49,18 @@ PLAIN = NAMES[:7]
 PIECE_BYTES = 16 << 20
 _TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
-# Spark's column → the column of klog.record; topic and partition come from the range, the others from record batches.
+# Spark's column → the column of klog.record; the others come from record batches.
 _FIELDS = {
     "key": "key",
     "value": "value",
+    "topic": "topic",
+    "partition": "partition",
     "offset": "offset",
     "timestamp": "timestamp",
     "timestampType": "timestamp_type",
     "headers": "headers",
     "leaderEpoch": "leader_epoch",
 }
-_CONSTANT = ("topic", "partition")
 
 
 Decoded = Mapping[str, "pa.DataType"]
@@ -134,14 +134,13 @@ class RowShaper:
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema
-        self._constants: dict[str, Any] = {"topic": topic, "partition": partition}
-        self._made: dict[str, pa.Array] = {}
+        self._origin = topic, partition
         self._metadata = [name for name in schema.names if name in METADATA and name not in _FIELDS]
         wanted = [_FIELDS[name] for name in schema.names if name in _FIELDS]
-        # Offsets tell the record batch of a row, and one column is needed to count the rows.
-        missing = ["offset"] if "offset" not in wanted and (self._metadata or not wanted) else []
-        self.fields: tuple[str, ...] = (*wanted, *missing)
-        """The columns to decode (R2)."""
+        # Offsets tell the record batch of a row.
+        missing = ["offset"] if "offset" not in wanted and self._metadata else []
+        self.request: dict[str, Any] = {"fields": (*wanted, *missing), "origin": self._origin, "spark": True}
+        """What to ask klog.record.columns() for (R2)."""
 
     @property
     def needs_batches(self) -> bool:
@@ -149,7 +148,7 @@ class RowShaper:
         return bool(self._metadata)
 
     def batch(self, columns: Any, batches: Sequence[RecordBatch] = (), origin: metadata.Origin | None = None) -> Any:
-        """Convert columns: an object with __arrow_c_array__ and the columns `self.fields`.
+        """Convert columns: an object with __arrow_c_array__ and the columns of `self.request`.
 
         batches, origin: the record batches that the columns were decoded from, and where those are stored; for columns
         of METADATA.
@@ -157,42 +156,36 @@ class RowShaper:
         import pyarrow as pa
 
         decoded = pa.record_batch(columns)
+        if decoded.schema == self._schema:
+            return decoded
         found: dict[str, pa.Array] = {}
         if self._metadata:
             assert origin is not None
             found = metadata.columns(self._metadata, batches, decoded.column("offset"), origin, self._schema)
-        arrays = [
-            self._constant(field, decoded.num_rows)
-            if field.name in _CONSTANT
-            else found[field.name]
-            if field.name in found
-            else _shape(decoded.column(_FIELDS[field.name]), field)
-            for field in self._schema
-        ]
+        arrays = [found[name] if name in found else decoded.column(name) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def corrupt_row(self, offset: int, position: int | None, segment: str) -> pa.RecordBatch:
         """Return the row of a record batch that cannot be read: crcValid is false, and nothing else is known."""
         import pyarrow as pa
 
-        known = {**self._constants, "offset": offset, "batchPosition": position, "segment": segment, "crcValid": False}
+        topic, partition = self._origin
+        known = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "batchPosition": position,
+            "segment": segment,
+            "crcValid": False,
+        }
         arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _constant(self, field: pa.Field, count: int) -> pa.Array:
-        made = self._made.get(field.name)
-        if made is None or len(made) < count:
-            import pyarrow as pa
 
-            made = pa.repeat(pa.scalar(self._constants[field.name], field.type), count)
-            self._made[field.name] = made
-        return made.slice(0, count)
-
-
-def pieces(batch: pa.RecordBatch, most: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
-    """Cut a large batch into slices of about `most` bytes (R4)."""
-    if batch.num_rows and batch.nbytes > most:
-        rows = max(1, batch.num_rows * most // batch.nbytes)
+def pieces(batch: pa.RecordBatch, size: int, most: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
+    """Cut a batch of `size` bytes into slices of about `most` bytes if it has more (R4)."""
+    if size > most and batch.num_rows:
+        rows = max(1, batch.num_rows * most // size)
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
     else:
@@ -207,12 +200,6 @@ def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
     made: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return made
-
-
-def _shape(array: pa.Array, field: pa.Field) -> pa.Array:
-    if field.name == "headers":
-        array = _null_where_empty(array)
-    return cast(array, field.type)
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -231,14 +218,3 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         times = array.cast(pa.int64())
         fits = pc.and_(pc.less_equal(times, _TIME_MS_MAX), pc.greater_equal(times, -_TIME_MS_MAX))
         return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(kind)
-
-
-def _null_where_empty(lists: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    empty = pc.equal(pc.list_value_length(lists), 0)
-    if not pc.any(empty).as_py():
-        return lists
-    # if_else leaves the child values in place and only writes the lists again.
-    return pc.if_else(empty, pa.scalar(None, lists.type), lists)

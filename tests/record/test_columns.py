@@ -92,6 +92,42 @@ def test_wrong_fields(fields) -> None:
         ArrowStream([], fields)
 
 
+SPARKS = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ("leaderEpoch", pa.int32()),
+    ]
+)
+
+
+def test_columns_for_spark_have_its_types_and_names() -> None:
+    data = batches()
+    plain = pa.table(pa.record_batch(columns(data, fields=ALL)))
+    table = pa.table(pa.record_batch(columns(data, fields=ALL, spark=True)))
+    table.validate(full=True)
+    assert table.schema == SPARKS
+    casts = [column.cast(kind) for column, kind in zip(plain.columns, SPARKS.types, strict=True)]
+    for name, column in zip(SPARKS.names, casts, strict=True):
+        wanted = [item or None for item in column.to_pylist()] if name == "headers" else column.to_pylist()
+        assert table[name].to_pylist() == wanted
+    empty = pa.record_batch(columns(b"", fields=ALL, spark=True))
+    empty.validate(full=True)
+    assert (empty.num_rows, empty.schema) == (0, SPARKS)
+
+
+def test_a_time_that_microseconds_do_not_hold_is_null_for_spark() -> None:
+    most = (2**63 - 1) // 1000
+    times = [0, -1, most, most + 1, 2**63 - 1, 5]
+    data = b"".join(encode([(None, b"", time)], base_offset=i) for i, time in enumerate(times))
+    found = pa.record_batch(columns(data, fields=["timestamp"], spark=True)).column(0).cast(pa.int64())
+    assert found.to_pylist() == [0, None, most * 1000, None, None, 5000]
+
+
 def test_no_rows() -> None:
     for data, options in ((b"", {}), (batches(), {"start": 10_000}), (batches(), {"stop": 0})):
         result = columns(data, **options)
