@@ -8,7 +8,8 @@
     klog.spark.write(frame, "data", topic="flights")        # rows sorted and brought together by partition
 
 `session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
-read, too, since `pip install 'klog[spark]'` installs the module pyspark_klog where Spark looks for sources.
+read, too, since `pip install 'klog[spark]'` installs the module pyspark_klog where Spark looks for sources. `enable`
+sets what a running session can change.
 
 `scan` reads the same rows without the data source API, which Spark 3.5 and some runtimes do not have.
 
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.spark.interpreter import prepare as _prepare
 from klog.spark.scan import scan
-from klog.spark.session import recommended_conf, session
+from klog.spark.session import enable, recommended_conf, session
 from klog.spark.writing import write
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "Imported",
     "Materialized",
     "compact",
+    "enable",
     "export",
     "import_",
     "materialize",

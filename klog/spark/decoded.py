@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from klog.decode import slices
 from klog.errors import BadValue
 from klog.spark.rows import BAD_VALUE
 
@@ -54,6 +53,8 @@ class RowDecoder:
         if self.stored is self._schema:
             yield batch
             return
+        from klog.decode import slices  # most tasks decode nothing
+
         yield from map(self._decoded, slices(batch, list(self._decoders)))
 
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -27,17 +27,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from klog.spark import format_options, rows, stream_options, values
 from klog.spark.bounds import EARLIEST, LATEST, Bound, Bounds, TopicPartition
 from klog.spark.format_options import Formats
 from klog.spark.limits import Limits
 from klog.spark.plan import BINS_MAX
+from klog.spark.reading import OnCorrupt, Reading
 from klog.values import dataclass, field
-
-if TYPE_CHECKING:
-    from klog.decode import Decoder
 
 WHICH_PARTITIONS = ("path", "paths", "subscribe", "subscribePattern", "assign")
 WHICH_OFFSETS = (
@@ -94,7 +92,6 @@ _SPARKS = frozenset({"queryname", "outputmode"})
 
 NoMatch = Literal["error", "latest"]
 UpTo = Literal["highWatermark", "lastStableOffset", "logEndOffset"]
-OnCorrupt = Literal["fail", "skipBatch", "emit"]
 Query = Literal["batch", "stream"]
 
 
@@ -105,26 +102,6 @@ class Subscription:
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How tasks read a range.
-
-    committed: leave out records of aborted transactions. include_control: return control records. on_corrupt: at a
-    batch that cannot be read. fail_on_data_loss: if planned offsets are gone. verify_crc: check the checksums. metrics:
-    log what a task has read, as a warning. decoders: of the columns key and value that are not read as bytes.
-    null_bad_values: what these cannot decode is null instead of an error.
-    """
-
-    committed: bool = False
-    include_control: bool = False
-    on_corrupt: OnCorrupt = "fail"
-    fail_on_data_loss: bool = True
-    verify_crc: bool = True
-    metrics: bool = False
-    decoders: Mapping[str, Decoder] = field(default_factory=dict)
-    null_bad_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,10 +196,11 @@ def _pushdown(given: Mapping[str, str]) -> tuple[str, ...]:
     if value in ("true", "false"):
         return ("filters",) if value == "true" else ()
     try:
-        return values.words(value, "pushdown", ("filters", "limit"))
+        return values.words(value, "pushdown", ("filters", "keys", "limit"))
     except ValueError:
         raise ValueError(
-            f"option 'pushdown' must be 'true', 'false', 'filters', 'limit' or 'filters,limit', not {value!r}"
+            f"option 'pushdown' must be 'true', 'false', or some of 'filters', 'keys' and 'limit' with commas between "
+            f"them, not {value!r}"
         ) from None
 
 

@@ -5,6 +5,8 @@ F1  A filter is taken from Spark only if it is applied exactly: bounds of `offse
 F2  Filters on `timestamp` are returned, too, and only skip batches that cannot match. Producers' times are in no
     order: a lower bound skips batches and segments whose largest timestamp is below it. An upper bound skips only
     batches with the time of the append, which all their records have; of others the smallest time is not known.
+F3  Filters on `key` are returned, too. If the query says that the topics were partitioned by key as Kafka's default
+    partitioner does (pushdown=keys), they leave out partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _OFFSET_MAX = 1 << 63
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """What a query needs: offsets [low, high); these topics and partitions, None for all; times from since_us to
-    until_us, microseconds since 1970, None if not bounded; this many rows, None for all. Plain values."""
+    until_us, microseconds since 1970, None if not bounded; these keys, None for all; this many rows, None for all.
+    Plain values."""
 
     low: int = 0
     high: int = _OFFSET_MAX
@@ -35,6 +38,7 @@ class Pushed:
     partitions: frozenset[int] | None = None
     since_us: int | None = None
     until_us: int | None = None
+    keys: frozenset[bytes] | None = None
     limit: int | None = None
 
     @property
@@ -60,21 +64,23 @@ class Pushed:
         return self.may_have(batch.max_timestamp)
 
 
-def push(filters: Iterable[Any], pushed: Pushed, *, offsets: bool = True) -> tuple[Pushed, list[Any]]:
+def push(
+    filters: Iterable[Any], pushed: Pushed, *, offsets: bool = True, keys: bool = False
+) -> tuple[Pushed, list[Any]]:
     """Return `pushed` narrowed by the filters, and those that Spark still has to apply (F1).
 
-    offsets: may offsets be bounded?
+    offsets: may offsets be bounded? keys: do keys tell the partition (F3)?
     """
     residual = []
     for item in filters:
-        narrowed, exact = _push(item, pushed, offsets)
+        narrowed, exact = _push(item, pushed, offsets, keys)
         pushed = narrowed
         if not exact:
             residual.append(item)
     return pushed, residual
 
 
-def _push(item: Any, pushed: Pushed, offsets: bool) -> tuple[Pushed, bool]:
+def _push(item: Any, pushed: Pushed, offsets: bool, keys: bool) -> tuple[Pushed, bool]:
     name, kind = ".".join(getattr(item, "attribute", ())), type(item).__name__
     if kind == "IsNotNull":
         return pushed, name in _NEVER_NULL
@@ -86,6 +92,8 @@ def _push(item: Any, pushed: Pushed, offsets: bool) -> tuple[Pushed, bool]:
     if name == "timestamp" and all(isinstance(value, datetime) and value.tzinfo for value in values):
         return _push_time(pushed, kind, [(value - _EPOCH) // timedelta(microseconds=1) for value in values]), False
     if kind in ("EqualTo", "EqualNullSafe", "In"):
+        if name == "key" and keys and all(isinstance(value, bytes) for value in values):
+            return replace(pushed, keys=_both(pushed.keys, values)), False
         if name == "topic" and all(type(value) is str for value in values):
             return replace(pushed, topics=_both(pushed.topics, values)), True
         if name == "partition" and all(type(value) is int for value in values):

@@ -25,9 +25,9 @@ from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
-from klog.spark.options import Reading
 from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
+from klog.spark.reading import Reading
 from klog.spark.rows import RowShaper, pieces
 from klog.values import dataclass, replace
 

@@ -21,7 +21,6 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from klog.decode import ddl
 from klog.spark import metadata
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ Decoded = Mapping[str, "pa.DataType"]
 
 def schema_ddl(columns: Iterable[str] = PLAIN, decoded: Decoded | None = None) -> str:
     """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
+    from klog.decode import ddl  # not in a task
+
     types = {**_TYPES, **{name: ddl(kind) for name, kind in (decoded or {}).items()}}
     return ", ".join(f"{name} {types[name]}" for name in columns)
 

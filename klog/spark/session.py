@@ -50,7 +50,10 @@ def session(conf: Mapping[str, object] | None = None, **more: object) -> SparkSe
     given = {name: _text(value) for name, value in {**(conf or {}), **more}.items()}
     running = spark_session.getActiveSession()
     if running is not None:
-        _adjust(running, recommended_conf(given))
+        late = _adjust(running, recommended_conf(given))
+        if late:
+            names = ", ".join(late)
+            logger.warning("a running session cannot change these; stop it and start it again: %s", names)
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = {"spark.master": "local[*]", "spark.app.name": "klog", **recommended_conf(given)}
@@ -61,15 +64,24 @@ def session(conf: Mapping[str, object] | None = None, **more: object) -> SparkSe
     return created
 
 
-def _adjust(running: SparkSession, wanted: Mapping[str, str]) -> None:
+def enable(spark: SparkSession) -> list[str]:
+    """Set those of `recommended_conf()` that can be set while Spark runs in a session that klog did not start. It needs
+    this for pushdown=true.
+
+    Returns the names of the others that the session has not: Spark takes these only when it starts.
+    """
+    return _adjust(spark, recommended_conf())
+
+
+def _adjust(running: SparkSession, wanted: Mapping[str, str]) -> list[str]:
+    """Set what can be set; return the names of what cannot and has another value."""
     late = []
     for name, value in sorted(wanted.items()):
         if running.conf.isModifiable(name):
             running.conf.set(name, value)
         elif running.conf.get(name, None) != value:
             late.append(name)
-    if late:
-        logger.warning("a running session cannot change these; stop it and start it again: %s", ", ".join(late))
+    return late
 
 
 def _text(value: object) -> str:

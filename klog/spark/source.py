@@ -2,11 +2,12 @@
 
     planner worker     KlogSource(options), schema()            pickled, kept by the JVM
     planner worker     reader(schema), partitions()             examines the directories, once
-    every task         reader unpickled, read(partition)
+    every task         read(partition)                          of a TaskReader, which the reader is pickled as
     one worker a query streamReader(schema): the offsets of a stream; see stream.py
 
 Readers hold plain values (directories, options, schema): no handle, no list of segments. The value of an InputPartition
-is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own replacement for an empty list.
+is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own replacement for an empty list. task.py has
+what tasks do.
 
 KlogReader implements neither pushFilters nor pushLimit: if a reader defines one, every query fails under Spark's
 default configuration (DATA_SOURCE_PUSHDOWN_DISABLED). The option pushdown chooses a class that does, so a query without
@@ -17,7 +18,7 @@ sinks, which have other options.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from klog.logger import logger_of
@@ -26,15 +27,14 @@ from klog.spark import views
 from klog.spark.api import DataSource, DataSourceReader, InputPartition
 from klog.spark.format_options import COLUMNS
 from klog.spark.formats import decoder_of
-from klog.spark.pushdown import Pushed, push
-from klog.spark.read import read_ranges
-from klog.spark.rows import arrow_schema, check_schema, full_schema, schema_ddl
+from klog.spark.pushdown import push
+from klog.spark.rows import check_schema, full_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
+from klog.spark.task import TaskReader
 from klog.spark.view_source import ViewReader
 from klog.values import replace
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from klog.decode import Decoder
@@ -118,26 +118,23 @@ class KlogSource(DataSource):  # type: ignore[misc]
         return {name: decoder.type for name, decoder in self._decoders.items() if decoder and name in names}
 
 
-class KlogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in partitions(), reads in read(): in two processes, which share only what is pickled."""
+class KlogReader(TaskReader):
+    """Plans in partitions(); read() runs in tasks, which get a TaskReader."""
 
     def __init__(self, options: _options.Options, schema: StructType) -> None:
+        super().__init__(schema, options.reading)
         self._options = options
-        self._schema = schema
-        self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(ranges) for ranges in plan_partitions(self._options, self._pushed)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(partition.value or (), arrow_schema(self._schema), self._options.reading, self._pushed)
 
 
 class _PushesFilters(KlogReader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  Spark's name
         # The row of a corrupt batch has the offset at which a reader met it, which depends on where it began.
-        offsets = self._options.reading.on_corrupt != "emit"
-        self._pushed, residual = push(filters, self._pushed, offsets=offsets)
+        offsets = self._reading.on_corrupt != "emit"
+        keys = "keys" in self._options.pushdown
+        self._pushed, residual = push(filters, self._pushed, offsets=offsets, keys=keys)
         return residual
 
 
@@ -158,16 +155,18 @@ _CLASSES: dict[frozenset[str], type[KlogReader]] = {
     frozenset({"filters", "limit"}): _PushesBoth,
 }
 _METHODS = {"filters": "pushFilters", "limit": "pushLimit"}
+_SHARED = {"keys": "filters"}
 
 
 def reader_class(pushdown: Iterable[str]) -> type[KlogReader]:
     """Return the class of a reader that takes filters or limits from Spark. Raises ValueError if this Spark has none to
     give."""
-    for what in pushdown:
+    wanted = {_SHARED.get(what, what) for what in pushdown}
+    for what in sorted(wanted):
         if not hasattr(DataSourceReader, _METHODS[what]):
             raise ValueError(
                 f"option 'pushdown' asks for {what}, but this version of Spark has no "
                 f"DataSourceReader.{_METHODS[what]}; leave it out, and bound the query by startingOffsets, "
                 f"startingTimestamp and the like"
             )
-    return _CLASSES[frozenset(pushdown)]
+    return _CLASSES[frozenset(wanted)]

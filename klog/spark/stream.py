@@ -2,7 +2,7 @@
 
     one worker for the query   [prepareForTriggerAvailableNow] → initialOffset (twice, in the first run only) →
                                { latestOffset(start, limit) → partitions(start, end) → commit(end of the batch before) }
-    every task                 read(partition): a copy of the reader, which knows only options and schema
+    every task                 read(partition): of a TaskReader (task.py), which the reader is pickled as
 
   S1  A batch is fixed by its two offsets, which Spark writes to the checkpoint before partitions() is called: repeated
       after a crash, it has the same rows, while a writer appends, rolls and deletes.
@@ -37,11 +37,11 @@ from klog.spark.group_offsets import GroupOffsets, check_subscription
 from klog.spark.limits import Limits, next_offsets, too_few
 from klog.spark.offsets import Offsets, from_json, to_json
 from klog.spark.options import Options, Subscription
-from klog.spark.read import DataLoss, read_ranges
+from klog.spark.read import DataLoss
 from klog.spark.resume import Loss, Present, resume
-from klog.spark.rows import arrow_schema
 from klog.spark.stream_memory import StreamMemory
 from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select
+from klog.spark.task import TaskReader
 from klog.values import dataclass, replace
 
 try:
@@ -215,7 +215,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(partition.value or (), arrow_schema(self._schema), self._options.reading)
+        return self._task().read(partition)
+
+    def _task(self) -> TaskReader:
+        return TaskReader(self._schema, self._options.reading)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._task().__reduce__()
 
     def commit(self, end: Any) -> None:
         self._commit_group(from_json(end))

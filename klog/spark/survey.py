@@ -76,9 +76,10 @@ def plan_ranges(
     """Return the bins for offsets [start, end) of each partition."""
     pushed = pushed or Pushed()
     sized: list[tuple[Range, Sizes]] = []
+    homes = {} if pushed.keys is None else _homes(logs, pushed.keys)
     for pair, (start, end) in wanted.items():
         whole = _range(logs[pair], pair, start, end)
-        if pushed.wants(*pair):
+        if pushed.wants(*pair) and pair.partition in homes.get(pair.topic, (pair.partition,)):
             sizes = Sizes(Extent(segment.base_offset, segment.next_offset, segment.size)
                           for segment in logs[pair].segments)  # fmt: skip
             sized += [(part, sizes) for part in _needed(logs[pair], whole, pushed)]
@@ -292,6 +293,19 @@ def end_offset(log: Log, options: Options) -> int:
     if options.up_to == "lastStableOffset" or options.reading.committed:
         return log.last_stable_offset
     return log.high_watermark
+
+
+def _homes(pairs: Iterable[TopicPartition], keys: Iterable[bytes]) -> dict[str, set[int]]:
+    """Return the partitions where Kafka's default partitioner puts the keys, by topic; without topics of which some
+    partitions are missing, as far as their numbers show."""
+    present: dict[str, set[int]] = {}
+    for pair in pairs:
+        present.setdefault(pair.topic, set()).add(pair.partition)
+    return {
+        topic: {klog.partition_for(key, len(numbers)) for key in keys}
+        for topic, numbers in present.items()
+        if len(numbers) == max(numbers) + 1
+    }
 
 
 def _needed(log: Log, whole: Range, pushed: Pushed) -> list[Range]:

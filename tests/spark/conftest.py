@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +16,26 @@ import klog
 from tests.support.spark_session import spark_session
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import InputPartition
+
+
+class Copies:
+    """A reader as Spark uses it: the planner's plans, and a pickled copy of it reads in each task."""
+
+    def __init__(self, planner: Any) -> None:
+        self.pickled = pickle.dumps(planner)
+        self._planner = planner
+
+    def partitions(self) -> list[InputPartition]:
+        planned: list[InputPartition] = pickle.loads(pickle.dumps(self._planner.partitions()))
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        batches: Iterator[pa.RecordBatch] = pickle.loads(self.pickled).read(partition)
+        return batches
+
 
 START_MS = 1360299600000  # 2013-02-08T05:00:00Z, the storm
 STEP_MS = 60_000

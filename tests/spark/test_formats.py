@@ -24,7 +24,7 @@ from klog.spark.rows import arrow_schema
 from klog.spark.source import KlogSource
 from tests.support.batches import NOW, marker, transactional
 
-from .conftest import Directory
+from .conftest import Copies, Directory
 
 FLIGHT = "flight BIGINT, carrier STRING, dep_delay DOUBLE"
 
@@ -41,7 +41,7 @@ def rows(path: Path, *columns: str, **options: str) -> list[dict[str, Any]]:
     """The rows of a query for these columns, in order."""
     of = source(path, columns=",".join(columns), **options)
     wanted = StructType([of.full_schema(columns)[name] for name in columns])
-    reader = pickle.loads(pickle.dumps(of.reader(wanted)))
+    reader = Copies(of.reader(wanted))
     found = []
     for partition in reader.partitions():
         for batch in reader.read(partition):

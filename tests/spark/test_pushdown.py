@@ -60,9 +60,9 @@ def newer_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("newer_spark")
 def test_each_choice_is_a_class_of_its_own() -> None:
-    for pushdown in (("filters",), ("limit",), ("filters", "limit")):
+    for pushdown in (("filters",), ("keys",), ("limit",), ("filters", "limit"), ("keys", "limit")):
         chosen = reader_class(pushdown)
-        assert (chosen.pushFilters is not DataSourceReader.pushFilters) is ("filters" in pushdown)
+        assert (chosen.pushFilters is not DataSourceReader.pushFilters) is (pushdown != ("limit",))
         assert (chosen.pushLimit is not DataSourceReader.pushLimit) is ("limit" in pushdown)
 
 
@@ -149,6 +149,25 @@ def test_filters_add_up() -> None:
     pushed, residual = push(several, Pushed())
     assert residual == []
     assert pushed == Pushed(low=6, high=5, topics=frozenset(), partitions=frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    ("item", "keys"),
+    [
+        (ds.EqualTo(KEY, b"k"), {b"k"}),
+        (ds.EqualNullSafe(KEY, b"k"), {b"k"}),
+        (ds.In(KEY, [b"k", None, b"x"]), {b"k", b"x"}),
+        (ds.EqualNullSafe(KEY, None), None),
+        (ds.EqualTo(KEY, "k"), None),  # a decoded key
+        (ds.GreaterThan(KEY, b"k"), None),
+        (ds.Not(ds.EqualTo(KEY, b"k")), None),
+    ],
+)
+def test_keys_that_tell_the_partition(item: Any, keys: set[bytes] | None) -> None:
+    """F3. Spark applies each of them again: a partition has other keys, too."""
+    pushed, residual = push([item], Pushed(), keys=True)
+    assert pushed == Pushed(keys=None if keys is None else frozenset(keys))
+    assert residual == [item]
 
 
 def test_an_empty_list_of_offsets_matches_nothing() -> None:
@@ -289,6 +308,50 @@ def test_push_down_never_changes_a_result(
         assert all(any(item is given_ for given_ in conditions) for item in residual)
         assert filtered(rows(task), residual) == filtered(everything, conditions)
     shutil.rmtree(home)
+
+
+KEYS = [b"key-%d" % number for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topics of one, three and five partitions, as Kafka's default partitioner fills them."""
+    home = tmp_path_factory.mktemp("partitioned")
+    with klog.open(home, create=True) as logs:
+        for topic, partitions in (("one", 1), ("three", 3), ("five", 5)):
+            logs.create_topic(topic, partitions=partitions)
+            logs.append(topic, [(key, b"v") for key in KEYS * 2])
+    return home
+
+
+def planned(task: Any) -> set[tuple[str, int]]:
+    return {(item.topic, item.partition) for part in task.partitions() for item in part.value}
+
+
+@given(st.lists(st.sampled_from([*KEYS, b"absent"]), max_size=4), st.booleans())
+def test_keys_leave_out_partitions_and_no_row(partitioned: Path, keys: list[bytes], null: bool) -> None:
+    item = ds.In(KEY, [*keys, *([None] if null else [])])
+    task = reader(partitioned, pushdown="filters,keys")
+    residual = list(task.pushFilters([item]))
+    assert filtered(rows(task), residual) == filtered(rows(reader(partitioned)), [item])
+    wanted = {
+        (topic, klog.partition_for(key, count))
+        for topic, count in (("one", 1), ("three", 3), ("five", 5))
+        for key in keys
+    }
+    assert planned(task) == wanted
+
+
+def test_keys_leave_out_no_partition_of_a_topic_that_is_not_all_there(partitioned: Path, tmp_path: Path) -> None:
+    """A broker may have put the others into another directory: of how many partitions the topic has is not known."""
+    for number in (0, 1, 3):
+        shutil.copytree(partitioned / f"five-{number}", tmp_path / f"five-{number}")
+    task = reader(tmp_path, pushdown="keys")
+    task.pushFilters([ds.EqualTo(KEY, KEYS[0])])
+    assert planned(task) == {("five", 0), ("five", 1), ("five", 3)}
+    plain = reader(partitioned, pushdown="true", subscribe="five")
+    plain.pushFilters([ds.EqualTo(KEY, KEYS[0])])
+    assert len(planned(plain)) == 5  # it was not said how they were partitioned
 
 
 def test_old_segments_and_batches_are_skipped(tmp_path: Path) -> None:

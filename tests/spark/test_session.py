@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from klog.spark import recommended_conf
+from typing import Any
+
+from klog.spark import enable, recommended_conf
 
 ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
@@ -26,3 +28,34 @@ def test_given_values_win_and_java_options_are_appended() -> None:
 
 def test_applying_it_twice_changes_nothing() -> None:
     assert recommended_conf(recommended_conf()) == recommended_conf()
+
+
+class Session:
+    """A SparkSession with these settings, of which only those of spark.sql can be changed."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings = settings
+        self.conf: Any = self
+
+    def isModifiable(self, name: str) -> bool:  # noqa: N802  Spark's name
+        return name.startswith("spark.sql.")
+
+    def set(self, name: str, value: str) -> None:
+        assert self.isModifiable(name)
+        self.settings[name] = value
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.settings.get(name, default)
+
+
+def test_enable_sets_what_it_can_and_returns_the_names_of_the_rest() -> None:
+    session: Any = Session(**{"spark.buffer.size": str(1 << 20)})
+    late = enable(session)
+    assert late == [
+        "spark.driver.extraJavaOptions",
+        "spark.executor.extraJavaOptions",
+        "spark.python.unix.domain.socket.enabled",
+    ]
+    assert session.settings["spark.sql.python.filterPushdown.enabled"] == "true"
+    whole: Any = Session(**{**recommended_conf(), "spark.sql.python.filterPushdown.enabled": "false"})
+    assert enable(whole) == [] and whole.settings == recommended_conf()

@@ -1,0 +1,69 @@
+"""What a new worker of Spark loads for a task. No JVM: a process that has the modules of a worker, and what Spark sends."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+
+from klog.spark.rows import PLAIN, full_schema
+from klog.spark.source import KlogSource
+from klog.spark.task import TaskReader
+
+from .conftest import FLIGHTS, Directory
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The first line is what Spark's own code loads before klog.
+WORKER = """
+import pyspark.worker, pyspark.sql.datasource, pyspark.sql.types, pyspark.sql.pandas.types, pyarrow
+import pickle, sys
+before = set(sys.modules)
+reader, planned = pickle.loads(bytes.fromhex(sys.stdin.read()))
+print(sum(batch.num_rows for partition in planned for batch in reader.read(partition)))
+print(*set(sys.modules) - before)
+"""
+PLANNING = {"klog.spark.options", "klog.spark.source", "klog.spark.stream", "klog.spark.survey", "klog.spark.views"}
+
+
+def schema() -> StructType:
+    return StructType([full_schema()[name] for name in PLAIN])
+
+
+def batch(path: Path) -> tuple[Any, Any]:
+    reader = KlogSource(CaseInsensitiveDict({"path": str(path)})).reader(schema())
+    return reader, reader.partitions()
+
+
+def stream(path: Path) -> tuple[Any, Any]:
+    reader = KlogSource({"path": str(path), "startingoffsets": "earliest"}).streamReader(schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset(reader.latestOffset(start, None), None)
+    return reader, reader.partitions(start, end)
+
+
+@pytest.mark.parametrize("kind", [batch, stream])
+def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind: Any) -> None:
+    reader, planned = kind(shared_data.path)
+    assert type(pickle.loads(pickle.dumps(reader))) is TaskReader
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        input=pickle.dumps((reader, planned)).hex(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows, loaded = done.stdout.splitlines()
+    assert int(rows) == FLIGHTS
+    modules = set(loaded.split())
+    assert modules.isdisjoint({"pandas", "numpy.random", "pyarrow.compute", "asyncio", "cramjam", "zstandard", "csv"})
+    assert modules.isdisjoint({"klog.decode", "klog.manager", "klog.cleaner", "klog.inspect", "klog.protocol"})
+    assert modules.isdisjoint(PLANNING)
+    assert sum(name.startswith("klog") for name in modules) <= 215
