@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.counts import counts
+from tests.support.leftovers import NoThreadIsLeft
 from tools import snappy_java
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     config.pluginmanager.register(_Skips(config.getoption("--only-needs-skips")), "klog-skips")
     config.pluginmanager.register(_Counts(), "klog-counts")
+    config.pluginmanager.register(NoThreadIsLeft(), "klog-threads")
 
 
 class _Counts:

@@ -68,3 +68,56 @@ def test_a_file_is_one_unit_of_work_except_where_each_test_is_one(tmp_path: Path
     workers = {name: {worker for worker, case_of, _ in ran if case_of == name} for name in parts}
     assert [len(workers[name]) for name in parts] == [1, 1, 2]
     assert ran[0][1] == "c"
+
+
+THREADS = """
+import threading
+import pytest
+
+over = threading.Event()
+
+
+@pytest.fixture(scope="module")
+def shared():
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_with_a_thread_of_the_module(shared):
+    pass
+
+
+def test_whose_thread_is_about_to_end(shared):
+    threading.Timer(0.05, int).start()
+
+
+def leave(name):
+    threading.Thread(target=threading.Event().wait, name=name, daemon=True).start()
+
+
+def test_that_leaves_a_thread(shared):
+    leave("endless")
+
+
+def test_that_leaves_a_client(shared):
+    leave("kafka-python-producer-1-network-thread")
+
+
+def test_after_it(shared):
+    pass
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
+def test_threads_that_a_test_leaves_are_found(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "test_threads.py").write_text(THREADS)
+    (tmp_path / "short.py").write_text("from tests.support import leftovers\n\nleftovers.SECONDS = 0.5\n")
+    result = run(tmp_path, "needs: nothing", "-p", "short", *options)
+    assert result.returncode == 1
+    assert "6 passed, 1 skipped, 1 warning, 1 error" in result.stdout, result.stdout
+    assert "test_threads.py::test_that_leaves_a_thread leaves threads: endless\n" in result.stdout
+    assert "ERROR test_threads.py::test_that_leaves_a_client" in result.stdout
+    assert "threads of clients are left: kafka-python-producer-1-network-thread" in result.stdout

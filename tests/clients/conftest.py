@@ -1,5 +1,5 @@
-"""klog's broker and, among the deep tests, Apache Kafka: one of each for the whole session. Tests share them, so each
-uses names of its own."""
+"""klog's broker and, among the deep tests, Apache Kafka: one of each for all tests of this package that follow each
+other. Tests share them, so each uses names of its own. No client of them is left for the tests of other packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS_OF_SERVERS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers() -> Iterator[Callable[[str], Server]]:
     """The broker of a kind, started when it is first asked for."""
     running: dict[str, Server] = {}
@@ -33,7 +33,7 @@ def servers() -> Iterator[Callable[[str], Server]]:
         yield get
 
 
-@pytest.fixture(scope="session", params=KINDS_OF_SERVERS)
+@pytest.fixture(scope="package", params=KINDS_OF_SERVERS)
 def server(servers: Callable[[str], Server], request: pytest.FixtureRequest) -> Server:
     try:
         return servers(request.param)
@@ -41,7 +41,7 @@ def server(servers: Callable[[str], Server], request: pytest.FixtureRequest) -> 
         pytest.skip(f"needs: {missing}")
 
 
-@pytest.fixture(scope="session", params=CLIENTS)
+@pytest.fixture(scope="package", params=CLIENTS)
 def client(server: Server, request: pytest.FixtureRequest) -> Client:
     try:
         return load(request.param, server.bootstrap)
@@ -49,7 +49,7 @@ def client(server: Server, request: pytest.FixtureRequest) -> Client:
         pytest.skip(f"needs: {missing.name}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(client: Client) -> Iterator[Admin]:
     made = client.admin()
     yield made

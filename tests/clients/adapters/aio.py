@@ -1,10 +1,10 @@
-"""aiokafka, its event loop in a thread of its own."""
+"""aiokafka: each client with an event loop in a thread of its own, which ends with it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiokafka
@@ -12,23 +12,53 @@ from aiokafka import admin as aiokafka_admin
 from aiokafka import errors
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
+from tests.clients.adapters.base import SESSION_MS, WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["AioKafka"]
 
 
 class _Loop:
-    """One event loop for all clients of the process."""
-
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True)
+        self._thread.start()
 
     def run(self, work: Any) -> Any:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS)
         except errors.BrokerResponseError as refused:
             raise Refused(refused.errno, str(refused)) from refused
+
+    def started(self, make: Callable[[], Any]) -> Any:
+        """The client that make() makes, started."""
+
+        async def start() -> Any:
+            client = make()
+            try:
+                await client.start()
+            except BaseException:
+                await (client.stop if hasattr(client, "stop") else client.close)()
+                raise
+            return client
+
+        try:
+            return self.run(start())
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self, stop: Callable[[], Any] | None = None) -> None:
+        """Stop the client, and end the thread also if that fails. The second call has no effect."""
+        if self._loop.is_closed():
+            return
+        try:
+            if stop is not None:
+                self.run(stop())
+        finally:
+            self.run(self._loop.shutdown_default_executor())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 def _check(code: int) -> None:
@@ -37,16 +67,10 @@ def _check(code: int) -> None:
 
 
 class _Producer:
-    def __init__(self, loop: _Loop, settings: dict[str, Any]) -> None:
-        self._loop = loop
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._loop = _Loop()
         self._sent: list[Any] = []
-
-        async def start() -> Any:
-            producer = aiokafka.AIOKafkaProducer(**settings)
-            await producer.start()
-            return producer
-
-        self._producer = loop.run(start())
+        self._producer = self._loop.started(lambda: aiokafka.AIOKafkaProducer(**settings))
 
     def send(
         self,
@@ -86,7 +110,7 @@ class _Producer:
         self._loop.run(self._producer.abort_transaction())
 
     def close(self) -> None:
-        self._loop.run(self._producer.stop())
+        self._loop.end(self._producer.stop)
 
 
 def _positions(offsets: Mapping[Partition, int]) -> dict[Any, OffsetAndMetadata]:
@@ -94,16 +118,10 @@ def _positions(offsets: Mapping[Partition, int]) -> dict[Any, OffsetAndMetadata]
 
 
 class _Consumer:
-    def __init__(self, loop: _Loop, settings: dict[str, Any]) -> None:
-        self._loop = loop
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._loop = _Loop()
         self.group: str | None = settings["group_id"]
-
-        async def start() -> Any:
-            consumer = aiokafka.AIOKafkaConsumer(**settings)
-            await consumer.start()
-            return consumer
-
-        self._consumer = loop.run(start())
+        self._consumer = self._loop.started(lambda: aiokafka.AIOKafkaConsumer(**settings))
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         async def work() -> None:
@@ -162,19 +180,13 @@ class _Consumer:
         return low, self._loop.run(self._consumer.end_offsets([which]))[which]
 
     def close(self) -> None:
-        self._loop.run(self._consumer.stop())
+        self._loop.end(self._consumer.stop)
 
 
 class _Admin:
-    def __init__(self, loop: _Loop, connection: Mapping[str, Any]) -> None:
-        self._loop = loop
-
-        async def start() -> Any:
-            admin = aiokafka_admin.AIOKafkaAdminClient(**connection)
-            await admin.start()
-            return admin
-
-        self._admin = loop.run(start())
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        self._loop = _Loop()
+        self._admin = self._loop.started(lambda: aiokafka_admin.AIOKafkaAdminClient(**connection))
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         new = aiokafka_admin.NewTopic(topic, partitions, 1, topic_configs=dict(config or {}))
@@ -242,7 +254,7 @@ class _Admin:
         raise NotImplementedError("aiokafka has no such call")
 
     def close(self) -> None:
-        self._loop.run(self._admin.close())
+        self._loop.end(self._admin.close)
 
 
 class AioKafka:
@@ -258,7 +270,6 @@ class AioKafka:
                 "sasl_plain_username": login.user,
                 "sasl_plain_password": login.password,
             }
-        self._loop = _Loop()
 
     def producer(
         self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
@@ -272,7 +283,7 @@ class AioKafka:
             "max_request_size": 8 << 20,
             "linger_ms": 5,
         }
-        return _Producer(self._loop, settings)
+        return _Producer(settings)
 
     def consumer(
         self, group: str | None = None, *, isolation: str = "read_uncommitted", protocol: str = "classic"
@@ -286,10 +297,10 @@ class AioKafka:
             "enable_auto_commit": False,
             "fetch_max_wait_ms": 100,
             "metadata_max_age_ms": 1000,
-            "session_timeout_ms": 6000,
+            "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 300,
         }
-        return _Consumer(self._loop, settings)
+        return _Consumer(settings)
 
     def admin(self) -> _Admin:
-        return _Admin(self._loop, self._connection)
+        return _Admin(self._connection)

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.support.patience import PATIENCE
+
 __all__ = [
+    "SESSION_MS",
     "WAIT_SECONDS",
     "Admin",
     "Client",
@@ -22,7 +25,8 @@ __all__ = [
     "Refused",
 ]
 
-WAIT_SECONDS = 60.0  # longer than any healthy call, even on a busy machine
+WAIT_SECONDS = PATIENCE
+SESSION_MS = 60_000  # of a group's member: no pause of a busy machine ends it
 Partition = tuple[str, int]
 Header = tuple[str, bytes | None]
 

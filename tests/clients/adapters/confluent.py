@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka as ck
 import confluent_kafka.admin
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
+from tests.clients.adapters.base import SESSION_MS, WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["Confluent"]
 
@@ -84,7 +84,10 @@ class _Producer:
         _call(self._producer.abort_transaction, WAIT_SECONDS)
 
     def close(self) -> None:
-        self._producer.flush(WAIT_SECONDS)
+        try:
+            self._producer.flush(WAIT_SECONDS)
+        finally:
+            del self._producer  # which ends its threads
 
 
 def _positions(offsets: Mapping[Partition, int]) -> list[ck.TopicPartition]:
@@ -142,7 +145,10 @@ class _Consumer:
         return int(low), int(high)
 
     def close(self) -> None:
-        self._consumer.close()
+        try:
+            self._consumer.close()
+        finally:
+            del self._consumer
 
 
 def _message(message: Any) -> Message:
@@ -266,7 +272,7 @@ class Confluent:
             "topic.metadata.refresh.interval.ms": 1000,
         }
         if protocol == "classic":
-            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+            settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
         return _Consumer(settings)
 
     def admin(self) -> _Admin:

@@ -11,7 +11,7 @@ from kafka import admin as kafka_admin
 from kafka import errors
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.adapters.base import WAIT_SECONDS, Header, Login, Message, Partition, Refused
+from tests.clients.adapters.base import SESSION_MS, WAIT_SECONDS, Header, Login, Message, Partition, Refused
 
 __all__ = ["KafkaPython"]
 
@@ -43,7 +43,11 @@ class _Producer:
         self._producer = kafka.KafkaProducer(**settings)
         self._sent: list[Any] = []
         if settings.get("transactional_id"):
-            _call(self._producer.init_transactions)
+            try:
+                _call(self._producer.init_transactions)
+            except BaseException:
+                self._producer.close(0)
+                raise
 
     def send(
         self,
@@ -261,7 +265,7 @@ class KafkaPython:
                 "enable_auto_commit": False,
                 "fetch_max_wait_ms": 100,
                 "metadata_max_age_ms": 1000,
-                "session_timeout_ms": 6000,
+                "session_timeout_ms": SESSION_MS,
                 "heartbeat_interval_ms": 300,
             }
         )
