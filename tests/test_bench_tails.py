@@ -11,6 +11,7 @@ import pytest
 
 from bench import tails
 from bench.tail_stores import Floor, Klog, Lmdb, Rocks, Sqlite, lay
+from tests.support.patience import PATIENCE
 
 _STALL = 0.05
 _RATE = 1000.0
@@ -38,7 +39,7 @@ def test_an_arrival_behind_a_stall_is_taken_by_another_thread():
     others = threading.Event()
 
     def put(number):
-        assert number != 0 or others.wait(60), "all other arrivals waited for the first"
+        assert number != 0 or others.wait(PATIENCE), "all other arrivals waited for the first"
         if number == 19:
             others.set()
 

@@ -52,7 +52,7 @@ def test_start_time_detects_a_recycled_pid() -> None:
     mine = process_start_time(os.getpid())
     assert mine is not None
     assert mine == process_start_time(os.getpid())
-    child = subprocess.Popen(["sleep", "30"])
+    child = subprocess.Popen(["sleep", "600"])
     try:
         theirs = process_start_time(child.pid)
         assert theirs is not None

@@ -15,11 +15,11 @@ from klog.broker import Broker
 from klog.broker.fetch_sessions import FetchedPartition, FetchSessions
 from klog.broker.partitions import NO_ID
 from klog.broker.purgatory import Purgatory
-from klog.clock import ManualClock, SystemClock
+from klog.clock import Clock, ManualClock, SystemClock
 from klog.protocol import ApiKey, messages
 from klog.record import encode
 from klog.scheduler import Scheduler
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.wire_client import WireClient
 
 T = 1_700_000_000_000
@@ -27,8 +27,13 @@ PARTITIONS = 5
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as found:
+def clock() -> Clock:
+    return SystemClock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], clock=clock) as found:
         found.topics.create("t", PARTITIONS)
         yield found
 
@@ -86,11 +91,7 @@ class Consumer:
 
 def until_one_waits(broker: Broker) -> None:
     """Until a fetch is in the purgatory."""
-    clock = SystemClock()
-    until = clock.monotonic() + PATIENCE
-    while not broker.metrics()["PurgatorySize.Fetch"]:
-        assert clock.monotonic() < until
-        clock.sleep(0.001)
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"])
 
 
 @pytest.fixture
@@ -125,10 +126,17 @@ def test_a_record_ends_the_wait_of_an_incremental_fetch(broker: Broker, consumer
     assert {number: len(values) for number, values in consumer.values.items() if values} == {1: 1, 3: 2}
 
 
-def test_records_of_this_process_are_found_when_a_fetch_times_out(broker: Broker, consumer: Consumer) -> None:
-    """Nobody has called Broker.check()."""
+@pytest.mark.parametrize("clock", [ManualClock(T)])
+def test_records_of_this_process_are_found_when_a_fetch_times_out(
+    broker: Broker, consumer: Consumer, clock: ManualClock
+) -> None:
+    """Broker.check() has not been called."""
     consumer.send(max_wait_ms=100)
+    until_one_waits(broker)
     broker.logs.log("t", 2).append([(None, b"v", T)])
+    clock.advance(99)
+    assert broker.metrics()["PurgatorySize.Fetch"] == 1
+    clock.advance(1)
     assert consumer.receive() == [2]
 
 
@@ -136,8 +144,8 @@ def test_unannounced_records_are_found_beside_traffic(broker: Broker, consumer: 
     """No fetch times out, as another partition always has records."""
     broker.logs.log("t", 2).append([(None, b"v", T)])
     clock = SystemClock()
-    until = clock.monotonic() + PATIENCE
-    while clock.monotonic() < until:
+    deadline = clock.monotonic() + PATIENCE
+    while clock.monotonic() < deadline:
         produce(broker, 0)
         if 2 in consumer.poll(max_wait_ms=60_000):
             break
@@ -190,8 +198,8 @@ def test_a_session_gets_every_record_once(broker: Broker) -> None:
     for thread in threads:
         thread.start()
     clock = SystemClock()
-    until = clock.monotonic() + PATIENCE
-    while clock.monotonic() < until and (any(thread.is_alive() for thread in threads) or consumer.values != sent):
+    deadline = clock.monotonic() + PATIENCE
+    while clock.monotonic() < deadline and (any(thread.is_alive() for thread in threads) or consumer.values != sent):
         consumer.poll(max_wait_ms=dice.choice((0, 5)))
     assert consumer.values == sent
     consumer.client.socket.close()

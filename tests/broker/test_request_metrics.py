@@ -8,6 +8,7 @@ import klog
 from klog.broker import Broker
 from klog.protocol import ApiKey, messages
 from klog.record import encode
+from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 
@@ -17,6 +18,8 @@ def test_requests_are_counted_and_timed_by_their_api(tmp_path: Path) -> None:
         with WireClient(broker.bootstrap_servers) as client:
             for _ in range(3):
                 client.call(ApiKey.METADATA, 9, topics=None)
+            # The network thread measures a response after it has sent it.
+            until(lambda: broker.metrics()["TotalTimeMsCount.Metadata"] == 3)
             found = broker.metrics()
             text = klog.metrics.prometheus(broker)
     assert found["RequestsPerSecCount.Metadata"] == 3

@@ -11,7 +11,7 @@ from typing import Any
 
 from klog.broker import Broker
 from klog.protocol import ApiKey, messages
-from tests.support.network import until
+from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import klog
 from klog.clock import ManualClock
 from tests.support import cleaned, cleaner_reference, golden
 from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
+from tests.support.examples import OF_FIXTURES
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 
@@ -91,7 +92,7 @@ def test_random_logs_match_the_model(seed: int, life: Callable[[int, Path, int],
 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=OF_FIXTURES, deadline=None)
 @given(seed=st.integers(1000, 10**9), cleanings=st.integers(1, 5))
 @pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])
 def test_many_random_logs_match_the_model(

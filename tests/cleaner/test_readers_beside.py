@@ -21,7 +21,7 @@ import pytest
 import klog
 from klog.record import decode
 from tests.cli.test_process import KLOG, _environment
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 KEYS = 40
 BATCHES = 70
@@ -142,13 +142,8 @@ def rows_of(output: Path) -> list[Row]:
 
 
 def wait_for(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    pause = threading.Event()
-    for _ in range(6000):
-        if true():
-            return
-        assert process.poll() is None, process.communicate()[1]
-        pause.wait(0.01)
-    raise AssertionError("it never came")
+    until(lambda: true() or process.poll() is not None)
+    assert true(), process.communicate()[1]
 
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000], ids=["unlinked at once", "unlinked later"])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -110,11 +110,12 @@ def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_pat
     """Signals are blocked in each thread: a handler could need a lock that the interrupted thread holds. While the main
     thread waits for them the kernel shows them as not blocked there."""
     with running(tmp_path / "data") as process:
-        masks = [
-            int(re.findall(r"^SigBlk:\s*(\w+)", status.read_text(), re.MULTILINE)[0], 16)
-            for status in Path(f"/proc/{process.pid}/task").glob("*/status")
-            if status.parent.name != str(process.pid)
-        ]
+        masks = []
+        for thread in os.listdir(f"/proc/{process.pid}/task"):
+            if thread != str(process.pid):
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                    status = Path(f"/proc/{process.pid}/task/{thread}/status").read_text()
+                    masks.append(int(re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)[0], 16))
         assert masks
         assert all(mask >> (number - 1) & 1 for mask in masks)
         os.kill(process.pid, number)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.clients.adapters import Client, Consumer, Message
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 __all__ = ["collect", "eventually", "everything", "settle"]
 
@@ -16,10 +16,10 @@ _POLL_SECONDS = 0.1
 
 def collect(consumer: Consumer, count: int) -> list[Message]:
     """Poll until `count` records are there; fails if more arrive with them."""
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     found: list[Message] = []
     while len(found) < count:
-        assert time.monotonic() < until, f"{len(found)} records of {count}: {found[-3:]}"
+        assert time.monotonic() < deadline, f"{len(found)} records of {count}: {found[-3:]}"
         found += consumer.poll(_POLL_SECONDS)
     assert len(found) == count, found
     return found
@@ -37,18 +37,15 @@ def everything(client: Client, topic: str, count: int, isolation: str = "read_un
 
 def settle(consumers: Sequence[Consumer], balanced: Callable[[], bool]) -> list[Message]:
     """Poll all members of a group until their assignments satisfy `balanced`; returns the records seen meanwhile."""
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     seen: list[Message] = []
     while not balanced():
-        assert time.monotonic() < until, [consumer.assignment() for consumer in consumers]
+        assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
         for consumer in consumers:
             seen += consumer.poll(_POLL_SECONDS)
     return seen
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread or process brings about."""
-    until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    """Wait for what a broker brings about; asking it takes a request."""
+    until(holds, 0.05)

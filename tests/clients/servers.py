@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from tests.interop import kafka as kafka_jars
 from tests.interop.broker import Broker
 from tests.support.patience import PATIENCE
+from tests.support.sockets import KeptPort
 
 __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
@@ -99,12 +100,12 @@ class _Klog:
     def __init__(self, home: Path, properties: Mapping[str, object]) -> None:
         self.home = home
         self._properties = properties
-        self._port = 0
+        self._port = KeptPort()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"127.0.0.1:{self._port.number}"
 
     @property
     def pid(self) -> int:
@@ -113,7 +114,16 @@ class _Klog:
 
     def start(self) -> None:
         assert self._process is None
-        command = [sys.executable, "-P", "-m", "klog", "broker", str(self.home / "data"), "--port", str(self._port)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "klog",
+            "broker",
+            str(self.home / "data"),
+            "--port",
+            str(self._port.number),
+        ]
         for name, value in self._properties.items():
             command += ["--config", f"{name}={value}"]
         log = self.home / "broker.log"
@@ -125,10 +135,9 @@ class _Klog:
         with process.stdout as output:
             facts = json.loads(output.readline() or "{}")  # the line ends when the process does
         self._process = process
-        if "port" not in facts:
+        if facts.get("port") != self._port.number:
             self.kill()
             raise AssertionError(f"klog's broker did not start: {facts}\n{log.read_text()[-6000:]}")
-        self._port = facts["port"]
 
     def stop(self) -> None:
         process = self._process

@@ -11,6 +11,7 @@ from tests.clients.adapters import CLIENTS, Client, Login, Refused, load
 from tests.clients.conftest import KINDS_OF_SERVERS
 from tests.clients.reading import collect, everything
 from tests.clients.servers import Server, Unavailable, serve
+from tests.support.patience import PATIENCE
 
 ck_admin = pytest.importorskip("confluent_kafka.admin", reason="needs: confluent-kafka")
 
@@ -74,7 +75,7 @@ def _prepare(server: Server) -> None:
         if name in mechanisms
     ]
     for future in admin.alter_user_scram_credentials(users).values():
-        future.result(60)
+        future.result(PATIENCE)
     kinds = ck_admin.ResourceType
     rules = [
         ck_admin.AclBinding(
@@ -90,7 +91,7 @@ def _prepare(server: Server) -> None:
         for kind in (kinds.TOPIC, kinds.GROUP, kinds.TRANSACTIONAL_ID)
     ]
     for future in admin.create_acls(rules).values():
-        future.result(60)
+        future.result(PATIENCE)
     assert len(
         admin.describe_acls(
             ck_admin.AclBindingFilter(
@@ -102,7 +103,7 @@ def _prepare(server: Server) -> None:
                 ck_admin.AclOperation.ANY,
                 ck_admin.AclPermissionType.ANY,
             )
-        ).result(60)
+        ).result(PATIENCE)
     ) == len(rules)
 
 

@@ -101,8 +101,14 @@ Start = Callable[..., JavaMember]
 
 
 @pytest.fixture
-def broker() -> Iterator[TestBroker]:
-    config = {"group.share.record.lock.duration.ms": LOCK_MS, "group.share.delivery.count.limit": 3}
+def lock_ms() -> int:
+    """How long a record is a member's."""
+    return LOCK_MS
+
+
+@pytest.fixture
+def broker(lock_ms: int) -> Iterator[TestBroker]:
+    config = {"group.share.record.lock.duration.ms": lock_ms, "group.share.delivery.count.limit": 3}
     with TestBroker(topics={"t": 1}, config=config) as found:
         yield found
 
@@ -282,6 +288,7 @@ def test_a_broker_that_is_killed_loses_no_record(tmp_path: Path, start: Start) -
         broker.kill()
 
 
+@pytest.mark.parametrize("lock_ms", [60_000])
 def test_the_members_of_confluent_kafka(broker: TestBroker) -> None:
     confluent = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
     if not hasattr(confluent, "ShareConsumer"):

@@ -17,6 +17,7 @@ import pytest
 from klog.coordinator.transactions import as_produce_error
 from klog.errors import StorageOffline
 from klog.protocol import ApiKey, ErrorCode, messages
+from tests.support.patience import PATIENCE
 from tests.support.transactions import ERRORS, NOW, OFFSETS, TOPIC, Cluster, Producer
 
 CLUSTER = "kafka-cluster"
@@ -283,7 +284,7 @@ def test_a_transaction_does_not_end_while_it_is_held(cluster: Cluster) -> None:
         ending.join(0.05)
         assert ending.is_alive()
         producer.append(0, b"a")
-    ending.join(10)
+    ending.join(PATIENCE)
     assert cluster.values(0) == [b"a"] and not cluster.is_hanging(0)
     with cluster.coordinator.hold("nobody"):
         pass

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
 from klog.demo.child import python_module
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 
 def alive(pid: int) -> bool:
@@ -20,14 +19,6 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
-
-
-def gone(pid: int) -> bool:
-    for _ in range(int(PATIENCE * 100)):
-        if not alive(pid):
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @pytest.fixture
@@ -60,7 +51,7 @@ def test_the_group_ends_with_the_block(sleeper, error):
         with pytest.raises(error):
             block()
     assert len(pids) == 2
-    assert all(map(gone, pids))
+    until(lambda: not any(map(alive, pids)))
 
 
 def test_the_child_imports_the_same_klog(tmp_path, monkeypatch):

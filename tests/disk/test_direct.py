@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klog.disk import DirectFile, DirectReader, DirectWriter, LogFile, RealFiles, view_of
+from tests.support.examples import OF_FIXTURES
 from tests.support.faulty_io import FaultyIo
 
 PAGE, CHUNK = 4096, 1 << 20
@@ -59,7 +60,7 @@ def test_whole_pages_bypass_the_cache_and_the_rest_uses_it(path: str) -> None:
     assert not file.fallback
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=OF_FIXTURES)
 @given(
     st.lists(
         st.integers(0, 300_000) | st.sampled_from([PAGE, 16 * PAGE, CHUNK, CHUNK + PAGE, 2 * CHUNK + 5]), max_size=8
@@ -190,7 +191,7 @@ def test_both_descriptors_are_closed(path: str) -> None:
 # ---- whole files -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=OF_FIXTURES)
 @given(st.lists(st.tuples(st.integers(0, 1_500_000), st.booleans()), max_size=6))
 def test_a_writers_file_holds_what_was_written(path: str, pieces: list[tuple[int, bool]]) -> None:
     """Flushed or not in between; after flush() others see all of it."""

@@ -30,12 +30,18 @@ def test_a_second_lock_in_this_process_raises_naming_the_holder(tmp_path: Path) 
     DirectoryLock(str(tmp_path)).release()
 
 
+def running(code: str, path: Path) -> subprocess.Popen[str]:
+    """Python code in a process of its own, which can wait for the end of its standard input."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=pipe, stdout=pipe, text=True)
+
+
 def test_another_processs_lock_raises_and_ends_with_the_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); "
-        "print('held', flush=True); time.sleep(60)"
+        "import sys; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); "
+        "print('held', flush=True); sys.stdin.read()"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = running(code, tmp_path)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
@@ -43,8 +49,7 @@ def test_another_processs_lock_raises_and_ends_with_the_process(tmp_path: Path) 
             DirectoryLock(str(tmp_path))
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        child.communicate()
     assert (tmp_path / ".lock").exists()  # a leftover file blocks no process
     DirectoryLock(str(tmp_path)).release()
 
@@ -74,10 +79,10 @@ def test_it_respects_a_jvms_lock(tmp_path: Path) -> None:
     """Java's FileChannel.lock is a POSIX record lock."""
     (tmp_path / ".lock").touch()
     code = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
-        "print('held', flush=True); time.sleep(60)"
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True)
+    child = running(code, tmp_path / ".lock")
     try:
         assert child.stdout is not None
         child.stdout.readline()
@@ -85,8 +90,7 @@ def test_it_respects_a_jvms_lock(tmp_path: Path) -> None:
             DirectoryLock(str(tmp_path))
     finally:
         child.kill()
-        child.wait()
-        child.stdout.close()
+        child.communicate()
 
 
 def test_release_removes_the_file_and_may_be_repeated(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from klog.testing import TestBroker
 from tests.history.nemesis import disturb_process, disturb_requests
 from tests.history.workload import Result, run
 from tests.support.broker_process import BrokerProcess
+from tests.support.patience import PATIENCE, until
 
 CONFIG = {
     "group.consumer.heartbeat.interval.ms": 300,
@@ -21,7 +22,7 @@ CONFIG = {
     "offsets.topic.num.partitions": 2,
 }
 DEEP = pytest.mark.deep
-RUNS = [(5, 1, 45), pytest.param(100, 2, 90, marks=DEEP)]
+RUNS = [(5, 1, PATIENCE), pytest.param(100, 2, 90, marks=DEEP)]
 
 
 def seed() -> int:
@@ -77,11 +78,11 @@ def test_requests_that_fail_before_and_after_their_effect(
 def test_a_broker_that_loses_acknowledged_records_is_found_out(tmp_path: Path) -> None:
     """The whole of workload and checker finds an anomaly if there is one: here a log is cut while the broker is dead."""
     with BrokerProcess(tmp_path / "data", CONFIG) as broker:
+        log = broker.directory / "in-0" / f"{0:020}.log"
 
         def lose(_chance: random.Random, _seconds: float, wait: Callable[[float], None]) -> Counter[str]:
-            wait(2.0)
+            until(lambda: log.exists() and log.stat().st_size > 10_000)
             broker.kill()
-            (log,) = (broker.directory / "in-0").glob("*.log")
             os.truncate(log, log.stat().st_size // 2)
             broker.start()
             wait(1.0)

@@ -22,6 +22,7 @@ from tests.history.confluent import Copier, GroupConsumer, Reader, Sender
 from tests.history.operations import Partition, Poll
 from tests.history.recording import History, Worker, now
 from tests.history.wire import LOST, Watcher, WireMember, WireProducer, WireReader
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
 IN: list[Partition] = [("in", number) for number in range(3)]
@@ -99,7 +100,7 @@ def _end(workers: list[Worker], history: History) -> None:
     for worker in workers:
         worker.ending.set()
     for worker in workers:
-        worker.join(30)
+        worker.join(PATIENCE)
         if worker.is_alive():
             stack = traceback.format_stack(sys._current_frames()[worker.ident or 0])
             history.fail(f"{worker.name} does not end:\n{''.join(stack[-3:])}")

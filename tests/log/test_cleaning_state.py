@@ -9,24 +9,13 @@ import pytest
 
 from klog.errors import ReentrantCall
 from klog.log.state.cleaning_state import CleaningAborted, CleaningState
-
-WAIT = 30.0
+from tests.support.patience import PATIENCE, until
 
 
 def in_thread(action: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     return thread
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait until other threads have come this far."""
-    passed = threading.Event()
-    for _ in range(3000):
-        if true():
-            return
-        passed.wait(0.01)
-    raise AssertionError("they have not")
 
 
 def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
@@ -47,7 +36,7 @@ def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
     pausing = in_thread(cleaning.pause)
     until(lambda: cleaning.state == "aborted")
     cleaning.done()
-    pausing.join(WAIT)
+    pausing.join(PATIENCE)
     assert cleaning.state == "paused"
     cleaning.resume()
     assert cleaning.state == "none"
@@ -79,7 +68,7 @@ def test_a_cleaning_ends_when_a_pause_waits() -> None:
     def truncate() -> None:
         with cleaning.paused():
             found.append(cleaning.state)
-            free.wait(WAIT)
+            free.wait(PATIENCE)
 
     assert cleaning.try_begin()
     cleaning.check()
@@ -92,7 +81,7 @@ def test_a_cleaning_ends_when_a_pause_waits() -> None:
     until(lambda: len(found) == 3)
     free.set()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(PATIENCE)
     assert found == ["paused"] * 3
     assert cleaning.state == "none"
 
@@ -119,7 +108,7 @@ def test_a_cleaning_by_hand_aborts_a_background_one_and_waits_for_another_by_han
     def clean(name: str) -> None:
         with cleaning.by_hand():
             log.append(name)
-            free.wait(WAIT)
+            free.wait(PATIENCE)
             log.append(name)
 
     assert cleaning.try_begin()
@@ -133,7 +122,7 @@ def test_a_cleaning_by_hand_aborts_a_background_one_and_waits_for_another_by_han
     assert cleaning.state == "in progress"  # the other cleaning waits and does not abort it
     free.set()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(PATIENCE)
     assert log in (["a", "a", "b", "b"], ["b", "b", "a", "a"])
     assert cleaning.state == "none"
 
@@ -166,14 +155,14 @@ def test_a_wait_inside_a_cleaning_is_woken_by_an_abort() -> None:
     def clean() -> None:
         assert cleaning.try_begin()
         begun.set()
-        cleaning.wait(WAIT)
+        cleaning.wait(PATIENCE)
         out.append(cleaning.state)
         cleaning.done()
 
     thread = in_thread(clean)
-    begun.wait(WAIT)
+    begun.wait(PATIENCE)
     with cleaning.paused():
-        thread.join(WAIT)
+        thread.join(PATIENCE)
     assert out == ["aborted"]
 
 
@@ -221,5 +210,5 @@ def test_another_thread_may_wait_for_a_pause() -> None:
     thread = in_thread(clean)
     until(lambda: cleaning._waiting == 1)
     cleaning.resume()
-    thread.join(WAIT)
+    thread.join(PATIENCE)
     assert done == ["in progress"]

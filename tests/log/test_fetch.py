@@ -25,6 +25,7 @@ from tests.support.batches import marker, transactional
 from tests.support.child import in_child
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import one_log
+from tests.support.patience import PATIENCE
 
 T = 1_700_000_000_000
 
@@ -531,7 +532,7 @@ def large(tmp_path: Path) -> Iterator[klog.Log]:
         yield log
 
 
-@pytest.mark.parametrize("timeout", [None, 20.0])
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_send_to_a_blocking_socket(large: klog.Log, timeout: float | None) -> None:
     data = large.fetch(3)
     ours, theirs = socket.socketpair()

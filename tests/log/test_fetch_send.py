@@ -171,7 +171,7 @@ def test_a_slow_receiver_does_not_use_more_memory(log: klog.Log) -> None:
 # ---- TLS -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", [None, 20.0])
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_tls_encrypts_what_it_sends(log: klog.Log, timeout: float | None) -> None:
     data = whole(log)
     ours, theirs = tls_pair()
@@ -190,12 +190,12 @@ def test_nonblocking_tls_sends_in_parts(log: klog.Log) -> None:
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)
         ours.setblocking(False)
-        theirs.settimeout(0.2)
         got, pauses = bytearray(), 0
         while len(got) < data.size:
             sent = data.send_to(ours, done)
             pauses += sent == 0
             done += sent
+            theirs.settimeout(PATIENCE if done == data.size else 0.2)
             try:
                 got += theirs.recv(1 << 14)
             except TimeoutError:
@@ -297,7 +297,8 @@ def test_a_cancelled_send_reports_what_was_sent_and_can_resume(log: klog.Log, ru
                 sock.setblocking(False)
             out = klog.Outgoing([b"head", data, b"tail"])
             sending = asyncio.ensure_future(out.send_to_async(ours))
-            await asyncio.sleep(0.01)
+            while not out.sent:
+                await asyncio.sleep(0)
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sending

@@ -20,7 +20,7 @@ from klog.log.state._flush_state import FlushState
 from tests.support.batches import NOW, batch
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 
 class Gated(RealFiles):
@@ -252,13 +252,6 @@ def test_metrics_have_flush_times_and_group_sizes(tmp_path: Path) -> None:
             io.heal()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
-
-
 def test_logs_with_bytes_to_flush_are_flushed_in_one_background_round(tmp_path: Path, files: Gated) -> None:
     """M21: several logs are flushed in one round, with one checkpoint after it; appends do not wait for it."""
     config = {"klog.flush.bytes": 200, "log.flush.scheduler.interval.ms": 3_600_000}
@@ -281,8 +274,8 @@ def test_logs_with_bytes_to_flush_are_flushed_in_one_background_round(tmp_path: 
         assert logs.metrics()["FlushQueueSize"] == {"": 3}
         assert files.checkpoints == 0
         files.gate.set()
-        wait_for(lambda: all(log.recovery_point == log.log_end_offset for log in parts))
-        wait_for(
+        until(lambda: all(log.recovery_point == log.log_end_offset for log in parts))
+        until(
             lambda: (
                 checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT))
                 == {("t", number): parts[number].log_end_offset for number in range(4)}
@@ -301,9 +294,9 @@ def test_a_round_with_a_disk_error_reports_it_and_moves_no_recovery_point(
     bad, good = logs.log("bad"), logs.log("good")
     files.error = errno.EIO
     bad.append([(None, b"x" * 200)])
-    wait_for(lambda: bad.offline is not None)
+    until(lambda: bad.offline is not None)
     good.append([(None, b"x" * 200)])
-    wait_for(lambda: good.recovery_point == 1)
+    until(lambda: good.recovery_point == 1)
     assert bad.recovery_point == 0 and str(tmp_path / "a") in logs.offline_directories
     assert "event=flush_failed log=bad-0" in caplog.text
     with pytest.raises(StorageOffline):
@@ -322,8 +315,8 @@ def test_an_append_that_makes_a_flush_due_is_flushed_by_the_thread_alone(
         logs.create_topic("t")
         log = logs.log("t")
         log.append([(None, b"x" * 2000)])
-        wait_for(lambda: log.recovery_point == 1)
-        wait_for(lambda: logs.metrics()["FlushQueueSize"] == {"": 0})
+        until(lambda: log.recovery_point == 1)
+        until(lambda: logs.metrics()["FlushQueueSize"] == {"": 0})
     assert "task_failed" not in caplog.text
 
 

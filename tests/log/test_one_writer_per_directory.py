@@ -21,6 +21,7 @@ from klog.log.log import Log
 from klog.log.state._log_core import LogCore
 from tests.support.abandon import abandon
 from tests.support.logs import values
+from tests.support.patience import PATIENCE
 
 
 class Text(str):
@@ -268,13 +269,13 @@ def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkey
 
         def slow(log: LogCore) -> None:
             finishing.set()
-            finish.wait(60)
+            finish.wait(PATIENCE)
             real(log)
 
         monkeypatch.setattr(closing, "_finish_locked", slow)
         closer = threading.Thread(target=log.close)
         closer.start()
-        finishing.wait(60)
+        assert finishing.wait(PATIENCE)
         found: list[object] = []
 
         def ask() -> None:
@@ -288,8 +289,8 @@ def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkey
         asker.join(0.2)
         assert not found
         finish.set()
-        closer.join(60)
-        asker.join(60)
+        closer.join(PATIENCE)
+        asker.join(PATIENCE)
         (again,) = found
         assert isinstance(again, Log) and again is not log and again.log_end_offset == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import klog
@@ -17,6 +17,7 @@ from klog import Log, record
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import StorageOffline
+from tests.support.examples import OF_FIXTURES
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import NOW
 from tests.support.page_cache import make_cold, resident_pages
@@ -68,7 +69,7 @@ def test_the_default_is_the_page_cache_alone() -> None:
     assert klog.LogConfig({"klog.io.write": "direct"}).io.write == "direct"
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=OF_FIXTURES)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["tuples", "batch", "roll", "flush", "truncate", "reopen"]), st.integers(0, 250_000)),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import klog
 from klog.clock import ManualClock, SystemClock
 from tests.manager.cleaned_logs import NOW, dirty, is_clean, opened, pass_time, topic
-from tests.support.patience import PATIENCE
+from tests.support.patience import until
 
 GAUGES = {
     "max-buffer-utilization-percent",
@@ -60,14 +57,6 @@ def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
     logs._cleaner._started._workers = workers
 
 
-def wait_until_clean(logs: list[klog.Log]) -> None:
-    stop_at = time.monotonic() + PATIENCE
-    while not all(map(is_clean, logs)):
-        if time.monotonic() > stop_at:
-            pytest.fail("no thread cleans")
-        time.sleep(0.005)
-
-
 def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> None:
     """CL45: Kafka makes no progress with it; klog's chunks do not depend on it. A reconfiguration to more bytes and two
     threads ends one thread and starts two, and records that become dirty afterwards are cleaned."""
@@ -81,10 +70,10 @@ def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> Non
         logs.start()
         for log in several:
             dirty(log)
-        wait_until_clean(several)
+        until(lambda: all(map(is_clean, several)))
         logs.alter_config({"log.cleaner.io.buffer.size": 100_000, "log.cleaner.threads": 2})
         assert (logs.config.log_cleaner_threads, len(logs._cleaner._started._workers)) == (2, 2)
         for log in several:
             dirty(log, value=b"w", rounds=9)
-        wait_until_clean(several)
+        until(lambda: all(map(is_clean, several)))
         assert logs.metrics()["DeadThreadCount"] == {"": 0}

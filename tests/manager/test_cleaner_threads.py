@@ -16,6 +16,7 @@ from klog.cleaner import Throttle
 from klog.clock import ManualClock, SystemClock
 from klog.errors import InvalidConfig, KlogError
 from tests.manager.cleaned_logs import NOW, checkpoints, dirty, first_dirty, is_clean, opened, pass_time, topic, values
+from tests.support.patience import until
 
 GAUGES = {
     "max-buffer-utilization-percent",
@@ -29,16 +30,6 @@ GAUGES = {
     "time-since-last-run-ms",
 }
 OFTEN = {"log.cleaner.backoff.ms": 5}
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
-    passed = threading.Event()
-    for _ in range(6000):
-        if true():
-            return
-        passed.wait(0.01)
-    raise AssertionError("they have not")
 
 
 def cleaners() -> list[threading.Thread]:

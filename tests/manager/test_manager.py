@@ -764,12 +764,13 @@ def test_a_child_that_outlives_its_parent_holds_no_lock(tmp_path: Path, how: str
 
 def test_a_killed_writers_directory_opens_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys, time, klog\n"
+        "import sys, klog\n"
         "logs = klog.open(sys.argv[1], create=True); logs.create_topic('events')\n"
         "logs.log('events').append([(None, b'x')] * 100)\n"
-        "print('written', flush=True); time.sleep(60)\n"
+        "print('written', flush=True); sys.stdin.read()\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "d")], stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "d")], stdin=pipe, stdout=pipe, text=True)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "written\n"
@@ -777,8 +778,7 @@ def test_a_killed_writers_directory_opens_at_once(tmp_path: Path) -> None:
             klog.open(tmp_path / "d")
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        child.communicate()
     with klog.open(tmp_path / "d") as logs:
         assert logs.log("events").count() == 100
         assert not logs.clean_shutdown

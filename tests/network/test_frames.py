@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from klog.network import Request, Server
-from tests.support.network import Client, Held, Inline, echo, ended, frame, serving, until
+from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
+from tests.support.patience import until
 
 
 @pytest.fixture(params=["inline", "threads"])

@@ -10,7 +10,8 @@ import struct
 import pytest
 
 from klog.network import Request
-from tests.support.network import Client, Inline, echo, ended, frame, serving, until
+from tests.support.network import Client, Inline, echo, ended, frame, serving
+from tests.support.patience import until
 
 
 def any_completion(request: Request) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from klog.network import Listener, NetworkConfig, Request, Server
-from tests.support.network import Client, Held, Inline, echo, ended, frame, serving, threads_and_descriptors, until
-from tests.support.patience import PATIENCE
+from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
+from tests.support.patience import PATIENCE, until
+from tests.support.resources import growth, threads_and_descriptors
 from tests.support.signals import signal_when_waiting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +47,7 @@ def test_stop_completes_what_is_being_handled_and_takes_no_more() -> None:
     server.stop()
     for client in (busy, idle, half):
         client.sock.close()
-    assert threads_and_descriptors() == before
+    assert threads_and_descriptors() <= before
 
 
 def test_a_handler_cannot_stop_its_server() -> None:
@@ -83,7 +84,7 @@ def test_stop_closes_after_its_time_what_is_not_completed() -> None:
     stopping.join(PATIENCE)
     for client in clients:
         client.sock.close()
-    assert threads_and_descriptors() == before
+    assert threads_and_descriptors() <= before
 
 
 def test_clients_of_a_server_that_has_not_started_wait() -> None:
@@ -107,12 +108,10 @@ def test_a_listener_that_cannot_be_bound_leaves_nothing_over() -> None:
             Server(["127.0.0.1:0", f"127.0.0.1:{port}"], echo)
     never_started = Server(["[::1]:0" if socket.has_ipv6 else "127.0.0.1:0"], echo)
     never_started.stop()
-    assert threads_and_descriptors() == before
+    assert threads_and_descriptors() <= before
 
 
 def test_connections_that_come_and_go_leave_nothing_over() -> None:
-    from tests.support.resources import growth
-
     with serving(Inline(), num_network_threads=2) as server:
 
         def come_and_go() -> None:
@@ -213,7 +212,7 @@ def test_a_connection_that_cannot_be_registered_is_closed_alone(caplog: pytest.L
         assert client.ask(b"2") == b"2"
         assert server.metrics()["ConnectionCount"] == 1
     assert "connection_failed" in caplog.text
-    assert threads_and_descriptors() == before
+    assert threads_and_descriptors() <= before
 
 
 @pytest.mark.parametrize(
@@ -235,4 +234,4 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], error: type[E
     listeners, handler = given.pop("listeners"), given.pop("handler")
     with pytest.raises(error, match=next(iter(arguments)).removesuffix("s")):
         Server(listeners, handler, **given)  # type: ignore[arg-type]
-    assert threads_and_descriptors() == before
+    assert threads_and_descriptors() <= before

@@ -12,8 +12,8 @@ import pytest
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.network import FileSlice, Listener, Request
-from tests.support.network import Client, Held, Inline, echo, ended, frame, serving, until
-from tests.support.patience import PATIENCE
+from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
+from tests.support.patience import PATIENCE, until
 from tests.support.sockets import again_and_again
 
 # ---- time -----------------------------------------------------------------------------------------------------------

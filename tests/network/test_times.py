@@ -11,8 +11,8 @@ from klog.clock import ManualClock
 from klog.durations import Durations
 from klog.network import Listener, Request
 from klog.network.tls import tls_context
-from tests.support.network import Client, Held, Inline, frame, serving, until
-from tests.support.patience import PATIENCE
+from tests.support.network import Client, Held, Inline, frame, serving
+from tests.support.patience import PATIENCE, until
 from tests.support.tls import made
 
 LARGE = bytes(64 << 20)  # more than the buffers of both sockets

@@ -16,8 +16,8 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.network import FileSlice, Listener, Request, Server
 from klog.network.tls import distinguished_name, tls_context
-from tests.support.network import Client, Inline, echo, ended, frame, serving, until
-from tests.support.patience import PATIENCE
+from tests.support.network import Client, Inline, echo, ended, frame, serving
+from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
 
 SUBJECT = (

@@ -222,8 +222,8 @@ def test_large_groups_reuse_touched_memory() -> None:
             work()
             trim(0)
             if turn == 2:
-                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 10
+                before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        return (resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before) // 10
 
     # A MiB of fresh memory would cause 256 faults.
     assert faults_of(lambda: group_of(b"a")) < 100

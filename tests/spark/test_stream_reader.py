@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -28,6 +28,7 @@ from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 from klog.spark.stream import KlogStreamReader
+from tests.support.examples import OF_FIXTURES
 from tests.support.own_json import unchecked_in
 
 Offsets = dict[str, dict[str, int]]
@@ -646,7 +647,7 @@ class TestVersions:
             reader(data, **{option: "5"})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=OF_FIXTURES)
 @given(
     steps=st.lists(
         st.one_of(

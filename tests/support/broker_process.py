@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from tests.support.file_systems import end_with_parent
 from tests.support.patience import PATIENCE
+from tests.support.sockets import KeptPort
 
 
 class BrokerProcess:
@@ -23,7 +23,8 @@ class BrokerProcess:
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         self.directory = directory
         self.config = config
-        self.port = _free_port()
+        self._port = KeptPort()
+        self.port = self._port.number
         self.log = directory.parent / f"{directory.name}.stderr"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -103,10 +104,3 @@ class BrokerProcess:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -1,10 +1,13 @@
-"""How many examples a property runs."""
+"""How many examples a property runs, and which health checks do not stop it."""
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+
+OF_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
+"""suppress_health_check= of a property whose fixtures serve all its examples: it replaces the profile's list."""
 
 
 def examples(*, deep: int, most: int | None = None) -> int:

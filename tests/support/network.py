@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import ssl
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from klog.network import Listener, NetworkConfig, Request, Server
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 
 def frame(body: bytes) -> bytes:
@@ -134,19 +131,7 @@ def serving(
         server.stop(timeout)
 
 
-def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.002)
-
-
 def ended(server: Server) -> bool:
     """Have there been connections, and is none left?"""
     metrics = server.metrics()
     return metrics["ConnectionsAccepted"] > 0 and metrics["ConnectionCount"] == 0
-
-
-def threads_and_descriptors() -> tuple[int, int]:
-    return threading.active_count(), len(os.listdir("/proc/self/fd"))

@@ -7,4 +7,16 @@ event. A program that a test runs to its end needs none: the test's limit ends b
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 PATIENCE = 240.0
+
+
+def until(holds: Callable[[], object], pause: float = 0.002) -> None:
+    """Wait until it holds, which other threads or processes bring about. It is asked again after each pause, in
+    seconds."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(pause)

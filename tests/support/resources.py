@@ -1,13 +1,30 @@
-"""How much memory a process holds."""
+"""How much memory a process holds, and which threads and descriptors."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
+
+
+def open_descriptors() -> set[tuple[int, str]]:
+    """The descriptors of this process with what they refer to. A descriptor that nothing refers to any more is closed
+    by the next collection of garbage, also during a test: compare with <=."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+    return found
+
+
+def threads_and_descriptors() -> set[threading.Thread | tuple[int, str]]:
+    """What a call must not leave behind: compare with <= what there was before it."""
+    return {*threading.enumerate(), *open_descriptors()}
 
 
 def resident_bytes(pid: int | None = None) -> int:

@@ -1,10 +1,11 @@
-"""Pairs of sockets, and a thread that reads one of them to its end."""
+"""Pairs of sockets, a thread that reads one of them to its end, and ports for servers."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 from tests.support.patience import PATIENCE
@@ -16,6 +17,19 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
     return ours, theirs
+
+
+class KeptPort:
+    """A free port of 127.0.0.1 for a server in another process, as long as this object lives: it is bound here, without
+    listening, so that no other process is given it while the server does not run. A server that sets SO_REUSEADDR can
+    bind it, too."""
+
+    def __init__(self) -> None:
+        sock = socket.socket()
+        weakref.finalize(self, sock.close)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        self.number: int = sock.getsockname()[1]
 
 
 class Reader:

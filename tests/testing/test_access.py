@@ -14,6 +14,7 @@ import pytest
 from klog.protocol import ApiKey, messages
 from klog.security.jaas import parse
 from klog.testing import TestBroker
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs: openssl")
@@ -34,7 +35,7 @@ def test_kafka_python_gets_in(way: dict[str, Any]) -> None:
     with TestBroker(topics=["orders"], **way) as b:
         producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
         try:
-            producer.send("orders", b"v").get(10)
+            producer.send("orders", b"v").get(PATIENCE)
         finally:
             producer.close()
         assert b.topic("orders").values() == [b"v"]
@@ -63,11 +64,11 @@ def test_the_certificate_is_of_localhost_and_of_nobody_else() -> None:
         trusting = ssl.create_default_context(cafile=ca)
         trusting.verify_flags |= ssl.VERIFY_X509_STRICT
         for name in ("localhost", "127.0.0.1"):
-            with socket.create_connection(("127.0.0.1", b.port), 10) as plain:
+            with socket.create_connection(("127.0.0.1", b.port), PATIENCE) as plain:
                 trusting.wrap_socket(plain, server_hostname=name).close()
         for context, name in ((trusting, "example.org"), (ssl.create_default_context(), "localhost")):
             with (
-                socket.create_connection(("127.0.0.1", b.port), 10) as plain,
+                socket.create_connection(("127.0.0.1", b.port), PATIENCE) as plain,
                 pytest.raises(ssl.SSLCertVerificationError),
             ):
                 context.wrap_socket(plain, server_hostname=name)

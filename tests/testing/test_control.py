@@ -28,7 +28,7 @@ from tests.testing.test_test_broker import produce
 def call(url: str, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
     """(status, object) of a request."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
         connection.request(method, parts.path + path, data, headers)
@@ -87,7 +87,7 @@ def test_requests_are_held_and_watched() -> None:
         assert call(b.control_url, "POST", "/faults", {"api": "produce", "hold": True})[1]["id"] == 2
         sender = threading.Thread(target=produce, args=(client, b"v"))
         sender.start()
-        assert call(b.control_url, "GET", "/faults/2?wait=1")[0] == 200
+        assert call(b.control_url, "GET", "/faults/2?wait=1&timeout=240")[0] == 200
         assert call(b.control_url, "POST", "/faults/2/release")[1]["hits"] == 1
         sender.join()
         assert b.topic("orders").values() == [b"v"]
@@ -199,7 +199,7 @@ def test_invalid_requests() -> None:
             ("POST", "/clock/advance", {}, 409),
         ):
             if method == "PUT":
-                connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=20)
+                connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=PATIENCE)
                 connection.request(method, urlsplit(url).path + path)
                 assert connection.getresponse().status == status
                 connection.close()
@@ -219,9 +219,10 @@ def test_a_client_that_does_not_wait_for_its_response_prints_nothing(capfd: pyte
         parts = urlsplit(b.control_url)
         with socket.create_connection((parts.hostname, parts.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            path = f"{parts.path}/topics/t/records?wait=9&timeout=0.1"
+            path = f"{parts.path}/topics/t/records?wait=1&timeout=240"
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
             wait_for(lambda: bool(handling()), PATIENCE, lambda: "no request came")
+        b.topic("t").append([(b"k", b"what the request waits for")])
         wait_for(lambda: not handling(), PATIENCE, lambda: "the request goes on")
         assert call(b.control_url, "GET", "/faults") == (200, {"faults": []})
     assert capfd.readouterr().err == ""
@@ -236,7 +237,7 @@ def test_pages_and_strangers_are_refused() -> None:
         assert call(f"http://127.0.0.1:{parts.port}", "GET", "/")[0] == 404
         assert b.is_running
         assert call(b.control_url, "GET", "", Host=f"localhost:{parts.port}")[0] == 200
-        with socket.create_connection(("127.0.0.1", parts.port or 0), timeout=20) as raw:
+        with socket.create_connection(("127.0.0.1", parts.port or 0), timeout=PATIENCE) as raw:
             raw.sendall(f"POST {parts.path}/faults HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".encode())
             assert b" 413 " in raw.recv(100)
 
@@ -255,7 +256,7 @@ def test_a_broker_of_another_process(tmp_path: Path) -> None:
         assert call(url, "GET", "/topics/orders/records")[1]["records"][0]["value"] == "v"
         assert call(url, "POST", "/clock/advance", {"ms": 1})[0] == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
         assert not Path(facts["directory"]).exists()
     finally:
         process.kill()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import klog
 from klog.testing.place import remove_left
+from tests.support.resources import threads_and_descriptors
 
 # All that is not klog's own and not in the interpreter from the start.
 # What a program that does not use them would pay for.
@@ -41,9 +41,6 @@ def test_a_broker_without_faults_loads_what_it_needs() -> None:
 
 
 def test_a_broker_ends_all_its_threads_and_closes_all_its_files(tmp_path: Path) -> None:
-    def state() -> tuple[int, int]:
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
-
     def use() -> None:
         with klog.TestBroker(topics=["orders"], control=True, record=tmp_path / f"{os.urandom(4).hex()}.jsonl") as b:
             b.inject("produce", drop=True)
@@ -52,10 +49,10 @@ def test_a_broker_ends_all_its_threads_and_closes_all_its_files(tmp_path: Path) 
             b.restart()
 
     use()
-    before = state()
+    before = threads_and_descriptors()
     for _ in range(3):
         use()
-    assert state() == before
+    assert threads_and_descriptors() <= before
 
 
 PLUGIN = """
@@ -89,10 +86,18 @@ def test_tests_in_several_processes_leave_nothing(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir() if each.name not in of_pytest) == ["places", "test_it.py"]
 
 
-def test_a_process_that_was_killed_leaves_nothing_for_long() -> None:
-    code = "import klog, os, signal; b = klog.TestBroker(); print(b.directory, flush=True); os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+KILLED = """
+import os, sys
+from klog.testing import TestBroker, place
+place._TMPFS = sys.argv[1]  # where no other process removes what is left
+print(TestBroker().directory, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_process_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
     home = Path(done.stdout.strip()).parent
-    assert home.exists()
-    remove_left(str(home.parent))
+    assert home.parent == tmp_path and home.exists()
+    remove_left(str(tmp_path))
     assert not home.exists()

@@ -40,7 +40,7 @@ def test_a_kill_before_or_after_the_effect(moment: Any, there: list[bytes]) -> N
         fault = b.inject("produce", topic="orders", kill=moment)
         with WireClient(address) as client, pytest.raises(ConnectionError):
             produce(client, b"v")
-        fault.wait()
+        fault.wait(timeout=PATIENCE)
         assert b.bootstrap_servers == address  # also while it is stopped
         b.start()
         assert b.topic("orders").values() == there
@@ -90,21 +90,21 @@ def test_requests_are_held_until_the_test_lets_them_go_on() -> None:
         with WireClient(b.bootstrap_servers, "first") as first, WireClient(b.bootstrap_servers, "second") as second:
             held = b.inject("produce", client_id="first", hold=True)
             first.send(ApiKey.PRODUCE, 9, _request(b"first"))
-            held.wait()
+            held.wait(timeout=PATIENCE)
             assert produce(second, b"second") == 0
             held.release()
             first.receive(ApiKey.PRODUCE, 9)
             assert b.topic("orders").values() == [b"second", b"first"]
             again = b.inject("produce", client_id="first", hold=True, error="NOT_LEADER_OR_FOLLOWER")
             first.send(ApiKey.PRODUCE, 9, _request(b"refused"))
-            again.wait()
+            again.wait(timeout=PATIENCE)
             b.clear_faults()
             found = first.receive(ApiKey.PRODUCE, 9)
             assert found.responses[0].partition_responses[0].error_code == NOT_LEADER
         with WireClient(b.bootstrap_servers) as third:
             b.inject("produce", hold=True)
             third.send(ApiKey.PRODUCE, 9, _request(b"lost"))
-            b.faults[-1].wait()
+            b.faults[-1].wait(timeout=PATIENCE)
             b.restart()
             assert third.is_closed()
             b.faults[-1].release()

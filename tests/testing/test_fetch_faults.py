@@ -140,7 +140,10 @@ def test_an_error_of_the_session_is_at_the_top(name: str) -> None:
         b.topic("orders").append([(b"k", b"v")])
         b.inject("fetch", error=name)
         consumer = kafka.KafkaConsumer(
-            "orders", bootstrap_servers=b.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+            "orders",
+            bootstrap_servers=b.bootstrap_servers,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=int(PATIENCE * 1000),
         )
         assert next(iter(consumer)).value == b"v"
         consumer.close()

@@ -9,6 +9,7 @@ import pytest
 
 from klog.protocol import ApiKey, encode_data, messages
 from klog.testing import TestBroker
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
 JOIN, SYNC = 5, 3
@@ -22,7 +23,7 @@ def join(client: WireClient, group: str, topic: str, assignment: bytes | None = 
     fields: dict[str, Any] = {
         "group_id": group,
         "session_timeout_ms": 30_000,
-        "rebalance_timeout_ms": 1000,
+        "rebalance_timeout_ms": 300_000,
         "protocol_type": "consumer",
         "protocols": [Protocol(name="range", metadata=metadata)],
     }
@@ -63,7 +64,7 @@ def test_waiting_for_members_and_for_offsets() -> None:
         joined: list[Any] = []
         thread = threading.Thread(target=lambda: joined.append(join(client, "billing", "orders")))
         thread.start()
-        group = b.wait_group("billing", members=1)
+        group = b.wait_group("billing", members=1, timeout=PATIENCE)
         thread.join()
         assert group.state == "Stable"
         (member,) = group.members
@@ -83,7 +84,7 @@ def test_waiting_for_members_and_for_offsets() -> None:
             group_id="billing",
             members=[messages.LeaveGroup.Request.Member(member_id=joined[0].member_id)],
         )
-        assert b.wait_group("billing", "Empty", members=0).members == ()
+        assert b.wait_group("billing", "Empty", members=0, timeout=PATIENCE).members == ()
 
 
 def test_a_group_that_does_not_come() -> None:
@@ -111,12 +112,12 @@ def test_a_member_of_the_new_protocol() -> None:
             topic_partitions=[],
         )
         assert beat.error_code == 0
-        (member,) = b.wait_group("new", members=1).members
+        (member,) = b.wait_group("new", members=1, timeout=PATIENCE).members
         assert member.partitions == {"orders": [0, 1]}
 
 
 def test_an_assignment_that_cannot_be_decoded_is_none() -> None:
     with TestBroker(topics=["orders"], config=CONFIG) as b, WireClient(b.bootstrap_servers) as client:
         join(client, "billing", "orders", assignment=b"\0\0\xff")
-        (member,) = b.wait_group("billing", members=1).members
+        (member,) = b.wait_group("billing", members=1, timeout=PATIENCE).members
         assert member.partitions == {}

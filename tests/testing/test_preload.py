@@ -13,6 +13,7 @@ from klog.errors import KlogError
 from klog.testing import TestBroker
 from klog.testing.place import copy_directory
 from klog.testing.waiting import wait_for
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 from tests.testing.test_several_brokers import fetch_request
 from tests.testing.test_test_broker import produce
@@ -53,7 +54,7 @@ def test_consumers_that_wait_get_what_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "orders.jsonl").write_text('{"id": "a"}\n')
     with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
         client.send(ApiKey.FETCH, 4, fetch_request(0, max_wait_ms=60_000))
-        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, PATIENCE, lambda: "no fetch waits")
         b.load("orders", tmp_path / "orders.jsonl")
         assert client.receive(ApiKey.FETCH, 4).responses[0].partitions[0].records
 

@@ -17,6 +17,7 @@ from klog.record import encode
 from klog.testing import TestBroker, replay
 from klog.testing.recording import recorded
 from klog.testing.waiting import wait_for
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 from tests.testing.test_group import CONFIG, join
 from tests.testing.test_several_brokers import fetch_request
@@ -39,7 +40,7 @@ def test_requests_are_sent_again_in_their_order(tmp_path: Path) -> None:
     ):
         assert produce(one, b"a") == 0
         without_response(one, b"b")
-        b.topic("orders").wait(2)
+        b.topic("orders").wait(2, timeout=PATIENCE)
         assert produce(two, b"c") == 0
         two.send(ApiKey.FETCH, 4, fetch_request(0, 0))
         two.frame()
@@ -67,12 +68,12 @@ def test_a_response_that_waits_holds_up_no_other_connection(tmp_path: Path) -> N
         WireClient(b.bootstrap_servers) as writer,
     ):
         reader.send(ApiKey.FETCH, 4, fetch_request(0, 60_000))
-        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, PATIENCE, lambda: "no fetch waits")
         produce(writer, b"v")
         assert reader.receive(ApiKey.FETCH, 4).responses[0].partitions[0].records
         join(writer, "billing", "orders")
     with TestBroker(topics=["orders"], config=CONFIG) as b:
-        found: list[Any] = replay(path, b.bootstrap_servers, timeout=20)
+        found: list[Any] = replay(path, b.bootstrap_servers, timeout=PATIENCE)
         assert found[0].response.responses[0].partitions[0].records
         joins = [each.response.error_code for each in found if each.api is ApiKey.JOIN_GROUP]
         assert joins == [79, 25]  # MEMBER_ID_REQUIRED, and UNKNOWN_MEMBER_ID: this broker has given out another id
@@ -132,7 +133,7 @@ def test_no_secret_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "requests"
     with TestBroker(topics=["orders"], sasl={"alice": "geheim"}, mechanism="PLAIN", record=path) as b:
         producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
-        producer.send("orders", b"v").get(10)
+        producer.send("orders", b"v").get(PATIENCE)
         producer.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     apis = {line.get("api") for line in lines[1:]}

@@ -9,6 +9,7 @@ import pytest
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.testing import TestBroker
 from klog.testing.releases import RELEASES, release
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
 
@@ -47,7 +48,7 @@ def test_a_client_takes_it_for_that_release(version: str, seen: tuple[int, int])
     with TestBroker(topics=["orders"], as_version=version) as b:
         producer = kafka.KafkaProducer(bootstrap_servers=b.bootstrap_servers)
         try:
-            producer.send("orders", b"v").get(10)
+            producer.send("orders", b"v").get(PATIENCE)
         finally:
             producer.close()
         assert b.topic("orders").values() == [b"v"]
@@ -74,7 +75,7 @@ def test_versions_of_single_apis() -> None:
         assert found.finalized_features
         producer = kafka.KafkaProducer(**b.client_config("kafka-python"), enable_idempotence=False)
         watch = b.watch("produce")
-        producer.send("orders", b"v").get(10)
+        producer.send("orders", b"v").get(PATIENCE)
         producer.close()
         assert watch.requests[0].version == 7
     with pytest.raises(ValueError, match="api_versions: fetch"):

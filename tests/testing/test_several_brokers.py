@@ -126,7 +126,7 @@ def test_a_fetch_that_waits_is_told_when_its_leader_moves() -> None:
         first, second = clients(b, stack)
         b.stop_broker(2)
         first.send(ApiKey.FETCH, 4, fetch_request(1, max_wait_ms=3_600_000))
-        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, PATIENCE, lambda: "no fetch waits")
         b.start_broker(2)
         assert first.receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
         assert second.is_closed()
@@ -175,7 +175,7 @@ def test_the_test_moves_leaders_and_coordinators() -> None:
     ):
         by_id = dict(zip(b.broker_ids, clients(b, stack), strict=True))
         by_id[1].send(ApiKey.FETCH, 4, fetch_request(0, max_wait_ms=3_600_000))
-        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, 20, lambda: "no fetch waits")
+        wait_for(lambda: b.metrics()["PurgatorySize.Fetch"] >= 1, PATIENCE, lambda: "no fetch waits")
         b.move_leader("orders", 0, 3)
         assert by_id[1].receive(ApiKey.FETCH, 4).responses[0].partitions[0].error_code == NOT_LEADER
         assert leaders(by_id[2])[0] == {0: 3, 1: 2}

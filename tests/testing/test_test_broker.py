@@ -14,6 +14,7 @@ from klog.clock import ManualClock
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.testing import TestBroker
+from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
 
@@ -47,7 +48,7 @@ def test_waiting_for_records() -> None:
     with TestBroker(topics=["orders"]) as b:
         late = threading.Timer(0.05, lambda: b.topic("orders").append([(b"k", b"v")]))
         late.start()
-        assert [record.value for record in b.topic("orders").wait(1)] == [b"v"]
+        assert [record.value for record in b.topic("orders").wait(1, timeout=PATIENCE)] == [b"v"]
         late.join()
         with pytest.raises(TimeoutError, match="2 records of orders expected; there are 1"):
             b.topic("orders").wait(2, timeout=0.01)
@@ -70,7 +71,7 @@ def test_a_connection_that_ends_before_or_after_the_effect(effect: str, there: l
         fault = b.inject(ApiKey.PRODUCE, disconnect=effect)  # type: ignore[arg-type]
         with pytest.raises(ConnectionError):
             produce(client, b"v")
-        fault.wait()
+        fault.wait(timeout=PATIENCE)
         assert b.topic("orders").values() == there
 
 
@@ -88,7 +89,7 @@ def test_no_response_and_delays() -> None:
         client.socket.settimeout(0.05)
         with pytest.raises(TimeoutError):
             produce(client, b"v")
-        dropped.wait()
+        dropped.wait(timeout=PATIENCE)
     with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
         fault = b.inject(delay_ms=30, client_id="te*", count=None)
         assert produce(client, b"v") == 0

@@ -181,4 +181,4 @@ def test_a_bad_record_goes_to_the_dead_letters_and_the_group_goes_on() -> None:
             consumer.commit(message, asynchronous=False)
         consumer.close()
         assert b.topic("dead").values() == [b"x"]
-        assert b.wait_group_lag("billing", "orders").offsets == {("orders", 0): 3}
+        assert b.wait_group_lag("billing", "orders", timeout=PATIENCE).offsets == {("orders", 0): 3}

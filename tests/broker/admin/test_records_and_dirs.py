@@ -16,6 +16,7 @@ from klog import record
 from klog.progress import Event
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.broker.admin.world import CODES, World
+from tests.support.patience import PATIENCE
 
 
 def filled(world: World, name: str, records: int = 10, config: dict[str, Any] | None = None) -> klog.Log:
@@ -146,7 +147,7 @@ def test_a_partition_moves_to_another_directory_with_its_records(two: World, ver
     log = filled(two, "a")
     assert os.path.dirname(log.path) == two.logs.paths[0]
     assert move(two, two.logs.paths[1], ("a", 0), version=version) == [ErrorCode.NONE]
-    assert two.admin.moves.wait(30)
+    assert two.admin.moves.wait(PATIENCE)
     assert held(dirs(two)["two"]) == [("a", 0, False)] and held(dirs(two)["one"]) == []
     assert len(list(two.logs.log("a", 0).read())) == 10
 
@@ -162,7 +163,7 @@ def test_what_cannot_be_moved(two: World) -> None:
     assert move(two, two.logs.paths[0], ("a", 0)) == [ErrorCode.NONE], "it is there already"
     two.allow()
     assert move(two, there, ("a", 0)) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
-    assert two.admin.moves.wait(30) and held(dirs_as_root(two)["one"]) == [("a", 0, False)]
+    assert two.admin.moves.wait(PATIENCE) and held(dirs_as_root(two)["one"]) == [("a", 0, False)]
 
 
 def dirs_as_root(world: World) -> dict[str, Any]:
@@ -180,7 +181,7 @@ class Stopped:
         def held_up(event: Event) -> None:
             self.calls += 1
             self.reached.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(PATIENCE)
             progress(event)
 
         monkeypatch.setattr(world.admin.moves, "_progress", held_up)
@@ -192,13 +193,13 @@ def test_a_copy_that_is_being_made_is_shown(two: World, monkeypatch: pytest.Monk
     log.append([(b"k", b"v")])
     stopped = Stopped(two, monkeypatch)
     assert move(two, two.logs.paths[1], ("a", 0)) == [ErrorCode.NONE]
-    assert stopped.reached.wait(30)
+    assert stopped.reached.wait(PATIENCE)
     found = dirs(two)
     assert held(found["one"]) == [("a", 0, False)] and held(found["two"]) == [("a", 0, True)]
     ((copy,),) = [topic.partitions for topic in found["two"].topics]
     assert copy.partition_size > 0 and copy.offset_lag == 1
     stopped.go_on.set()
-    assert two.admin.moves.wait(30) and held(dirs(two)["two"]) == [("a", 0, False)]
+    assert two.admin.moves.wait(PATIENCE) and held(dirs(two)["two"]) == [("a", 0, False)]
 
 
 def test_closing_gives_up_moves(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,14 +210,14 @@ def test_closing_gives_up_moves(two: World, monkeypatch: pytest.MonkeyPatch) -> 
     other = next(path for path in two.logs.paths if path != first)
     second = os.path.dirname(two.logs.log("b", 0).path)
     move(two, other, ("a", 0))
-    assert stopped.reached.wait(30)
+    assert stopped.reached.wait(PATIENCE)
     move(two, first if second == other else other, ("b", 0))
     closing = threading.Thread(target=two.admin.close)
     closing.start()
     while not two.admin.moves._closed:
         closing.join(0.01)
     stopped.go_on.set()
-    closing.join(30)
+    closing.join(PATIENCE)
     assert not closing.is_alive() and stopped.calls == 1, "the second move must not begin"
     assert os.path.dirname(two.logs.log("a", 0).path) == first
     assert os.path.dirname(two.logs.log("b", 0).path) == second
