@@ -352,6 +352,14 @@ class Segment(SegmentState):
         with klog.io.preallocate=zeros.
         """
         file = open_to_write(self.segment_dir.files, self.path, self.segment_dir.config.io)
+        try:
+            self._take_appends(file)
+        except BaseException:
+            if self._active is None:  # the traceback holds it, and an undo may need its descriptor
+                file.close()
+            raise
+
+    def _take_appends(self, file: LogFile) -> None:
         allocated = self.size
         if self.segment_dir.config.preallocate and self.size == 0:
             allocated = self.segment_dir.config.segment_size

@@ -306,6 +306,30 @@ def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation
     assert all("open files" in text and "raise" in text for text in messages)
 
 
+def test_a_failed_roll_needs_no_more_descriptors_than_the_log_has(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F21: not while its error is handled either, since the undo may need the last one."""
+
+    def count() -> int:
+        links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        return sum(link.is_symlink() and str(link.readlink()).startswith(str(tmp_path)) for link in links)
+
+    undone = 0
+    for nth in range(1, 10):
+        path = tmp_path / str(nth) / "t-0"
+        path.parent.mkdir()
+        with opened(path, files=RealFiles(kernel.table)) as log:
+            log.append([(b"k", b"v")])
+            before = count()
+            kernel.rule("ftruncate", error=errno.ENOSPC, nth=nth, times=1)
+            try:
+                log.roll()
+            except OSError:
+                undone += log.offline is None
+                assert count() == before
+            kernel.heal()
+    assert undone
+
+
 class NoDescriptors(RealFiles):
     """No file can be opened for reading while no descriptor is left."""
 

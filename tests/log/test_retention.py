@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,16 @@ def test_without_a_delay_files_are_unlinked_at_once(tmp_path: Path) -> None:
         fill(log, 11)
         assert log.apply_retention() == 3
         assert names_in(log, ".deleted") == []
+
+
+def test_a_log_without_further_appends_keeps_no_deleted_file_open(tmp_path: Path) -> None:
+    """Its blocks would be in use until the next append."""
+    with open_log(tmp_path, **{"retention.ms": 999, "file.delete.delay.ms": 0}) as log:
+        fill(log, 2)
+        assert log.apply_retention() == 1
+        links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        files = [str(link.readlink()) for link in links if link.is_symlink()]
+        assert [file for file in files if file.startswith(str(tmp_path)) and file.endswith("(deleted)")] == []
 
 
 def test_files_not_unlinked_are_unlinked_by_the_next_load(tmp_path: Path) -> None:

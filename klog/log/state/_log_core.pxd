@@ -48,11 +48,9 @@ cdef class LogCore:
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t written_end
     cdef readonly list applied
-    cdef object tail
 
     cdef int64_t end_of_append(self) noexcept
     cdef void advance(self, int64_t end) noexcept
-    cdef void keep_tail(self, tail) noexcept
     cdef void written_up_to(self, int64_t end) noexcept
     cdef bint takes_time(self, int64_t now, int64_t least_ms) noexcept
     cdef void publish(self, int64_t end) noexcept

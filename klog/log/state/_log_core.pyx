@@ -207,10 +207,6 @@ cdef class LogCore:
         end_max = self.options.end_max
         self.end_max = INT64_MAX if end_max is None else end_max
 
-    cdef void keep_tail(self, tail) noexcept:
-        """Keep what the fast path of appends knows of the log's end, or None."""
-        self.tail = tail
-
     # Commits
 
     def begin_commit(self):
@@ -320,7 +316,6 @@ cdef class LogCore:
         self.log_end_offset, other.log_end_offset = other.log_end_offset, self.log_end_offset
         self.segment_list.exchange(other.segment_list)
         self.watermark.exchange(other.watermark)
-        self.tail = other.tail = None
         self.flush_state.recount(self.counters.appended_bytes - others)
         other.flush_state.recount(other.counters.appended_bytes - mine)
         self.aborted_finder.forget()
@@ -381,7 +376,7 @@ cdef class LogCore:
 
     def end_appends(self):
         """The log is being closed: cancel that task, and hold no file for the fast path."""
-        self.tail = None
+        self.segment_list.keep_tail(None)
         if self.expiry is not None:
             self.expiry.cancel()
 

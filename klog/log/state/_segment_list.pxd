@@ -7,3 +7,7 @@ cdef class SegmentList:
     cdef readonly int64_t rewritten
     cdef readonly int64_t taken_back
     cdef object known_sizes
+    cdef object tail
+
+    cdef void keep_tail(self, tail) noexcept
+    cdef int put(self, tuple segments) except -1

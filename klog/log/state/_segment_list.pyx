@@ -27,11 +27,20 @@ cdef class SegmentList:
 
     generation: counts changes other than appends and rolls. rewritten: counts changes of bytes below the log end, also
     possible ones. taken_back: counts removals of bytes beyond the log end, mostly of failed appends, where a reader may
-    have looked.
+    have looked. tail: what the fast path of appends knows of the last segment, or None. It holds that segment's file
+    open, so it goes with the tuple: a segment that retention deletes must not keep its blocks until the next append.
     """
 
     def __cinit__(self):
         self.segments = ()
+
+    cdef void keep_tail(self, tail) noexcept:
+        """Keep what the fast path of appends knows, or None."""
+        self.tail = tail
+
+    cdef int put(self, tuple segments) except -1:
+        self.segments, self.tail = segments, None
+        return 0
 
     @property
     def moment(self):
@@ -52,39 +61,40 @@ cdef class SegmentList:
 
     def load(self, segments):
         """Use the segments of a load."""
-        self.segments = tuple(segments)
+        self.put(tuple(segments))
 
     def add(self, segment):
         """A roll: the segment is the active one from here on."""
-        self.segments = (*self.segments, segment)
+        self.put((*self.segments, segment))
 
     def restore(self, tuple before not None):
         """A roll is undone: these were the segments before it."""
-        self.segments = before
+        self.put(before)
 
     def renew_active(self, segment):
         """Another segment of the same base offset replaces the empty active one."""
-        self.segments = (*self.segments[:len(self.segments) - 1], segment)
+        self.put((*self.segments[:len(self.segments) - 1], segment))
 
     def drop_oldest(self, Py_ssize_t count):
         """Retention removes the first `count` segments. Readers that are inside them continue."""
-        self.segments = self.segments[count:]
+        self.put(self.segments[count:])
 
     def rewrite(self, segments):
         """A cleaning puts these segments in place: readers look again."""
-        self.segments = tuple(segments)
+        self.put(tuple(segments))
         self.generation += 1
 
     def cut(self, segments):
         """A truncation leaves these segments. Counted before the first byte is removed: readers of the removed bytes
         look again."""
-        self.segments = tuple(segments)
+        self.put(tuple(segments))
         self.generation += 1
         self.rewritten += 1
 
     def empty(self):
         """The log is deleted. Returns the segments that it had."""
-        segments, self.segments = self.segments, ()
+        segments = self.segments
+        self.put(())
         return segments
 
     def took_back(self):
@@ -95,15 +105,16 @@ cdef class SegmentList:
         """A reader follows rolls and deletions of the writer in another process."""
         if oldest_gone:
             self.generation += 1
-        self.segments = tuple(segments)
+        self.put(tuple(segments))
 
     def reload(self, segments):
         """A reader has loaded again. Counted before and after: a read that began in between may have seen a part."""
         self.generation += 1
         self.rewritten += 1
-        self.segments = tuple(segments)
+        self.put(tuple(segments))
         self.rewritten += 1
 
     def exchange(self, SegmentList other not None):
         """Exchange the segments of two lists, but not the counters, which belong to the readers of each."""
         self.segments, other.segments = other.segments, self.segments
+        self.tail = other.tail = None

@@ -142,7 +142,7 @@ cdef class ReplacedEntries:
 
 cdef Tail tail_of(LogCore log):
     """The log's Tail, None if the full path is needed."""
-    cdef Tail tail = log.tail
+    cdef Tail tail = log.segment_list.tail
     cdef TransactionFields transactions
     if not log.health.takes_appends() or log.watermark.listener is not None:
         return None
@@ -155,7 +155,7 @@ cdef Tail tail_of(LogCore log):
         or tail.active is not tail.segment._active
     ):
         tail = new_tail(log)
-        log.keep_tail(tail)
+        log.segment_list.keep_tail(tail)
     if tail is None:
         return None
     transactions = tail.producers._transactions
