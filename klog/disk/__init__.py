@@ -10,7 +10,7 @@ The only package that makes system calls on files. Its API:
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
                      process
   zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
-  wake-ups           Bell, Waiter
+  wake-ups           Notifier, Waiter
   page cache hits    ReadSampler counts the bytes that reads got from memory
   errors             is_final, is_full, lacks_descriptors classify an OSError
 
@@ -39,7 +39,7 @@ from klog.disk.presence import check_directory, exists, is_directory
 from klog.disk.private import read_private
 from klog.disk.removal import remove_tree
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
-from klog.disk.watch import Bell, Waiter
+from klog.disk.watch import Notifier, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "YIELD_BYTES",
     "AlignedBuffer",
     "BehindCounts",
-    "Bell",
     "Claim",
     "DirectFile",
     "DirectReader",
@@ -61,6 +60,7 @@ __all__ = [
     "Leases",
     "LogFile",
     "NewFile",
+    "Notifier",
     "ReadSampler",
     "RealFiles",
     "Reusable",

@@ -1,7 +1,7 @@
 """Waits for changes: in a directory (inotify), or reported by another thread of this process.
 
-Code that makes changes rings a Bell. A Waiter has a descriptor that becomes readable then, so it need not poll. If the
-kernel gives no descriptor or sees no changes (a network file system), the wait ends after LOOK_SECONDS anyway: the
+Code that makes changes calls a Notifier. A Waiter has a descriptor that becomes readable then, so it need not poll. If
+the kernel gives no descriptor or sees no changes (a network file system), the wait ends after LOOK_SECONDS anyway: the
 waiting thread looks again, so it notices changes late but does not miss them.
 """
 
@@ -24,8 +24,8 @@ _NAMES = _IN_MOVED | _IN_DELETE
 _DRAIN_BYTES = 65536
 
 
-class Bell:
-    """Notifies waiters of changes when it is rung. Any thread. Without waiters a ring costs nothing."""
+class Notifier:
+    """Notifies waiters of changes. Any thread. Without waiters notify() costs nothing."""
 
     __slots__ = ("_fds", "_lock")
 
@@ -33,12 +33,12 @@ class Bell:
         self._lock = CallLock()
         self._fds: tuple[int, ...] = ()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Notify all waiters."""
         if self._fds:
             with self._lock:  # a descriptor must not be closed and reused while it is written to
                 for fd in self._fds:
-                    with contextlib.suppress(BlockingIOError):  # rung so often that the counter is full
+                    with contextlib.suppress(BlockingIOError):  # notified so often that the counter is full
                         os.eventfd_write(fd, 1)
 
     def listen(self, fd: int) -> None:
@@ -58,14 +58,14 @@ class Bell:
 
 
 class Waiter:
-    """Waits for the ring of bells and for changes in directories. One thread; close() it, or use `with`.
+    """Waits for notifiers and for changes in directories. One thread; close() it, or use `with`.
 
     A change after its construction and before wait() ends that wait at once: construct it, look, then wait.
     directories: watched for appends, rolls and deletions. named: watched only for replaced or removed files.
     """
 
-    def __init__(self, bells: Iterable[Bell], directories: Iterable[str], named: Iterable[str] = ()) -> None:
-        self._bells = tuple(bells)
+    def __init__(self, notifiers: Iterable[Notifier], directories: Iterable[str], named: Iterable[str] = ()) -> None:
+        self._notifiers = tuple(notifiers)
         self._directories = {**dict.fromkeys(named, _NAMES), **dict.fromkeys(directories, _CHANGES)}
         self._fds: list[int] = []
         self._pid = -1
@@ -74,11 +74,11 @@ class Waiter:
     def _open(self) -> None:
         self._pid = os.getpid()
         with contextlib.suppress(OSError):  # too many open files: the wait ends after LOOK_SECONDS
-            if self._bells:
+            if self._notifiers:
                 fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 self._fds.append(fd)
-                for bell in self._bells:
-                    bell.listen(fd)
+                for notifier in self._notifiers:
+                    notifier.listen(fd)
             if self._directories:
                 fd = lib.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
                 if fd >= 0:
@@ -119,8 +119,8 @@ class Waiter:
         """Close its descriptors; closing twice is allowed."""
         fds, self._fds = self._fds, []
         if fds and os.getpid() == self._pid:
-            for bell in self._bells:
-                bell.leave(fds[0])
+            for notifier in self._notifiers:
+                notifier.leave(fds[0])
         for fd in fds:
             os.close(fd)
 

@@ -32,7 +32,7 @@ def close(log: LogCore) -> None:
         try:
             health.close()
             log.end_appends()
-            log.bell.ring()
+            log.notifier.notify()
             if not log.read_only and health.offline is None and os.getpid() == health.pid:
                 _finish_locked(log)
                 clean = True

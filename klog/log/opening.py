@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from klog.disk import Bell, Claim, SendCounts, exists
+from klog.disk import Claim, Notifier, SendCounts, exists
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.load.inputs import inputs_of
@@ -86,7 +86,7 @@ def open_log(directory: str, options: Options) -> LogCore:
             options,
             PartitionDir(directory, claim),
             counters=LogMetrics(),
-            bell=Bell(),  # rung when a reader can read more
+            notifier=Notifier(),  # notifies when a reader can read more
             sends=SendCounts(),
             commits=CommitQueue(commit_locked) if options.durability == "sync" and not options.read_only else None,
             sync_lock=SyncLock(),

@@ -18,7 +18,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Bell
+from klog.disk import Notifier
 from klog.errors import KlogError
 from klog.log.write import append_batches
 from klog.record import Lists, decode, encode
@@ -262,17 +262,17 @@ def test_a_batch_is_a_duplicate_even_if_a_waiter_was_interrupted(
     """The producer's state moves before the log end, and before any Python code: here the one that wakes readers."""
     log.append_batches(produced(5, 0, 0))
 
-    def interrupt(bell: Bell) -> None:
+    def interrupt(notifier: Notifier) -> None:
         raise KeyboardInterrupt
 
     waiter = os.eventfd(0)
-    log._core.bell.listen(waiter)
-    monkeypatch.setattr(Bell, "ring", interrupt)
+    log._core.notifier.listen(waiter)
+    monkeypatch.setattr(Notifier, "notify", interrupt)
     end = log.log_end_offset
     with pytest.raises(KeyboardInterrupt):
         log.append_batches(produced(5, 0, 1))
     monkeypatch.undo()
-    log._core.bell.leave(waiter)
+    log._core.notifier.leave(waiter)
     os.close(waiter)
     assert log.log_end_offset == end + 1
     assert log.append_batches(produced(5, 0, 1)).is_duplicate

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.disk import Bell, Waiter, watch
+from klog.disk import Notifier, Waiter, watch
 from klog.errors import LogClosed, OffsetOutOfRange
 from tests.support.patience import PATIENCE
 from tests.support.resources import open_descriptors
@@ -160,7 +160,7 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
             tail.close()  # type: ignore[attr-defined]
             del tail
             assert open_descriptors() <= before
-    assert log._core.bell._fds == ()
+    assert log._core.notifier._fds == ()
 
 
 def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: py
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
     try:
-        with Waiter([Bell()], [str(tmp_path)]) as waiter:
+        with Waiter([Notifier()], [str(tmp_path)]) as waiter:
             waiter.wait(5)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -176,13 +176,13 @@ def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: py
 
 def test_a_notification_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     never_look(monkeypatch)
-    bell = Bell()
-    with Waiter([bell], []) as waiter:
-        bell.ring()
+    notifier = Notifier()
+    with Waiter([notifier], []) as waiter:
+        notifier.notify()
         waiter.wait()
         thread, _ = in_thread(waiter.wait)
         thread.join(0.05)
         assert thread.is_alive()  # one notification ends one wait
-        bell.ring()
+        notifier.notify()
         thread.join(PATIENCE)
         assert not thread.is_alive()

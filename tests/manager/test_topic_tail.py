@@ -59,7 +59,7 @@ def test_a_tail_begins_where_it_is_asked_to(logs: klog.LogManager) -> None:
 def test_a_tail_wakes_for_records_partitions_and_topics(
     logs: klog.LogManager, read_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bell or inotify wakes it, not the regular look."""
+    """A Notifier or inotify wakes it, not the regular check."""
     monkeypatch.setattr(watch, "LOOK_SECONDS", 2 * PATIENCE)
     step = threading.Semaphore(0)
     wait = watch.Waiter.wait

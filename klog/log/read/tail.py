@@ -32,14 +32,14 @@ _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = ()) -> Waiter:
     """A Waiter that wakes when one of these logs changes, or an entry of the directories `also`. Either all of the logs
     or none are read-only."""
-    bells, directories, named = [], set(also), set()
+    notifiers, directories, named = [], set(also), set()
     for log in logs:
         if log.read_only:
             directories.add(log.path)
             named.add(path.dirname(log.path))
         else:
-            bells.append(log.bell)
-    return Waiter(bells, directories, named)
+            notifiers.append(log.notifier)
+    return Waiter(notifiers, directories, named)
 
 
 class Tail(Generic[T]):

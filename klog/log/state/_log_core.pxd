@@ -19,7 +19,7 @@ cdef class LogCore:
     cdef readonly SegmentList segment_list
     cdef readonly FetchPositions fetch_positions
     cdef readonly object counters
-    cdef readonly object bell
+    cdef readonly object notifier
     cdef readonly SendCounts sends
     cdef readonly object commits
     cdef readonly object sync_lock

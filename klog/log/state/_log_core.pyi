@@ -5,7 +5,7 @@ from typing_extensions import disjoint_base
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell, SendCounts
+from klog.disk import Notifier, SendCounts
 from klog.locks import CallLock
 from klog.log.load.inputs import Recovery
 from klog.log.load.loader import Loaded
@@ -40,7 +40,7 @@ class LogCore:
         directory: PartitionDir,
         *,
         counters: LogMetrics,
-        bell: Bell,
+        notifier: Notifier,
         sends: SendCounts,
         commits: CommitQueue | None,
         sync_lock: SyncLock,
@@ -61,7 +61,7 @@ class LogCore:
     @property
     def counters(self) -> LogMetrics: ...
     @property
-    def bell(self) -> Bell: ...
+    def notifier(self) -> Notifier: ...
     @property
     def sends(self) -> SendCounts: ...
     @property

@@ -42,7 +42,7 @@ cdef class LogCore:
     of what it has written, else -1. commits: the queue of durability="sync", else None.
     """
 
-    def __init__(self, options, directory, *, counters, bell, sends, commits, sync_lock, cleaning, reading,
+    def __init__(self, options, directory, *, counters, notifier, sends, commits, sync_lock, cleaning, reading,
                  newest_before, aborted_finder, follower):
         """Not loaded yet, and closed."""
         self.options, self.directory, self.config = options, directory, options.config
@@ -53,7 +53,7 @@ cdef class LogCore:
         self.health = Health(self.name, options.read_only, forks.process_id())
         self.watermark = HighWatermark(options.offsets_listener)
         self.fetch_positions = FetchPositions()
-        self.counters, self.bell, self.sends = counters, bell, sends
+        self.counters, self.notifier, self.sends = counters, notifier, sends
         self.commits, self.sync_lock, self.cleaning = commits, sync_lock, cleaning
         self.reading, self.newest_before, self.aborted_finder = reading, newest_before, aborted_finder
         self.follower = follower
@@ -382,7 +382,7 @@ cdef class LogCore:
 
     def _after_fork(self):
         self.lock = CallLock()
-        self.bell.renew()
+        self.notifier.renew()
         self.options.handles.renew()
         if self.commits is not None:
             self.commits.renew()

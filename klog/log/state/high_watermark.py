@@ -73,7 +73,7 @@ def moved_locked(log: LogCore, before: int) -> None:
     if now == before:
         return
     log.producers.on_high_watermark_updated(now)
-    log.bell.ring()
+    log.notifier.notify()
     notify_listener(log, now)
 
 

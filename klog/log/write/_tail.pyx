@@ -119,8 +119,8 @@ cdef class Tail:
             log.written_up_to(next_offset)
             return 0
         log.advance(next_offset)
-        if log.bell._fds:
-            log.bell.ring()
+        if log.notifier._fds:
+            log.notifier.notify()
         return 0
 
 

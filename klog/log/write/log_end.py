@@ -35,4 +35,4 @@ def end_moved_locked(log: LogCore) -> None:
         end = log.log_end_offset
         log.producers.on_high_watermark_updated(end)
         high_watermark.notify_listener(log, end)
-    log.bell.ring()
+    log.notifier.notify()
