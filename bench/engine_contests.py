@@ -19,7 +19,7 @@ from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import KafkaJvm
 from bench.log_contests import read_all
 from bench.workloads import Tuple, workload
-from klog.segment import HeaderWalk
+from klog.segment import HeaderIterator
 
 SEGMENT_BYTES = 64 << 20
 _BATCH_RECORDS = 132  # 16 KiB of values of 100 bytes
@@ -174,9 +174,9 @@ def _translate(name: str, batch_records: int, tiny: bool, folder: Path) -> Conte
     )
 
 
-def _headers(log: klog.Log) -> HeaderWalk:
+def _headers(log: klog.Log) -> HeaderIterator:
     (segment,) = log.segments
-    return HeaderWalk(segment.file, 0, segment.size)
+    return HeaderIterator(segment.file, 0, segment.size)
 
 
 FACTORIES: dict[str, Factory] = {

@@ -15,7 +15,7 @@ import klog
 from bench.contest import Contest, Contestant, Factory
 from bench.workloads import workload
 from klog.disk import RealFiles
-from klog.segment import HeaderWalk
+from klog.segment import HeaderIterator
 
 Row = tuple[int, int, int, int]  # position, base offset, records, size
 _FIELDS = ("position", "base_offset", "count", "size")
@@ -42,7 +42,7 @@ def walked(log: klog.Log) -> list[Row]:
     rows: list[Row] = []
     for segment in log.segments:
         file = files.open(segment.path)
-        walk = HeaderWalk(file, 0, segment.size)
+        walk = HeaderIterator(file, 0, segment.size)
         rows += [(header.position, header.base_offset, header.count, header.size) for header in walk]
         file.close()
     return rows

@@ -7,7 +7,7 @@ from klog.record._batch cimport Source
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 
-cdef class Walk:
+cdef class SegmentPass:
     cdef readonly int64_t bytes_read
     cdef readonly int64_t records_read
     cdef int64_t next_offset    # no batch begins below it

@@ -10,12 +10,12 @@ from klog.disk import LogFile
 from klog.segment import IndexPair
 
 @disjoint_base
-class Walk:
+class SegmentPass:
     bytes_read: int
     records_read: int
 
 @final
-class KeySurvey(Walk):
+class KeySurvey(SegmentPass):
     def __new__(cls, map: KeyMap, start: int, transactions: CleanedTransactions) -> Self: ...
     def note(
         self,
@@ -28,7 +28,7 @@ class KeySurvey(Walk):
     ) -> bool: ...
 
 @final
-class Rewriter(Walk):
+class Rewriter(SegmentPass):
     size: int
     batches: int
     next_offset_out: int

@@ -1,6 +1,6 @@
 # cython: auto_pickle=False
 """The two passes over the segments of a log: noting keys, and rewriting batches. They read a chunk of 1 MiB at a time,
-and walk plain and lz4 batches (codec/_direct.pyx) without the GIL. Batches of other codecs, transactional and control
+and handle plain and lz4 batches (codec/_direct.pyx) without the GIL. Batches of other codecs, transactional and control
 batches and old formats are handled one by one, with the GIL.
 
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
@@ -56,8 +56,8 @@ cdef enum:
     NOT_READ = -9003
 
 
-cdef class Walk:
-    """Walks over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may
+cdef class SegmentPass:
+    """One pass over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may
     raise."""
 
     def __cinit__(self):
@@ -330,7 +330,7 @@ cdef class Walk:
 
 
 @cython.final
-cdef class KeySurvey(Walk):
+cdef class KeySurvey(SegmentPass):
     """Pass 1: puts the keys at or above start into the map, until it is full. transactions: CleanedTransactions."""
 
     cdef KeyMap map
@@ -386,7 +386,7 @@ cdef class KeySurvey(Walk):
 
 
 @cython.final
-cdef class Rewriter(Walk):
+cdef class Rewriter(SegmentPass):
     """Pass 2: writes the retained records of segments to out, from its beginning, and adds their index entries.
 
     upper_bound: the end of the round; the batch that ends there is kept, without records if necessary. last_offsets: of

@@ -1,11 +1,11 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from klog.cleaner._clean import Walk
+from klog.cleaner._clean import SegmentPass
 from klog.disk import LogFile
 
 @final
-class KeySearch(Walk):
+class KeySearch(SegmentPass):
     def __new__(cls, key: bytes) -> Self: ...
     def count(
         self, file: LogFile, end: int, base_offset: int, limit: int, tick: Callable[[int], None] | None = None

@@ -5,14 +5,14 @@ cimport cython
 from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_CONTROL, kl_batch_t
 from klog._c.clean cimport kl_clean_find, kl_found_t
 from klog._c.status cimport KL_OK
-from klog.cleaner._clean cimport Walk
+from klog.cleaner._clean cimport SegmentPass
 from klog.record._batch cimport Source
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 
 @cython.final
-cdef class KeySearch(Walk):
+cdef class KeySearch(SegmentPass):
     """Counts the records of a key, in any transaction; never a marker. One thread."""
 
     cdef bytes key

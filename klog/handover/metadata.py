@@ -18,7 +18,7 @@ from klog.disk import check_directory, exists, is_directory
 from klog.errors import CorruptData, HandoverRefused
 from klog.handover.cluster import ClusterMetadata
 from klog.handover.replay import Replay
-from klog.inspect.batches import Found, Item, walk
+from klog.inspect.batches import Found, Item, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import bases, damage_of, items
 from klog.internal_topics import decode
@@ -106,7 +106,7 @@ def _read_snapshot(path: str) -> Replay | None:
     """Return the records of a snapshot; None if it is incomplete."""
     replay, complete = Replay(), False
     with ReadOnlyFile(path) as file:
-        for batch in _sound(walk(file)):
+        for batch in _sound(scan(file)):
             complete = batch.is_control and batch.control_type == "snapshot_footer"
             _add(replay, batch, 0)
     return replay if complete else None

@@ -1,6 +1,6 @@
-"""Walks over a .log file, batch by batch, past damage.
+"""Scans a .log file, batch by batch, past damage.
 
-    walk(file)    Found      a batch with a valid frame, of any magic; `error` states what is wrong inside it (crc, a
+    scan(file)    Found      a batch with a valid frame, of any magic; `error` states what is wrong inside it (crc, a
                              record), or is None
                   Legacy     a wrapper message of magic 0 or 1 whose content cannot be read
                   Broken     [position, end) where no batch begins; `torn` if no complete batch follows: usual after a
@@ -10,7 +10,7 @@ After a broken frame the next batch is searched byte by byte: a known magic, a p
 The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size: a hostile file costs no more
 than a large one.
 
-`examine` does the costly part of a walk and returns only the damage. A later walk with it yields the same items by
+`examine` does the costly part of a scan and returns only the damage. A later scan with it yields the same items by
 reading headers, so segments can be examined in parallel and their batches be compared in order after that.
 
 Memory: a window, or one batch if that is larger, and never more than the file size.
@@ -94,13 +94,13 @@ class Examined:
 
 
 def examine(path: str, progress: Callable[[int], None] | None = None) -> Examined | None:
-    """Walk over a whole .log file. None if it has more damage than is worth keeping.
+    """Scan a whole .log file. None if it has more damage than is worth keeping.
 
     Raises CorruptData for what is not a regular file, and for a read error; FileNotFoundError.
     """
     damage: dict[int, Damage] = {}
     with ReadOnlyFile(path, scan=True) as file:
-        for item in walk(file):
+        for item in scan(file):
             if progress is not None:
                 progress(item.end - item.position)
             if not isinstance(item, Found):
@@ -112,7 +112,7 @@ def examine(path: str, progress: Callable[[int], None] | None = None) -> Examine
         return Examined(path, file.identity, damage)
 
 
-def walk(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -> Iterator[Item]:
+def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -> Iterator[Item]:
     """Yield items in order; each byte of the file from start on belongs to exactly one. examined: what examine() has
     found in this file; if the file is still the same, only its headers are looked at."""
     budget = RESYNC_FACTOR * file.size + WINDOW
@@ -170,7 +170,7 @@ def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
     """Yield the errors in a file of batches that is not a segment: a metadata snapshot, bootstrap.checkpoint. Their
     offsets count from 0, without a gap."""
     due = 0
-    for item in walk(file):
+    for item in scan(file):
         if isinstance(item, Broken):
             yield item.error
         elif isinstance(item, Found):

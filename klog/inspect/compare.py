@@ -21,7 +21,7 @@ from typing import Any
 from klog import arguments
 from klog.disk import check_directory
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Found, walk
+from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile, is_partition_directory, read_small
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import bases, damage_of, items, segment_path
@@ -313,7 +313,7 @@ def _damage_if_same(a: str, b: str, step: Callable[[int], None]) -> list[str] | 
         with ReadOnlyFile(b, scan=True) as other, _Compared(a, other) as file:
             if file.size != other.size:
                 return None
-            found = [str(error) for item in walk(file) if (error := damage_of(item)) is not None]
+            found = [str(error) for item in scan(file) if (error := damage_of(item)) is not None]
             step(2 * file.size)
             return found
     except (_Different, CorruptData):

@@ -29,7 +29,7 @@ from typing import Any
 from klog import arguments
 from klog.disk import exists, is_directory
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Broken, Found, Legacy, walk
+from klog.inspect.batches import Broken, Found, Legacy, scan
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
 from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small, topic_of
 from klog.inspect.record_fields import TIMESTAMP_TYPES, record_fields
@@ -185,7 +185,7 @@ def _rest(parsed: IndexFile) -> Iterator[Entry]:
 
 def _log_entries(path: str, records: bool, topic: str | None) -> Iterator[Entry]:
     with ReadOnlyFile(path) as file:
-        for item in walk(file):
+        for item in scan(file):
             if isinstance(item, Found):
                 yield _batch_entry(item, records, topic)
             elif isinstance(item, Legacy):

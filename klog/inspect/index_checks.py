@@ -1,4 +1,4 @@
-"""Checks the entries of .index and .timeindex against their .log, in one walk with it.
+"""Checks the entries of .index and .timeindex against their .log, in one scan of it.
 
   I1  offsets and positions rise from entry to entry; after the first unused slot all bytes are zero
   I2  an entry points to the beginning of a batch, and holds its last offset. Kafka up to 3.9.0 wrote one entry per

@@ -12,7 +12,7 @@ from typing import Any
 from klog import arguments
 from klog.disk import check_directory, naming_the_next_step
 from klog.errors import CorruptData
-from klog.inspect.batches import HEADER, Broken, Found, plausible, walk
+from klog.inspect.batches import HEADER, Broken, Found, plausible, scan
 from klog.inspect.entries import parse_offset_index, parse_time_index
 from klog.inspect.files import (
     ReadOnlyFile,
@@ -193,7 +193,7 @@ def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
             start = entries[-1].position
         end = base
         problem = None
-        for item in walk(file, start):
+        for item in scan(file, start):
             if isinstance(item, Found):
                 end = item.batch.next_offset
                 latest = max(latest if latest is not None else -1, item.batch.max_timestamp)
@@ -228,7 +228,7 @@ def _last_time(path: str, base: int) -> int | None:
 def _first_time(path: str, base: int) -> int | None:
     """Return the time of a segment's first record; None if it has no records or times."""
     with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
-        for item in walk(file):
+        for item in scan(file):
             if not isinstance(item, Found) or item.error is not None:
                 return None
             if item.batch.count and not item.batch.is_control:

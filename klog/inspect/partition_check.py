@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Broken, Examined, Found, Legacy, batch_at, check_batches, walk
+from klog.inspect.batches import Broken, Examined, Found, Legacy, batch_at, check_batches, scan
 from klog.inspect.entries import (
     ProducerEntry,
     TxnEntry,
@@ -190,7 +190,7 @@ class PartitionCheck:
             txns = self._txn_entries(base, live)
             self._begin(path, base)
             aborts: list[Abort] = []
-            for item in walk(file, examined=self._examined.get(path)):
+            for item in scan(file, examined=self._examined.get(path)):
                 self._report.bytes += item.end - item.position
                 self._progress(item.end - item.position)
                 if isinstance(item, Broken):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from klog import arguments
 from klog.disk import check_directory
 from klog.errors import CorruptData
-from klog.inspect.batches import Broken, Found, Item, walk
+from klog.inspect.batches import Broken, Found, Item, scan
 from klog.inspect.entries import ProducerEntry, parse_offset_index, parse_snapshot
 from klog.inspect.files import (
     ReadOnlyFile,
@@ -87,7 +87,7 @@ def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
         if number + 1 < len(found) and found[number + 1] <= offset:
             continue
         with ReadOnlyFile(segment_path(path, base), scan=True) as file:
-            for item in walk(file):
+            for item in scan(file):
                 yield file.path, item
 
 
@@ -97,7 +97,7 @@ def batch_with(path: str, offset: int) -> Found | None:
     if not below:
         return None
     with ReadOnlyFile(segment_path(path, below[-1])) as file:
-        for item in walk(file, _position_before(path, below[-1], offset)):
+        for item in scan(file, _position_before(path, below[-1], offset)):
             if isinstance(item, Found) and item.batch.next_offset > offset:
                 return item if item.batch.base_offset <= offset else None
     return None

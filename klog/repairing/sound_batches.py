@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Sequence
 
 from klog.errors import CorruptData
-from klog.inspect.batches import Found, walk
+from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import damage_of
 from klog.values import dataclass
@@ -55,7 +55,7 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
     found = Segment(path, base, next_base, [], [])
     try:
         with ReadOnlyFile(path, scan=True) as file:
-            for item in walk(file):
+            for item in scan(file):
                 error = item.error
                 if isinstance(item, Found) and error is None and item.batch.magic < 2:
                     reason = f"messages of magic {item.batch.magic}, which klog does not write"

@@ -2,7 +2,7 @@
 lookups. The package log combines segments to a log.
 
 Its API: Segment, SegmentDir (what the segments of one log share) and AbortedTransaction; the names of files; Header,
-HeaderWalk and the walks over a .log file, for code that loads, counts and inspects logs; read_headers, a walk that
+HeaderIterator and the scans of a .log file, for code that loads, counts and inspects logs; read_headers, a scan that
 returns Arrow columns.
 """
 
@@ -12,7 +12,7 @@ from klog.segment._index import IndexPair, base_offset, next_offset
 from klog.segment._opening import SettledEnd, read_heads, settled_end
 from klog.segment._scan import (
     Header,
-    HeaderWalk,
+    HeaderIterator,
     Scan,
     count_records,
     find_offset,
@@ -34,7 +34,7 @@ __all__ = [
     "Header",
     "HeaderColumns",
     "HeaderFields",
-    "HeaderWalk",
+    "HeaderIterator",
     "IndexPair",
     "Scan",
     "Segment",

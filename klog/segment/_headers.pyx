@@ -1,4 +1,4 @@
-"""Batch headers of a segment as Arrow columns, from a walk that skips the payloads.
+"""Batch headers of a segment as Arrow columns, from a scan that skips the payloads.
 
   H1  rows are the batches that a reader of records finds: the same base offsets are mended, and the same damage raises
       CorruptBatch. Only checksums are not verified: they cover the payload, which is not read.
@@ -23,7 +23,7 @@ from klog._c.headers cimport (
 from klog._c.status cimport KL_OK
 from klog.disk._io cimport LogFile
 from klog.record._columns cimport ArrowColumns, Layout, names_of
-from klog.segment._scan cimport HeaderWalk
+from klog.segment._scan cimport HeaderIterator
 
 from klog.logger import logger_of
 
@@ -61,8 +61,8 @@ cdef class HeaderFields(Layout):
 cdef class HeaderColumns(ArrowColumns):
     """Headers of batches of one segment as one Arrow struct array, exported by capsule any number of times.
 
-    The walk ended at byte `end`, with offsets up to next_offset, for a `reason` as of HeaderWalk; "": at the end of the
-    range, or after as many rows as were asked for.
+    The scan ended at byte `end`, with offsets up to next_offset, for a `reason` as of HeaderIterator; "": at the end of
+    the range, or after as many rows as were asked for.
     """
 
     cdef kl_batch_t *rows
@@ -172,7 +172,7 @@ def read_headers(LogFile file, int64_t position, int64_t end, int64_t start, int
     below it. With both, a base offset that is too large (one flipped bit, outside the checksum) is mended as in reads
     of records. Raises CorruptBatch with file, position and offset.
     """
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef HeaderColumns found = HeaderColumns.__new__(HeaderColumns)
     cdef kl_batch_t b, last       # last: not settled before the next one shows that its base offset is valid
     cdef int64_t next_offset = -1, unmoved = -1, span
@@ -182,7 +182,7 @@ def read_headers(LogFile file, int64_t position, int64_t end, int64_t start, int
     found.columns_layout = fields
     found.segment_base_offset = segment_base_offset
     found.reason = ""
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if any:
             if b.base_offset < next_offset:
                 if b.base_offset != unmoved and not (first and base_offset < 0 and next_offset > limit):
@@ -208,5 +208,5 @@ def read_headers(LogFile file, int64_t position, int64_t end, int64_t start, int
             mend(file, &last, limit - last.last_offset_delta - 1)
             next_offset = limit
         settle(found, file, &last, start, stop)
-    found.end, found.next_offset, found.reason = walk.position, max(next_offset, base_offset), walk.reason
+    found.end, found.next_offset, found.reason = headers.position, max(next_offset, base_offset), headers.reason
     return found

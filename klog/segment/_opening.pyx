@@ -202,7 +202,7 @@ cdef bint header(Tail *tail, int64_t at, kl_batch_t *b) noexcept nogil:
     return kl_batch_header(tail.window + at, tail.window_size - at, b) == KL_OK and b.size <= tail.size - b.position
 
 
-cdef bint walk(Tail *tail, const Index *offsets, const Index *times) noexcept nogil:
+cdef bint scan_tail(Tail *tail, const Index *offsets, const Index *times) noexcept nogil:
     """Do the headers from the last index entry on reach the end of the file, in order, and do both last entries match
     their batches?"""
     cdef kl_batch_t b
@@ -237,7 +237,7 @@ cdef bint walk(Tail *tail, const Index *offsets, const Index *times) noexcept no
 
 cdef bint youngest_before(Tail *tail, const Index *offsets, int64_t stop, int64_t offset,
                           int64_t timestamp) noexcept nogil:
-    """Has the batch of this offset, which begins before byte `stop`, this timestamp? Walks there from the index entry
+    """Has the batch of this offset, which begins before byte `stop`, this timestamp? Scans from the index entry
     below the offset, as locate() does."""
     cdef kl_batch_t b
     cdef int32_t entries = <int32_t>(offsets.size // KL_OFFSET_ENTRY)
@@ -283,7 +283,7 @@ cdef bint confirm(Tail *tail, const char *folder, Index *offsets, Index *times) 
         memcpy(first, tail.window, 8)
     elif kl_pread(tail.io, tail.fd, first, 8, 0) != 8:
         return False
-    return <int64_t>kl_load_u64(first) == tail.base_offset and walk(tail, offsets, times)
+    return <int64_t>kl_load_u64(first) == tail.base_offset and scan_tail(tail, offsets, times)
 
 
 @cython.final

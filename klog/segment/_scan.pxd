@@ -8,7 +8,7 @@ cdef enum:
     WINDOW = 8448      # two batches of 4 KiB, between whose index entries a search reads, and a header
 
 
-cdef class HeaderWalk:
+cdef class HeaderIterator:
     cdef LogFile file
     cdef uint8_t window[WINDOW]
     cdef int64_t window_at

@@ -45,7 +45,7 @@ class Header:
     def is_transactional(self) -> bool: ...
 
 @final
-class HeaderWalk(Iterator[Header]):
+class HeaderIterator(Iterator[Header]):
     position: int
     end: int
     reason: str

@@ -1,11 +1,11 @@
-"""Walks over the batches of a .log file: headers only, or all bytes with their checksums.
+"""Scans the batches of a .log file: headers only, or all bytes with their checksums.
 
-A header walk reads 61 bytes per batch and skips the payload; batches of less than 8 KiB share a read. A checked walk
+A header scan reads 61 bytes per batch and skips the payload; batches of less than 8 KiB share a read. A checked scan
 reads the file in chunks of 1 MiB, or of one batch if that is larger, never more than the file holds. Neither trusts a
 length before checking it against the file's size.
 
 Messages of magic 0 and 1 count as batches too, by their outer fields; the readers of records look inside a wrapper.
-Their magic is covered by their checksum, that of magic 2 is not: a walk accepts an old message only if it is not a
+Their magic is covered by their checksum, that of magic 2 is not: a scan accepts an old message only if it is not a
 batch of magic 2 with one flipped bit.
 """
 
@@ -148,7 +148,7 @@ cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batc
 
 
 @cython.final
-cdef class HeaderWalk:
+cdef class HeaderIterator:
     """Iterator of Header over [position, end) of a file.
 
     It ends where no whole batch begins. `position` is then that place, and `reason` the cause: "" (the end),
@@ -210,9 +210,9 @@ cdef class HeaderWalk:
 
 def find_offset(LogFile file, int64_t position, int64_t end, int64_t offset):
     """Header of the first batch from position on whose last offset is at or above offset; None if there is none."""
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if kl_batch_last_offset(&b) >= offset:
             return header_of(&b)
     return None
@@ -222,13 +222,13 @@ def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, i
                   int64_t next_offset):
     """The same within a segment of offsets [base_offset, next_offset), where damage must not look like a gap.
 
-    None: the segment has nothing at or above offset. Raises CorruptBatch if the walk ends early, or has found a batch
+    None: the segment has nothing at or above offset. Raises CorruptBatch if the scan ends early, or has found a batch
     with decreasing offsets, and the offset may be after that.
     """
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
     cdef int64_t before = base_offset, wrong = -1
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if b.base_offset < before and wrong < 0:
             wrong = b.position
         before = kl_batch_last_offset(&b) + 1
@@ -239,9 +239,9 @@ def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, i
     if wrong >= 0:
         raise CorruptBatch("a batch with decreasing offsets: run `klog verify` on the directory", path=file.path,
                            position=wrong, offset=offset, kind="offset_order")
-    if walk.reason and before < next_offset:
+    if headers.reason and before < next_offset:
         raise CorruptBatch("no valid batch begins here: run `klog verify` on the directory", path=file.path,
-                           position=walk.position, offset=before)
+                           position=headers.position, offset=before)
     return None
 
 
@@ -317,7 +317,7 @@ cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto,
 def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
     """Return a byte where a batch begins, at or before the first batch whose last offset is at or above offset.
 
-    Not at the entry of offset itself: a walk from there would not notice that the base offset of its batch is damaged.
+    Not at the entry of offset itself: a scan from there would not notice that the base offset of its batch is damaged.
     """
     cdef kl_batch_t b
     cdef int64_t entry, position
@@ -339,10 +339,10 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
 
 def youngest(LogFile file, int64_t position, int64_t end):
     """Return (largest timestamp, last offset of the first batch with it) from position on; (-1, -1) for no batch."""
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
     cdef int64_t timestamp = -1, offset = -1
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if b.max_timestamp > timestamp:
             timestamp = b.max_timestamp
             offset = kl_batch_last_offset(&b)
@@ -351,9 +351,9 @@ def youngest(LogFile file, int64_t position, int64_t end):
 
 def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestamp, int64_t offset):
     """Return the header of the first batch from position on that may hold a record at or above both, or None."""
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if b.max_timestamp >= timestamp and kl_batch_last_offset(&b) >= offset:
             return header_of(&b)
     return None
@@ -443,17 +443,17 @@ def producing(BatchTable batches):
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop, int64_t limit=INT64_MAX):
     """Return (records, straddlers, end position, reason). records: data records with start <= offset < stop, counted
     from headers. straddlers: the headers of batches that cross a bound, or whose count is not in the header; the caller
-    must read their records. The walk ends at the end position for that reason.
+    must read their records. The scan ends at the end position for that reason.
 
     The base offset of a batch that ends at or beyond stop is checked: if the next batch begins below that end, or the
     segment ends at offset `limit`, the base offset is wrong, and the batch counts with the corrected one.
     """
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b, beyond
     cdef int64_t records = 0, last
     cdef bint doubted = False, crosses = False
     straddlers = []
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         last = kl_batch_last_offset(&b)
         if doubted:
             if b.base_offset >= beyond.base_offset:
@@ -479,12 +479,12 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
         straddlers.append(header_of(&beyond))
     elif doubted and beyond.base_offset >= limit and limit - beyond.last_offset_delta - 1 >= start and limit <= stop:
         records += beyond.count
-    return records, straddlers, walk.position, walk.reason
+    return records, straddlers, headers.position, headers.reason
 
 
 @cython.final
 cdef class Scan:
-    """Result of a walk over a segment. The walk ends at `end`, after the last valid batch.
+    """Result of a scan of a segment. The scan ends at `end`, after the last valid batch.
 
     reason: "" (all bytes are batches), "truncated" (the last batch is cut short), "length", "crc", "magic", or
     "offset_order" (a batch with decreasing offsets, or below the segment). notable: headers of batches that change the
@@ -560,11 +560,11 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
     base_offset: where the first batch should begin, next_offset if not given. If given, index gets each batch as in an
     append.
     """
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef Scan scan = Scan()
     cdef kl_batch_t b
     scan.begin(position, next_offset, next_offset if base_offset < 0 else base_offset)
-    while walk.next_header(&b):
+    while headers.next_header(&b):
         if not scan.in_order(&b):
             scan.reason = "offset_order"
             return scan
@@ -572,7 +572,7 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
             index.reserve(1)
             kl_indexer_add(&index.x, &b, b.position)
         scan.note(&b)
-    scan.reason = walk.reason
+    scan.reason = headers.reason
     return scan
 
 

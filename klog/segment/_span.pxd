@@ -4,7 +4,7 @@ from klog.disk._io cimport LogFile
 from klog.segment._index cimport IndexPair
 
 cdef enum:
-    NEAR = 16384    # a walk that ends within this many bytes needs no index
+    NEAR = 16384    # a scan that ends within this many bytes needs no index
     BATCH_MIN = 26  # offset, length, and what every message format has at least
 
 

@@ -13,7 +13,7 @@ cdef enum:
     HEAD = 12
     WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
-    LITTLE = 64           # the part of a span that is left out rather than walked through
+    LITTLE = 64           # the part of a span that is left out rather than scanned
 
 ctypedef struct window_t:
     uint8_t bytes[WINDOW]
@@ -21,16 +21,16 @@ ctypedef struct window_t:
     int64_t size
 
 
-cdef int look(LogFile file, window_t *window, int64_t at, int64_t size) except -1:
+cdef int read_window(LogFile file, window_t *window, int64_t at, int64_t size) except -1:
     window.at, window.size = at, 0
     window.size = file.read_at(window.bytes, <size_t>size, at)
     return 0
 
 
-cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t size,
+cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t size,
                   int64_t *first, int64_t *next_offset) except -1:
     """Return the end of the last whole batch from byte `at` on that ends at or before byte limit <= end. An impossible
-    length ends the walk before it.
+    length ends the scan before it.
 
     size: bytes of the batch before `at`; 0: not known. first: bytes of the batch at `at`, also beyond limit; 0: there is
     no whole batch. next_offset: the offset that the batch at `at` begins with; set to the one after the last batch, -1
@@ -42,7 +42,7 @@ cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64
     while at + HEAD <= end:
         skip = at - window.at
         if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
-            look(file, window, at, min(min(end, max(at, limit) + KL_BATCH_HEADER) - at,
+            read_window(file, window, at, min(min(end, max(at, limit) + KL_BATCH_HEADER) - at,
                                        <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
             skip = 0
         if skip + HEAD > window.size:
@@ -70,11 +70,11 @@ cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64
 
 cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit, int64_t size,
                    int64_t *next_offset) except -1:
-    """walk(), but if limit is far away, by the last index entry before it: up to that if little is left, else on from
+    """scan(), but if limit is far away, by the last index entry before it: up to that if little is left, else on from
     it. An entry that does not describe its batch is not used."""
     cdef window_t window
     cdef kl_batch_t b
-    cdef int64_t entry, place, first
+    cdef int64_t entry, start, first
     cdef int32_t slot = -1
     cdef bint close
     window.at = window.size = 0
@@ -82,17 +82,17 @@ cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64
         slot = kl_offset_index_position(index.offsets.data, index.x.offset_count, <int32_t>min(limit, INT32_MAX)) - 1
     if slot >= 0:
         entry = index.x.base_offset + kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY)
-        place = kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY + 4)
-        if at < place and end - place >= KL_BATCH_HEADER:
-            close = (limit - place) * LITTLE <= limit - at
-            look(file, &window, place, min(end - place, <int64_t>KL_BATCH_HEADER if close or limit - place > WINDOW
-                                           - KL_BATCH_HEADER else limit - place + KL_BATCH_HEADER))
-            if kl_batch_header(window.bytes, <size_t>window.size, &b) == KL_OK and b.size <= end - place and \
+        start = kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY + 4)
+        if at < start and end - start >= KL_BATCH_HEADER:
+            close = (limit - start) * LITTLE <= limit - at
+            read_window(file, &window, start, min(end - start, <int64_t>KL_BATCH_HEADER if close or limit - start > WINDOW
+                                           - KL_BATCH_HEADER else limit - start + KL_BATCH_HEADER))
+            if kl_batch_header(window.bytes, <size_t>window.size, &b) == KL_OK and b.size <= end - start and \
                     kl_batch_last_offset(&b) == entry and b.base_offset >= next_offset[0]:
-                at, next_offset[0] = place, b.base_offset
+                at, next_offset[0] = start, b.base_offset
                 if close:
                     return at
-    return walk(file, &window, at, end, limit, size, &first, next_offset)
+    return scan(file, &window, at, end, limit, size, &first, next_offset)
 
 
 def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPair index=None):
@@ -103,7 +103,7 @@ def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPa
     cdef int64_t first, stop, next_offset = -1
     cdef int64_t limit = end if bytes_max >= end - position else position + bytes_max
     window.at = window.size = 0
-    stop = walk(file, &window, position, end, limit if index is None or limit == end else position, 0, &first,
+    stop = scan(file, &window, position, end, limit if index is None or limit == end else position, 0, &first,
                 &next_offset)
     if index is not None and limit != end and 0 < first <= limit - position:
         next_offset = -1

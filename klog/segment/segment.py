@@ -35,7 +35,7 @@ from klog.segment import names
 from klog.segment._index import IndexPair
 from klog.segment._scan import (
     Header,
-    HeaderWalk,
+    HeaderIterator,
     Scan,
     find_offset,
     find_timestamp,
@@ -62,7 +62,7 @@ _POSITION_MAX = 2**31 - 1
 _READ_BYTES = 1 << 20
 _ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
-_INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
+_INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup scans them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
 
 
@@ -849,7 +849,7 @@ class Segment(SegmentState):
         """Is the last offset delta of a batch wrong? It is the count minus one, except after cleaning."""
         if header.magic < 2 or header.last_offset_delta + 1 == header.count:
             return False
-        after = list(itertools.islice(HeaderWalk(self.file, header.position, end), 1, 2))
+        after = list(itertools.islice(HeaderIterator(self.file, header.position, end), 1, 2))
         return bool(after) and after[0].base_offset <= header.last_offset
 
     def sound_behind(self, position: int, offset: int, end: int | None = None) -> Header | None:
@@ -860,25 +860,25 @@ class Segment(SegmentState):
             found = self._next_sound(position, end)
             if found is None or found.last_offset >= offset:
                 return found
-            walk = HeaderWalk(self.file, found.position, end)
-            for header in walk:
+            headers = HeaderIterator(self.file, found.position, end)
+            for header in headers:
                 if header.last_offset >= offset:
                     return header
-            if not walk.reason:
+            if not headers.reason:
                 return None
-            position = walk.position
+            position = headers.position
 
     def _next_sound(self, position: int, end: int) -> Header | None:
         """Return the next valid batch after a damaged one. If the damaged one's length leads to a valid batch, a batch
         inside it counts only if its offsets continue there: values may contain batches."""
         found = search_batch(self.file, position, end, self.base_offset, self.base_offset)
-        walk = HeaderWalk(self.file, position, end)
-        damaged = next(walk, None)
-        if found is None or damaged is None or found.position >= walk.position:
+        headers = HeaderIterator(self.file, position, end)
+        damaged = next(headers, None)
+        if found is None or damaged is None or found.position >= headers.position:
             return found
         if found.base_offset >= damaged.next_offset:
             return found
-        return search_batch(self.file, walk.position - 1, end, self.base_offset, self.base_offset) or found
+        return search_batch(self.file, headers.position - 1, end, self.base_offset, self.base_offset) or found
 
     def _locate(self, offset: int, end: int) -> Header | None:
         active = self._active
@@ -964,7 +964,7 @@ class Segment(SegmentState):
             return False
         if located is None or located.position != header.position:
             return False
-        after = next(itertools.islice(HeaderWalk(self.file, header.position, self.size), 1, 2), None)
+        after = next(itertools.islice(HeaderIterator(self.file, header.position, self.size), 1, 2), None)
         return header.next_offset <= (self.next_offset if after is None or after.magic < 2 else after.base_offset)
 
     def _in_order(self, position: int = 0, end: int | None = None) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
-from klog.inspect.batches import Found, walk
+from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.log.options import Policy
 from tests.support.batches import NOW, batch, marker, transactional
@@ -88,7 +88,7 @@ def flips(path: Path, every: int) -> list[tuple[int, int]]:
 
 def walk_file(path: Path) -> list[Found]:
     with ReadOnlyFile(str(path)) as file:
-        return [item for item in walk(file) if isinstance(item, Found)]
+        return [item for item in scan(file) if isinstance(item, Found)]
 
 
 def shows_too_much(directory: Path, policy: Policy, *, read_only: bool) -> set[int]:

@@ -10,7 +10,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog
-from klog.inspect.batches import Found, walk
+from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile
 from tests.log.test_loader_verdicts import BETTER, MENDED, NAMES, OTHER_TOPIC, read_all
 from tests.support import golden
@@ -24,12 +24,12 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCa
 
 
 def readable(directory: Path, start: int) -> set[Content]:
-    """Offset, key and value of every record in a whole, valid batch, by a walk that skips damage."""
+    """Offset, key and value of every record in a whole, valid batch, by a scan that skips damage."""
     found: set[Content] = set()
     for path in sorted(directory.glob("*.log")):
         if path.stem.isdigit():
             with ReadOnlyFile(str(path)) as file:
-                for item in walk(file):
+                for item in scan(file):
                     if isinstance(item, Found) and item.error is None:
                         found |= {(record.offset, record.key, record.value) for record in item.batch}
     return {entry for entry in found if entry[0] >= start}

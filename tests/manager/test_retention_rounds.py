@@ -1,4 +1,4 @@
-"""Retention over many logs: a round inspects only the oldest segments, and deletes what a walk over all would."""
+"""Retention over many logs: a round inspects only the oldest segments, and deletes what an inspection of all would."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Unsynced(RealFiles):
     def fsync_dir(self, path: str) -> None: ...
 
 
-# ---- the walk ----------------------------------------------------------------------------------------------------------
+# ---- all segments --------------------------------------------------------------------------------------------------
 
 
 def stamps(segment: Segment) -> list[int]:
@@ -59,11 +59,11 @@ def has_expired(segment: Segment, newest: bool, config: klog.LogConfig, now: int
     return True
 
 
-def walk(log: klog.Log, now: int) -> list[int]:
+def remaining(log: klog.Log, now: int) -> list[int]:
     """Base offsets of the segments that a round must leave, by Kafka's rules applied to every segment. If all go: the
     log end, where an empty one begins."""
     config, segments = log.config, list(log.segments)
-    end, mark = log.log_end_offset, log.high_watermark
+    end, high_watermark = log.log_end_offset, log.high_watermark
     size = sum(os.path.getsize(segment.path) for segment in segments[:-1]) + segments[-1].size
 
     def cut(may_go: Any) -> None:
@@ -71,7 +71,7 @@ def walk(log: klog.Log, now: int) -> list[int]:
         while segments:
             first, others = segments[0], segments[1:]
             bound = others[0].base_offset if others else end
-            if bound > mark or (not others and first.size == 0) or not may_go(first, others):
+            if bound > high_watermark or (not others and first.size == 0) or not may_go(first, others):
                 return
             size -= first.size
             del segments[0]
@@ -142,11 +142,12 @@ class Lives:
                 self.logs = self.open()
 
     def round(self) -> None:
-        """A round leaves what the walk leaves, and is_due() is true exactly if a round would delete something."""
+        """A round leaves what an inspection of all segments leaves, and is_due() is true exactly if a round would
+        delete something."""
         now, left = self.clock.wall, {}
         for log in self.all:
             assert log.size == sum(segment.size for segment in log.segments)
-            left[log.name] = expected = walk(log, now)
+            left[log.name] = expected = remaining(log, now)
             assert retention.is_due(log._core, now) is (expected != bases(log))
         retention_round(self.logs)
         for log in self.all:
@@ -160,7 +161,7 @@ class Lives:
 
 @pytest.mark.timeout(1800)
 @given(st.integers(0, 2**32))
-def test_a_round_deletes_what_a_walk_over_all_segments_would(seed: int) -> None:
+def test_a_round_deletes_what_an_inspection_of_all_segments_would(seed: int) -> None:
     """Between rounds: appends, rolls, truncations, config changes, restarts and clock jumps."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(dir=MEMORY) as place, pytest.MonkeyPatch.context() as patch:

@@ -136,7 +136,7 @@ def test_damage_up_to_the_end_is_truncated_at_its_first_record(tmp_path: Path, p
 
 def test_an_old_kafkas_entry_names_the_end_of_its_append(tmp_path: Path) -> None:
     """Before 3.9.1 an entry described a whole append: the position where it begins, the offset where it ends. Lookups
-    still do not walk a segment from its beginning."""
+    still do not scan a segment from its beginning."""
     data = [batch(n, time=T + n) for n in range(60)]
     segment = open_segment(tmp_path / "t-0", 0, b"".join(data))
     size = len(data[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
-from klog.segment import Header, HeaderWalk, Segment, find_offset, scan_checked, scan_headers, search_batch
+from klog.segment import Header, HeaderIterator, Segment, find_offset, scan_checked, scan_headers, search_batch
 
 
 def notable_headers(segment: Segment, position: int = 0) -> tuple[list[Header], bool]:
@@ -40,18 +40,18 @@ def contradicted(segment: Segment, offsets: Iterable[int]) -> set[int]:
     found: set[int] = set()
     position, end, reached = 0, segment.size, segment.base_offset
     while position < end:
-        walk = HeaderWalk(segment.file, position, end)
+        headers = HeaderIterator(segment.file, position, end)
         last: Header | None = None
-        for header in walk:
+        for header in headers:
             last, reached = header, max(reached, header.next_offset)
             inside = wanted[
                 bisect.bisect_left(wanted, header.base_offset) : bisect.bisect_right(wanted, header.last_offset)
             ]
             if inside and _is_sound(segment, header):
                 found.update(inside)
-        if not walk.reason:
+        if not headers.reason:
             break
-        following = _search(segment, last, walk.position)
+        following = _search(segment, last, headers.position)
         if following is None:
             return found
         position = following.position
@@ -61,7 +61,7 @@ def contradicted(segment: Segment, offsets: Iterable[int]) -> set[int]:
 
 
 def _search(segment: Segment, last: Header | None, position: int) -> Header | None:
-    """The first intact batch after the damage at a position. last: the batch that the walk found before it."""
+    """The first intact batch after the damage at a position. last: the batch that the scan found before it."""
     if last is not None and not _is_sound(segment, last):
         position = last.position
     return search_batch(segment.file, position, segment.size, segment.base_offset, segment.base_offset)

@@ -29,7 +29,7 @@ from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.options import Policy
-from klog.segment import HeaderWalk, Scan, names, scan_checked, scan_headers
+from klog.segment import HeaderIterator, Scan, names, scan_checked, scan_headers
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -180,7 +180,7 @@ class _Swaps:
         yield _base(name)
         file = self._files.open(self._path(name))
         try:
-            for header in HeaderWalk(file, 0, file.length()):
+            for header in HeaderIterator(file, 0, file.length()):
                 yield header.last_offset if header.magic < 2 else header.base_offset
         finally:
             file.close()

@@ -25,7 +25,7 @@ from klog.errors import CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Inputs, new_segment
 from klog.record import decode
-from klog.segment import Header, HeaderWalk, Scan, Segment, names
+from klog.segment import Header, HeaderIterator, Scan, Segment, names
 from klog.values import dataclass
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -52,7 +52,7 @@ def is_flipped(segment: Segment) -> bool:
     No checksum covers the base offset. So a wrong bit is more likely than a gap of 2^31 records.
     """
     due, beyond, flipped = segment.base_offset, 0, False
-    for header in HeaderWalk(segment.file, 0, segment.size):
+    for header in HeaderIterator(segment.file, 0, segment.size):
         if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             beyond += 1
             flipped = (_base_offset(segment.file, header) ^ due).bit_count() == 1
@@ -64,7 +64,7 @@ def plan(segment: Segment) -> list[Part]:
     """The parts of a segment, each as long as its base offset allows. One part if the segment does not overflow."""
     parts: list[Part] = []
     base, start, end = segment.base_offset, 0, 0
-    for header in HeaderWalk(segment.file, 0, segment.size):
+    for header in HeaderIterator(segment.file, 0, segment.size):
         if header.last_offset - base > RELATIVE_OFFSET_MAX:
             if header.position > start:
                 parts.append(Part(base, start, header.position))
@@ -77,7 +77,7 @@ def copy_part(source: LogFile, position: int, end: int, base_offset: int, target
     """Append whole batches of source[position:end) to target, up to the first that a segment of base_offset cannot
     hold. Returns the number of bytes copied."""
     stop = position
-    for header in HeaderWalk(source, position, end):
+    for header in HeaderIterator(source, position, end):
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
             break
         stop = header.position + header.size
@@ -124,7 +124,7 @@ def _base_offset(file: LogFile, header: Header) -> int:
 def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     """Note the gaps between the parts, so that a load does not take them for lost records."""
     for part, following in itertools.pairwise(parts):
-        for header in HeaderWalk(segment.file, part.position, part.end):
+        for header in HeaderIterator(segment.file, part.position, part.end):
             end = header.next_offset
         gaps.note(inputs.files, inputs.directory, end, following.base_offset, 0)
     segment.close()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.load.inputs import Findings, Inputs
-from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
+from klog.segment import HeaderIterator, Segment, find_offset, names, scan_headers
 
 
 def check_names(
@@ -56,8 +56,8 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
     try:
         file.advise(0, 0, os.POSIX_FADV_RANDOM)
         with DropBehind(file, 0, 0 if inputs.clean_shutdown or not inputs.config.io.scan_drop_behind else segment.size):
-            walk = HeaderWalk(file, 0, segment.size)
-            first, second = next(walk, None), next(walk, None)
+            headers = HeaderIterator(file, 0, segment.size)
+            first, second = next(headers, None), next(headers, None)
     finally:
         file.close()
     if first is None or first.magic < 2 or first.base_offset == segment.base_offset:

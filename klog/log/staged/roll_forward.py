@@ -32,7 +32,7 @@ from klog.log.write.adopt import adopt
 from klog.log.write.flush import flush
 from klog.log.write.roll import roll
 from klog.record import renumber
-from klog.segment import HeaderWalk, names
+from klog.segment import HeaderIterator, names
 
 PIECE_BYTES = 1 << 20  # of staged batches at a time; one batch may be larger
 SEGMENT_BYTES = 32 << 20  # A6: from here on, or from half of segment.bytes on
@@ -109,7 +109,7 @@ def _number(log: LogCore, path: str, placed: PlacedFile, epoch: int) -> None:
     file = files.open(path, write=True)
     try:
         base_offset = placed.base_offset
-        for header in HeaderWalk(file, 0, placed.bytes):
+        for header in HeaderIterator(file, 0, placed.bytes):
             file.write(_PREFIX.pack(base_offset, header.size - _BEFORE_LENGTH, epoch), header.position)
             base_offset += header.last_offset_delta + 1
         files.fsync(file)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.inspect import batches
-from klog.inspect.batches import Broken, Found, walk
+from klog.inspect.batches import Broken, Found, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.record import encode
 
@@ -23,7 +23,7 @@ def _batch(offset: int) -> bytes:
 def _walk(path: Path, data: bytes) -> list[batches.Item]:
     path.write_bytes(data)
     with ReadOnlyFile(str(path)) as file:
-        items = list(walk(file))
+        items = list(scan(file))
     ends = [0, *(item.end for item in items)]
     assert [item.position for item in items] == ends[:-1]
     assert ends[-1] == len(data)
