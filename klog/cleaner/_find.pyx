@@ -38,9 +38,9 @@ cdef class KeySearch(SegmentPass):
         return self.found.records, self.found.bytes, self.found.first_offset, self.found.last_offset
 
     cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
-        return self.look(b, records, size)
+        return self.count_batch(b, records, size)
 
-    cdef int look(self, const kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
+    cdef int count_batch(self, const kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
         cdef int32_t bad = -1
         cdef int status
         if b.attributes & KL_ATTR_CONTROL:
@@ -52,5 +52,5 @@ cdef class KeySearch(SegmentPass):
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         cdef int status
         with nogil:
-            status = self.look(b, records, size)
+            status = self.count_batch(b, records, size)
         return status

@@ -31,7 +31,7 @@ from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
-from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
+from klog.cleaner.rewriting import NullOutput, Source, index_for, swap_in, write_segment
 from klog.cleaner.swap import check_uncut, cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
@@ -245,7 +245,7 @@ class _Purge:
             swap_in(log, cleaned, [source], found.rewritten, "a purge")
 
         if self._dry_run:
-            fill(Nowhere())
+            fill(NullOutput())
         else:
             write_cleaned(log, [cleaned], replace)
             _log.info(

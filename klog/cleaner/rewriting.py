@@ -44,8 +44,8 @@ class Source:
         return cls(segment, size, limit, index.entries * _OFFSET_ENTRY, index.time_entries * _TIME_ENTRY, modified)
 
 
-class Nowhere:
-    """Discards what a dry run would write."""
+class NullOutput:
+    """The output of a dry run: discards what is written."""
 
     def write(self, data: object, position: int) -> None:
         pass

@@ -16,7 +16,7 @@ from klog.cleaner._waste import Waste
 from klog.cleaner.footprint import Footprint
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
+from klog.cleaner.rewriting import NullOutput, Source, index_for, swap_in, write_segment
 from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
@@ -181,7 +181,7 @@ class Round:
         """Rewrite the segments of one group into one."""
         log, rewriter, index = self._log, self._rewriter(), index_for(self._log, sources)
         if self._dry_run:
-            rewriter.begin(Nowhere(), index)
+            rewriter.begin(NullOutput(), index)
             self._rewrite(sources, rewriter, horizon_ms)
             self._transactions.take_retained()
         else:

@@ -38,7 +38,9 @@ _DROP = ("SEGMENTS", "CACHED", "END", "SIZE", "READER", "BYTES/S")
 
 @click.command("top")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--interval", metavar="SECONDS", default=2.0, type=click.FloatRange(min=0.01), help="Between two looks.")
+@click.option(
+    "--interval", metavar="SECONDS", default=2.0, type=click.FloatRange(min=0.01), help="Between two samples."
+)
 @click.option("--once", is_flag=True, help="Show one interval, then end.")
 @json_option
 @click.pass_context
@@ -61,10 +63,10 @@ def command(ctx: click.Context, directories: tuple[str, ...], interval: float, o
     clock = SystemClock()
     try:
         with usage_errors(), ActivityWatcher(list(directories)) as watcher:
-            watcher.look()
+            watcher.sample()
             while True:
                 clock.sleep(interval)
-                found = watcher.look()
+                found = watcher.sample()
                 if not as_json:
                     _show(found, live=not once and sys.stdout.isatty())
                 elif once:

@@ -6,4 +6,4 @@ cdef class ReadSampler:
     cdef readonly int64_t reads, sampled_bytes, cached_bytes
     cdef bint supported
     cdef bint is_sampled(self, LogFile file) noexcept
-    cdef int64_t look(self, LogFile file, void *buf, size_t size, int64_t position) noexcept
+    cdef int64_t read_cached(self, LogFile file, void *buf, size_t size, int64_t position) noexcept

@@ -93,7 +93,7 @@ cdef class ReadSampler:
         if not self.is_sampled(file):
             return file.read(position, size)
         buffer = AlignedBuffer(size)
-        got = self.look(file, buffer.data, size, position)
+        got = self.read_cached(file, buffer.data, size, position)
         if got < 0:
             return file.read(position, size)
         rest = file.read_at(buffer.data + got, size - got, position + got) if got < size else 0
@@ -107,7 +107,7 @@ cdef class ReadSampler:
         cdef char byte
         cdef int64_t got
         if self.is_sampled(file):
-            got = self.look(file, &byte, 1, position)
+            got = self.read_cached(file, &byte, 1, position)
             if got >= 0:
                 self.sampled_bytes += size
                 self.cached_bytes += size * got
@@ -119,7 +119,7 @@ cdef class ReadSampler:
         self.reads += 1
         return self.reads % SAMPLED_READS == 0
 
-    cdef int64_t look(self, LogFile file, void *buf, size_t size, int64_t position) noexcept:
+    cdef int64_t read_cached(self, LogFile file, void *buf, size_t size, int64_t position) noexcept:
         """Return the bytes read without waiting; -1 if unknown. A disk error is left to the normal read to report."""
         cdef int64_t got
         if size <= HOLD_BYTES:

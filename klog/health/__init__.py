@@ -1,12 +1,12 @@
 """Is the engine healthy? Takes facts about a machine and the logs on it, returns findings with the next step.
 
-API: examine(machine, engine) → HealthReport; look() reads the Machine; Engine and LogFacts come from a manager. CHECKS
-has the thresholds, docs/metrics.md shows them.
+API: examine(machine, engine) → HealthReport; read_machine() makes the Machine; a manager makes Engine and LogFacts.
+CHECKS has the thresholds, docs/metrics.md shows them.
 """
 
 from klog.health.engine import Engine, LogFacts
 from klog.health.examination import examine
-from klog.health.machine import Directory, Machine, look
+from klog.health.machine import Directory, Machine, read_machine
 from klog.health.report import Finding, HealthReport, Severity
 from klog.health.thresholds import CHECKS, Check
 
@@ -21,7 +21,7 @@ __all__ = [
     "Machine",
     "Severity",
     "examine",
-    "look",
+    "read_machine",
 ]
 
 

@@ -35,7 +35,7 @@ class Machine:
     swappiness: int | None
 
 
-def look(paths: Iterable[str], pid: int | None, *, proc_root: str = PROC, sys_root: str = SYS) -> Machine:
+def read_machine(paths: Iterable[str], pid: int | None, *, proc_root: str = PROC, sys_root: str = SYS) -> Machine:
     """Return what is known now. pid: of the process that writes. proc_root, sys_root: /proc and /sys, or a test's."""
     meminfo = read_meminfo(proc_root)
     return Machine(

@@ -1,6 +1,6 @@
 """Watches a log.dir: what is appended, how far readers are behind, what is in memory, how busy the disks are.
 
-An ActivityWatcher takes looks; rates are those between two looks. It locks nothing and reads no data but that of
+An ActivityWatcher takes samples; rates are those between two samples. It locks nothing and reads no data but that of
 __consumer_offsets, so it works beside a running klog or broker. Bytes in are the growth of the active segment and of
 those that followed it, so a deletion by retention does not count.
 """
@@ -27,7 +27,7 @@ from klog.values import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PartitionActivity:
-    """One partition. Rates per second; None at the first look, and where a number is not known. lag: {reader name:
+    """One partition. Rates per second; None in the first sample, and where a number is not known. lag: {reader name:
     records that it has not committed yet}; group_lag: the same of Kafka's groups. cached_share: of the log's pages that
     are in the page cache."""
 
@@ -46,7 +46,7 @@ class PartitionActivity:
 @dataclass(frozen=True, slots=True)
 class DeviceActivity:
     """One block device, all processes together. utilisation: the share of time with a request under way; queue_length:
-    the mean number of requests, the saturation; None at the first look."""
+    the mean number of requests, the saturation; None in the first sample."""
 
     device: str
     read_bytes_per_second: float | None
@@ -57,7 +57,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryActivity:
-    """One look. seconds: since the look before; None for the first. problems: {partition: what cannot be read}."""
+    """One sample. seconds: since the sample before; None for the first. problems: {partition: what cannot be read}."""
 
     seconds: float | None
     partitions: list[PartitionActivity]
@@ -70,8 +70,8 @@ class DirectoryActivity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a log ended at a look."""
+class _LogEnd:
+    """Where a log ended at a sample."""
 
     end: int
     active: int
@@ -88,8 +88,8 @@ class ActivityWatcher:
         self._clock = clock or SystemClock()
         self._proc = proc_root
         self._logs: LogManager = open_directory(paths, read_only=True, clock=clock)
-        self._looked: float | None = None
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._sampled_at: float | None = None
+        self._ends: dict[tuple[str, int], _LogEnd] = {}
         self._devices: dict[str, DeviceCounters] = {}
         self._groups = GroupOffsets(self._logs)
 
@@ -103,24 +103,24 @@ class ActivityWatcher:
         """Close the files."""
         self._logs.close()
 
-    def look(self) -> DirectoryActivity:
-        """Return the state now, and the rates since the last look. Raises OSError if the directory cannot be read."""
+    def sample(self) -> DirectoryActivity:
+        """Return the state now, and the rates since the last sample. Raises OSError if the directory cannot be read."""
         now = self._clock.monotonic()
-        seconds = None if self._looked is None else max(now - self._looked, 1e-9)
-        readers, groups = self._readers(), self._groups.look()
-        partitions, problems, places = [], dict(self._groups.problems), {}
+        seconds = None if self._sampled_at is None else max(now - self._sampled_at, 1e-9)
+        readers, groups = self._readers(), self._groups.read()
+        partitions, problems, ends = [], dict(self._groups.problems), {}
         for topic, numbers in self._logs.topics().items():
             for number in numbers:
                 try:
                     log = self._logs.log(topic, number)
-                    place, found = self._partition(log, seconds, readers, groups.get((topic, number), {}))
+                    log_end, found = self._partition(log, seconds, readers, groups.get((topic, number), {}))
                 except (KlogError, OSError) as error:  # deleted meanwhile, or damaged
                     problems[f"{topic}-{number}"] = str(error)
                     continue
-                places[topic, number] = place
+                ends[topic, number] = log_end
                 partitions.append(found)
-        devices = list(self._look_at_devices(seconds))
-        self._looked, self._places = now, places
+        devices = list(self._sample_devices(seconds))
+        self._sampled_at, self._ends = now, ends
         return DirectoryActivity(seconds, partitions, devices, problems)
 
     def _readers(self) -> dict[str, dict[str, dict[int, int]]]:
@@ -135,10 +135,10 @@ class ActivityWatcher:
         seconds: float | None,
         readers: dict[str, dict[str, dict[int, int]]],
         groups: dict[str, int],
-    ) -> tuple[_Place, PartitionActivity]:
+    ) -> tuple[_LogEnd, PartitionActivity]:
         end, segments = log.log_end_offset, log.segments
-        place = _Place(end, segments[-1].base_offset, segments[-1].size) if segments else _Place(end, 0, 0)
-        before = self._places.get((log.topic, log.partition))
+        log_end = _LogEnd(end, segments[-1].base_offset, segments[-1].size) if segments else _LogEnd(end, 0, 0)
+        before = self._ends.get((log.topic, log.partition))
         records = grown = None
         if before is not None and seconds is not None:
             records = max(end - before.end, 0) / seconds
@@ -148,7 +148,7 @@ class ActivityWatcher:
         positions = {
             name: topics[log.topic].get(log.partition, 0) for name, topics in readers.items() if log.topic in topics
         }
-        return place, PartitionActivity(
+        return log_end, PartitionActivity(
             topic=log.topic,
             partition=log.partition,
             records_per_second=records,
@@ -161,7 +161,7 @@ class ActivityWatcher:
             group_lag=_lags(log, end, groups),
         )
 
-    def _look_at_devices(self, seconds: float | None) -> Iterator[DeviceActivity]:
+    def _sample_devices(self, seconds: float | None) -> Iterator[DeviceActivity]:
         found: dict[str, DeviceCounters] = {}
         for path in self._logs.paths:
             counters = device_counters(device_number(os.fspath(path)), self._proc)

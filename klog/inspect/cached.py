@@ -16,7 +16,7 @@ from klog.disk import Files, RealFiles, check_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
 from klog.inspect.files import check_log_dir, is_partition_directory, partition_name
-from klog.log.read.page_cache import LogPageCache, listed, look
+from klog.log.read.page_cache import LogPageCache, listed, measure
 from klog.progress import Event, Progress
 
 Entry = dict[str, Any]
@@ -49,7 +49,7 @@ def page_cache(
     parts: dict[str, list[Residency]] = {}
     refused: PermissionError | None = None
     for (name, partition), directory in sorted(found.items()):
-        cached, problems = _look(files or RealFiles(), name, partition, directory, cells, seen)
+        cached, problems = _measure(files or RealFiles(), name, partition, directory, cells, seen)
         refused = refused or next((error for _, error in problems if isinstance(error, PermissionError)), None)
         if cached is None:
             continue
@@ -123,7 +123,7 @@ def _listed(directory: str) -> list[tuple[int, str]]:
         return []
 
 
-def _look(
+def _measure(
     files: Files, topic: str, partition: int, directory: str, cells: int, seen: _Seen
 ) -> tuple[LogPageCache | None, list[tuple[str, OSError]]]:
     """Return the page cache use, None if the directory was removed meanwhile; and the files that could not be
@@ -136,7 +136,7 @@ def _look(
     except OSError as error:
         odd.append((directory, error))
         return LogPageCache(topic, partition, directory, Residency(), ()), odd
-    return look(files, topic, partition, directory, segments, cells, seen, lambda *each: odd.append(each)), odd
+    return measure(files, topic, partition, directory, segments, cells, seen, lambda *each: odd.append(each)), odd
 
 
 def _summary(problems: list[tuple[str, OSError]]) -> str | None:

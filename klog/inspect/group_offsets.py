@@ -18,14 +18,14 @@ Offsets: TypeAlias = dict[tuple[str, int], dict[str, int]]
 
 
 class GroupOffsets:
-    """The groups of one manager. One thread. problems: {partition of __consumer_offsets: damage} of the last look."""
+    """The groups of one manager. One thread. problems: {partition of __consumer_offsets: damage} of the last read()."""
 
     def __init__(self, logs: LogManager) -> None:
         self.problems: dict[str, str] = {}
         self._logs = logs
         self._states: dict[int, tuple[Replayed, int]] = {}  # by partition, with the next offset
 
-    def look(self) -> Offsets:
+    def read(self) -> Offsets:
         """Return {(topic, partition): {group: committed offset}} as of now."""
         self.problems = {}
         found: Offsets = {}

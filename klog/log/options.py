@@ -42,7 +42,7 @@ def settled(config: LogConfig, durability: Durability) -> LogConfig:
     return config.replace({"flush.ms": INTERVAL_MS})
 
 
-class Hold(NamedTuple):
+class ReaderBounds(NamedTuple):
     """A reader's bounds of a partition that a commit of staged files changes. end_max: until the commit is applied."""
 
     end_max: int | None
@@ -80,21 +80,23 @@ class Options:
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
     end_max: int | None = None  # of a snapshot: the log end of its moment
-    held_by: Callable[[], Hold | None] | None = None  # of a reader: looks again at the commit that has set end_max
+    held_by: Callable[[], ReaderBounds | None] | None = (
+        None  # of a reader: looks again at the commit that has set end_max
+    )
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
     def configure(self, config: LogConfig) -> None:
         """Use another configuration, which is known."""
         self.config, self.config_known = config, True
 
-    def hold_back(self, look: Callable[[], Hold | None]) -> None:
+    def hold_back(self, look: Callable[[], ReaderBounds | None]) -> None:
         """Set a reader's bounds to what `look` returns. None: no commit in progress concerns it."""
-        hold = look()
-        self.end_at(None if hold is None else hold.end_max, look)
-        if hold is not None:
-            self.log_start_offset = max(self.log_start_offset, hold.log_start_offset)
+        bounds = look()
+        self.end_at(None if bounds is None else bounds.end_max, look)
+        if bounds is not None:
+            self.log_start_offset = max(self.log_start_offset, bounds.log_start_offset)
 
-    def end_at(self, end_max: int | None, look: Callable[[], Hold | None]) -> None:
+    def end_at(self, end_max: int | None, look: Callable[[], ReaderBounds | None]) -> None:
         """Bound a reader's log end until `look` finds the commit applied. None: no commit bounds it."""
         self.end_max, self.held_by = end_max, None if end_max is None else look
 

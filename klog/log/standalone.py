@@ -321,7 +321,7 @@ def open_standalone(
             else None,
         )
         if owner is None:
-            options.hold_back(partial(PendingCommits(parent).hold, key))
+            options.hold_back(partial(PendingCommits(parent).bounds, key))
         log = make(path, options)
         if owner is not None:
             belong_to(log._core, owner)

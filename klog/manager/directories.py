@@ -32,7 +32,7 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.log import Log
-from klog.log.options import Hold
+from klog.log.options import ReaderBounds
 from klog.log.staged import layout
 from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
@@ -161,9 +161,9 @@ class LogDirectory:
             live = {key: name for key, name in live.items() if key[0] not in hidden}
         return Entries(live, suffixed_names, foreign)
 
-    def hold(self, key: Partition) -> Hold | None:
+    def reader_bounds(self, key: Partition) -> ReaderBounds | None:
         """Return the bounds that a commit in progress sets to a reader of a partition; None: none."""
-        return self._pending.hold(key)
+        return self._pending.bounds(key)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""

@@ -135,12 +135,12 @@ def _times(logs: dict[str, Log], together: dict[str, Histogram]) -> Gauges:
 
 def page_cache(directories: DirectorySet, files: Files, topic: str | None, cells: int) -> list[LogPageCache]:
     """Return the page cache use of each partition; see LogManager.page_cache."""
-    from klog.log.read.page_cache import listed, look
+    from klog.log.read.page_cache import listed, measure
 
     found = []
     for directory in directories.online():
         for name, partition in directory.entries().live:
             if topic is None or name == topic:
                 path = directory.partition_path(name, partition)
-                found.append(look(files, name, partition, path, listed(path), cells))
+                found.append(measure(files, name, partition, path, listed(path), cells))
     return sorted(found, key=lambda log: (log.topic, log.partition))

@@ -6,7 +6,7 @@ import os
 
 from klog.disk import holder_of
 from klog.errors import KlogError
-from klog.health import Engine, HealthReport, LogFacts, examine, look
+from klog.health import Engine, HealthReport, LogFacts, examine, read_machine
 from klog.log.log import Log
 from klog.manager.catalog import TopicCatalog
 from klog.manager.cleaner import Cleaner
@@ -50,7 +50,7 @@ def report(
         sampled_bytes=sum(sampled(log)[0] for log in logs),
         cached_bytes=sum(sampled(log)[1] for log in logs),
     )
-    return examine(look(directories.paths, _writer(state, directories)), engine)
+    return examine(read_machine(directories.paths, _writer(state, directories)), engine)
 
 
 def _writer(state: OpenState, directories: DirectorySet) -> int | None:

@@ -28,7 +28,7 @@ from klog.manager.reader_share import GroupShare
 from klog.manager.topic_cursor import Missing, TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource
-from klog.manager.topic_tail import Handed, TopicTail
+from klog.manager.topic_tail import Delivery, TopicTail
 from klog.record import ArrowStream, Columns, Record
 from klog.shown import display, first_few
 from klog.values import dataclass
@@ -96,7 +96,7 @@ class NamedReader:
         self._later = not source.partitions()  # new partitions are read from their first record, not from `start`
         self._uncommitted = 0  # records processed since the last commit, for commit_every
         try:
-            self._look()
+            self._find_logs()
         except BaseException:
             with contextlib.suppress(OSError):
                 leases.remove()  # a call that raises changes nothing on disk
@@ -124,7 +124,7 @@ class NamedReader:
 
     # ---- partitions ------------------------------------------------------------------------------------------------
 
-    def _look(self) -> list[Log]:
+    def _find_logs(self) -> list[Log]:
         """Return the logs to read now, each with a position. A group's member gives up and takes partitions first."""
         self._leases.check()
         partitions = self._source.partitions()
@@ -234,7 +234,7 @@ class NamedReader:
     @property
     def lag(self) -> dict[int, int]:
         """{partition: number of offsets left to read}, computed from the files as they are now."""
-        return {log.partition: self._cursor.lag(log) for log in self._look()}
+        return {log.partition: self._cursor.lag(log) for log in self._find_logs()}
 
     def seek(self, position: TopicPosition, partition: int | None = None) -> None:
         """Go on from an offset, "earliest", "latest" or a time, in one partition or in all that it reads; or from a
@@ -248,7 +248,7 @@ class NamedReader:
             position = checked_position("position", position)
         elif partition is not None:
             raise ValueError(f"partition={partition}: position={position!r} names its partitions; leave out partition")
-        logs = self._look()
+        logs = self._find_logs()
         check_positions("position", position, self.topic, [log.partition for log in logs])
         logs = [log for log in logs if partition in (None, log.partition)]
         if not logs:
@@ -347,26 +347,26 @@ class NamedReader:
             await in_thread(self.commit)
 
     @property
-    def _as_stored(self) -> Handed[Record]:
+    def _as_stored(self) -> Delivery[Record]:
         cursor = self._cursor
-        return Handed(
+        return Delivery(
             lambda logs: self._committing(cursor.records(logs)),
             lambda logs: self._committing_async(cursor.records_async(logs)),
         )
 
     @property
-    def _as_decoded(self) -> Handed[Decoded]:
+    def _as_decoded(self) -> Delivery[Decoded]:
         cursor = self._cursor
-        return Handed(
+        return Delivery(
             lambda logs: self._committing(cursor.decoded(logs)),
             lambda logs: self._committing_async(cursor.decoded_async(logs)),
         )
 
     def __iter__(self) -> Iterator[Record]:
-        yield from self._as_stored.now(self._look())
+        yield from self._as_stored.now(self._find_logs())
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async for record in self._as_stored.now_async(await in_thread(self._look)):
+        async for record in self._as_stored.now_async(await in_thread(self._find_logs)):
             yield record
 
     def decoded(self) -> DecodedRecords:
@@ -375,19 +375,19 @@ class NamedReader:
         before that record; ValueError without decode."""
         if self._options.decoding is None:
             raise ValueError("decoded() needs formats: logs.reader(..., decode=)")
-        return DecodedRecords(self._look, self._as_decoded)
+        return DecodedRecords(self._find_logs, self._as_decoded)
 
     def tail(self, *, timeout: float | None = None) -> TopicTail[Record]:
         """Return the records that are there, then wait for new ones; end after `timeout` seconds without any. For `for`
         and `async for`."""
         timeout = seconds("timeout", timeout)
         self._leases.check()
-        return TopicTail(self._source, self._look, self._as_stored, self._as_decoded, timeout)
+        return TopicTail(self._source, self._find_logs, self._as_stored, self._as_decoded, timeout)
 
     def columns(self, fields: Sequence[str] | None = None) -> Iterator[Columns]:
         """The same as iterating, as Arrow arrays, none of them empty; each array that it returns moves the position.
         Keys and values are as they are stored."""
-        logs = self._look()
+        logs = self._find_logs()
         for _, columns in self._cursor.columns(logs, fields_of(len(logs)) if fields is None else fields):
             yield columns
             if self._is_due(columns.num_rows):
@@ -397,7 +397,7 @@ class NamedReader:
 
     def _stream(self) -> tables.Stream:
         # Without commit_every: a library asks for all arrays before its caller has processed the first one.
-        logs = self._look()
+        logs = self._find_logs()
         fields, cursor = fields_of(len(logs)), self._cursor
         if cursor.decoding is None:
             return ArrowStream((columns for _, columns in cursor.columns(logs, fields)), fields)
@@ -446,13 +446,13 @@ class NamedReader:
 class DecodedRecords:
     """What NamedReader.decoded() returns, for `for` and `async for`."""
 
-    def __init__(self, look: Callable[[], list[Log]], handed: Handed[Decoded]) -> None:
-        self._look = look
-        self._handed = handed
+    def __init__(self, find_logs: Callable[[], list[Log]], delivery: Delivery[Decoded]) -> None:
+        self._find_logs = find_logs
+        self._delivery = delivery
 
     def __iter__(self) -> Iterator[Decoded]:
-        yield from self._handed.now(self._look())
+        yield from self._delivery.now(self._find_logs())
 
     async def __aiter__(self) -> AsyncIterator[Decoded]:
-        async for each in self._handed.now_async(await in_thread(self._look)):
+        async for each in self._delivery.now_async(await in_thread(self._find_logs)):
             yield each

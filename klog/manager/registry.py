@@ -155,7 +155,7 @@ class LogRegistry:
         if not options.topic_id_stored and holds_only_staging(path):
             raise self._catalog.unknown(*key)
         if self._state.read_only:
-            options.hold_back(partial(directory.hold, key))
+            options.hold_back(partial(directory.reader_bounds, key))
         log = Log(path, options)
         belong_to(log._core, directory, directory.flushed)
         if not self._state.read_only and not log.recovery.clean_shutdown:

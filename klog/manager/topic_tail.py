@@ -27,8 +27,8 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 0.05  # with a clock other than SystemClock nothing can wake a sleeper
 
 
-class Handed(NamedTuple, Generic[T]):
-    """How what these logs have now is handed out, to a thread and to a task."""
+class Delivery(NamedTuple, Generic[T]):
+    """How the records that these logs have now are returned, to a thread and to a task."""
 
     now: Callable[[list[Log]], Iterator[T]]
     now_async: Callable[[list[Log]], AsyncIterator[T]]
@@ -44,14 +44,14 @@ class TopicTail(Generic[T]):
     def __init__(
         self,
         source: TopicSource,
-        look: Callable[[], list[Log]],
-        handed: Handed[T],
-        decoded: Handed[Decoded],
+        find_logs: Callable[[], list[Log]],
+        delivery: Delivery[T],
+        decoded: Delivery[Decoded],
         timeout: float | None,
     ) -> None:
         self._source = source
-        self._look = look
-        self._handed = handed
+        self._find_logs = find_logs
+        self._delivery = delivery
         self._decoded = decoded
         self._timeout = timeout
         self._begun: Iterator[T] | None = None
@@ -59,7 +59,7 @@ class TopicTail(Generic[T]):
     def decoded(self) -> TopicTail[Decoded]:
         """This tail with decoded keys and values: tuples (record, key, value), for `for` and `async for`. Needs decode=
         of tail() or reader(). Raises BadValue where LogReader.decoded would; ValueError without decode."""
-        return TopicTail(self._source, self._look, self._decoded, self._decoded, self._timeout)
+        return TopicTail(self._source, self._find_logs, self._decoded, self._decoded, self._timeout)
 
     def __next__(self) -> T:
         if self._begun is None:
@@ -71,8 +71,8 @@ class TopicTail(Generic[T]):
         with _Watch(self._source) as watch:
             quiet_since = clock.monotonic()
             while True:
-                logs = watch.of(self._look)
-                for item in self._handed.now(logs):
+                logs = watch.of(self._find_logs)
+                for item in self._delivery.now(logs):
                     yield item
                     quiet_since = clock.monotonic()
                 left = self._left(quiet_since)
@@ -90,8 +90,8 @@ class TopicTail(Generic[T]):
         with _Watch(self._source) as watch:
             quiet_since = clock.monotonic()
             while True:
-                logs = await in_thread(partial(watch.of, self._look))
-                async for item in self._handed.now_async(logs):
+                logs = await in_thread(partial(watch.of, self._find_logs))
+                async for item in self._delivery.now_async(logs):
                     yield item
                     quiet_since = clock.monotonic()
                 left = self._left(quiet_since)
@@ -115,9 +115,9 @@ class _Watch:
         self._logs: list[Log] = []
         self.waiter: Waiter = waiter_for([], self._directories)
 
-    def of(self, look: Callable[[], list[Log]]) -> list[Log]:
-        """Return the logs that look() returns, once they are watched."""
-        while (logs := look()) != self._logs:
+    def of(self, find_logs: Callable[[], list[Log]]) -> list[Log]:
+        """Return the logs that find_logs() returns, once they are watched."""
+        while (logs := find_logs()) != self._logs:
             self.waiter.close()
             self.waiter = waiter_for(logs, self._directories)
             self._logs = logs
@@ -144,12 +144,12 @@ def tail_of(
     for log in source.logs(partitions):
         cursor.place(log.partition, offset_of(log, of_partition(start, log.partition), "start"))
 
-    def look() -> list[Log]:
+    def find_logs() -> list[Log]:
         logs = source.logs(source.partitions())
         for log in logs:
             if log.partition not in cursor.position:
                 cursor.place(log.partition, log.log_start_offset)
         return logs
 
-    records = Handed(cursor.records, cursor.records_async)
-    return TopicTail(source, look, records, Handed(cursor.decoded, cursor.decoded_async), timeout)
+    records = Delivery(cursor.records, cursor.records_async)
+    return TopicTail(source, find_logs, records, Delivery(cursor.decoded, cursor.decoded_async), timeout)

@@ -48,9 +48,9 @@ cdef class EncodedBatches(BatchTable):
     """
 
     def __init__(self, buffer, *, bytes_max=-1, epoch_max=INT32_MAX, epoch=-1):
-        self.look(buffer, long_of("bytes_max", bytes_max), long_of("epoch_max", epoch_max), long_of("epoch", epoch))
+        self.check(buffer, long_of("bytes_max", bytes_max), long_of("epoch_max", epoch_max), long_of("epoch", epoch))
 
-    cdef int look(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
+    cdef int check(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
         """The body of __init__, called once."""
         cdef kl_batch_t b
         cdef Py_ssize_t at = 0, left

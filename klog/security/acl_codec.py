@@ -7,7 +7,7 @@ from typing import Any
 
 from klog.security import acl_requests
 from klog.security.acl_types import Acl, Operation, PatternType, Permission, ResourceType
-from klog.security.refusals import Wrong
+from klog.security.refusals import ItemRefused
 from klog.security.state_file import Malformed
 
 _FIELDS = {
@@ -50,6 +50,6 @@ def _rule(number: int, each: Mapping[str, Any]) -> Acl:
     acl = Acl(**values)
     try:
         acl_requests.check(acl)
-    except Wrong as error:
+    except ItemRefused as error:
         raise Malformed(f"{where}: {error.reason}") from None
     return acl

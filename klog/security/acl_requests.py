@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security.acl_types import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
-from klog.security.refusals import CLUSTER_NAME, UNAUTHORIZED, Wrong, invalid, may
+from klog.security.refusals import CLUSTER_NAME, UNAUTHORIZED, ItemRefused, invalid, may
 
 if TYPE_CHECKING:
     from klog.security.context import Context
@@ -34,7 +34,7 @@ class AclStore(Protocol):
 
 
 def check(acl: Acl) -> None:
-    """Raises Wrong for a rule that Kafka would refuse."""
+    """Raises ItemRefused for a rule that Kafka would refuse."""
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise invalid(f"Invalid resourceType {acl.resource_type.name}")
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -70,7 +70,7 @@ def describe(
         return response(error_code=refusal[0], error_message=refusal[1])
     try:
         wanted = _filter(request)
-    except Wrong as error:
+    except ItemRefused as error:
         return response(error_code=error.code, error_message=error.reason)
     resources = []
     for (kind, pattern, name), acls in groupby(
@@ -97,7 +97,7 @@ def create(store: AclStore, context: Context, request: messages.CreateAcls.Reque
         try:
             acls.append(_acl(each))
             results.append(response.Result())
-        except Wrong as error:
+        except ItemRefused as error:
             results.append(response.Result(error_code=error.code, error_message=error.reason))
     if not _written(store, context, "acls_created", add=acls):
         results = [
@@ -123,7 +123,7 @@ def delete(store: AclStore, context: Context, request: messages.DeleteAcls.Reque
             acls = store.find(_filter(each))
             results.append(result(matching_acls=[_matching(acl) for acl in acls]))
             found.append(acls)
-        except Wrong as error:
+        except ItemRefused as error:
             results.append(result(error_code=error.code, error_message=error.reason))
     if not _written(store, context, "acls_deleted", remove=[acl for acls in found for acl in acls]):
         results = [
@@ -160,7 +160,7 @@ def _matching(acl: Acl) -> messages.DeleteAcls.Response.Acl:
 
 
 def _acl(each: messages.CreateAcls.Request.Creation) -> Acl:
-    """Raises Wrong."""
+    """Raises ItemRefused."""
     acl = Acl(
         _member(ResourceType, each.resource_type),
         _member(PatternType, each.resource_pattern_type),
@@ -175,7 +175,7 @@ def _acl(each: messages.CreateAcls.Request.Creation) -> Acl:
 
 
 def _filter(each: messages.DescribeAcls.Request | messages.DeleteAcls.Request.Filter) -> AclFilter:
-    """Raises Wrong."""
+    """Raises ItemRefused."""
     found = AclFilter(
         _member(ResourceType, each.resource_type_filter),
         _member(PatternType, each.pattern_type_filter),

@@ -38,7 +38,7 @@ class Applied:
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity:
-    """Return the entity. Raises Wrong if Kafka does not allow it."""
+    """Return the entity. Raises ItemRefused if Kafka does not allow it."""
     if not parts:
         raise invalid("Invalid empty client quota entity")
     for kind, name in parts.items():
@@ -58,7 +58,7 @@ def entity_of(parts: Mapping[str, str | None]) -> Entity:
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:
-    """Raises Wrong for a quota that Kafka does not allow."""
+    """Raises ItemRefused for a quota that Kafka does not allow."""
     kinds = _IP_KINDS if entity[0][0] == IP else _CLIENT_KINDS
     if key not in kinds:
         raise invalid(f"Invalid configuration key {key}")

@@ -10,7 +10,7 @@ from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security.addresses import comparable_host
 from klog.security.quota_entities import CLIENT_ID, DEFAULT, IP, USER, Entity, check_value, entity_of
-from klog.security.refusals import UNAUTHORIZED, Wrong, invalid, may
+from klog.security.refusals import UNAUTHORIZED, ItemRefused, invalid, may
 
 if TYPE_CHECKING:
     from klog.security.context import Context
@@ -37,7 +37,7 @@ def describe(
         return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=UNAUTHORIZED, entries=None)
     try:
         components = _components(request)
-    except Wrong as error:
+    except ItemRefused as error:
         return response(error_code=error.code, error_message=error.reason, entries=None)
     entries = []
     for entity, values in store.quotas().items():
@@ -53,7 +53,7 @@ def describe(
 
 
 def _components(request: messages.DescribeClientQuotas.Request) -> dict[str, tuple[int, str | None]]:
-    """(match type, name) by entity type. Raises Wrong."""
+    """(match type, name) by entity type. Raises ItemRefused."""
     found: dict[str, tuple[int, str | None]] = {}
     for each in request.components:
         if not each.entity_type:
@@ -61,7 +61,7 @@ def _components(request: messages.DescribeClientQuotas.Request) -> dict[str, tup
         if each.entity_type in found:
             raise invalid(f"Entity type {each.entity_type} cannot appear more than once in the filter.")
         if each.entity_type not in (USER, CLIENT_ID, IP):
-            raise Wrong(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {each.entity_type}")
+            raise ItemRefused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {each.entity_type}")
         if each.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise invalid(f"Unknown match type {each.match_type}")
         if (each.match is None) == (each.match_type == _EXACT):
@@ -98,13 +98,13 @@ def alter(
     for each in request.entries:
         try:
             if not may(context, "ALTER_CONFIGS"):
-                raise Wrong(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED)
+                raise ItemRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED)
             if times[_parts(each)] > 1:
                 raise invalid("Ignoring duplicate entity")
             entity, values = _change(each)
             changes[entity] = values
             results.append((ErrorCode.NONE, None))
-        except Wrong as error:
+        except ItemRefused as error:
             results.append((error.code, error.reason))
     if changes and not request.validate_only:
         try:
@@ -133,7 +133,7 @@ def _parts(each: messages.AlterClientQuotas.Request.Entry) -> frozenset[tuple[st
 
 
 def _change(each: messages.AlterClientQuotas.Request.Entry) -> tuple[Entity, dict[str, float | None]]:
-    """The entity and its new values, None to remove one. Raises Wrong."""
+    """The entity and its new values, None to remove one. Raises ItemRefused."""
     parts = {part.entity_type: part.entity_name for part in each.entity}
     if len(parts) != len(each.entity):
         raise invalid("Invalid client quota entity, duplicate entity entry")

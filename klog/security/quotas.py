@@ -30,7 +30,7 @@ from klog.security.quota_entities import (
     check_value,
     entity_of,
 )
-from klog.security.refusals import Wrong
+from klog.security.refusals import ItemRefused
 from klog.security.state_file import Malformed, StateFile
 from klog.security.token_bucket import TokenBucket
 
@@ -261,7 +261,7 @@ def _decoded(document: Mapping[str, Any]) -> Quotas:
             entity = entity_of(each["entity"])
             for key, value in each["values"].items():
                 check_value(entity, key, value)
-        except Wrong as error:
+        except ItemRefused as error:
             raise Malformed(f"{where}: {error.reason[:200]}") from None
         if entity in quotas:
             raise Malformed(f"{where}: a second entry of its entity")

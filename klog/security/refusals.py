@@ -13,7 +13,7 @@ CLUSTER_NAME = "kafka-cluster"
 UNAUTHORIZED = "Cluster authorization failed."
 
 
-class Wrong(Exception):
+class ItemRefused(Exception):
     """An item of a request that is refused with this error code and text."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
@@ -21,9 +21,9 @@ class Wrong(Exception):
         super().__init__(reason)
 
 
-def invalid(reason: str) -> Wrong:
+def invalid(reason: str) -> ItemRefused:
     """INVALID_REQUEST."""
-    return Wrong(ErrorCode.INVALID_REQUEST, reason)
+    return ItemRefused(ErrorCode.INVALID_REQUEST, reason)
 
 
 def may(context: Context, operation: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security import scram
-from klog.security.refusals import UNAUTHORIZED, Wrong, may
+from klog.security.refusals import UNAUTHORIZED, ItemRefused, may
 from klog.security.saslprep import is_prepared
 from klog.security.scram import BY_NUMBER, MECHANISMS, ScramCredential
 
@@ -85,10 +85,10 @@ def alter(
     for each in alterations:
         try:
             if times[each.name] > 1:
-                raise Wrong(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+                raise ItemRefused(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
             changes[each.name] = _change(store, each)
             errors[each.name] = ErrorCode.NONE, None
-        except Wrong as error:
+        except ItemRefused as error:
             errors[each.name] = error.code, error.reason
     if changes:
         try:
@@ -114,28 +114,28 @@ def _change(
     store: CredentialStore,
     each: Alteration,
 ) -> dict[str, ScramCredential | None]:
-    """The credentials to set, by mechanism. Raises Wrong."""
+    """The credentials to set, by mechanism. Raises ItemRefused."""
     if not each.name:
-        raise Wrong(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        raise ItemRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = BY_NUMBER.get(each.mechanism)
     if mechanism is None:
-        raise Wrong(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        raise ItemRefused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(each, messages.AlterUserScramCredentials.Request.Deletion):
         if mechanism.name not in store.of(each.name):
-            raise Wrong(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+            raise ItemRefused(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
         return {mechanism.name: None}
     if len(each.name.encode()) > scram.USER_BYTES_MAX or not is_prepared(each.name):
-        raise Wrong(
+        raise ItemRefused(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"Username must be at most {scram.USER_BYTES_MAX} bytes that SASLprep (RFC 4013) does not change",
         )
     if each.iterations < scram.ITERATIONS_MIN:
-        raise Wrong(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        raise ItemRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if each.iterations > scram.ITERATIONS_MAX:
-        raise Wrong(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        raise ItemRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     salt, salted = bytes(each.salt), bytes(each.salted_password)
     if not 0 < len(salt) <= scram.SALT_BYTES_MAX:
-        raise Wrong(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Salt must have 1 to {scram.SALT_BYTES_MAX} bytes")
+        raise ItemRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Salt must have 1 to {scram.SALT_BYTES_MAX} bytes")
     if len(salted) != mechanism.size:
-        raise Wrong(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Salted password must have {mechanism.size} bytes")
+        raise ItemRefused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Salted password must have {mechanism.size} bytes")
     return {mechanism.name: scram.credential_of(mechanism, salted, salt, each.iterations)}

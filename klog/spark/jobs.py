@@ -85,7 +85,7 @@ class Job:
             arrived.add([(number, task(value))])
             return number
 
-        def look(_group: str) -> None:
+        def poll(_group: str) -> None:
             nonlocal seen
             new = arrived.value[seen:]
             seen += len(new)
@@ -98,7 +98,7 @@ class Job:
 
         parts = context.parallelize([(number, items[number].value) for number in order], len(order))
         try:
-            self.watch(parts.map(work).count, look, what)
+            self.watch(parts.map(work).count, poll, what)
         finally:
             arrived.value = []  # PySpark keeps every accumulator until the program ends
         if len(results) != len(items):
@@ -110,7 +110,7 @@ class Job:
         tracker = self._spark.sparkContext.statusTracker()
         reported = 0, 0
 
-        def look(group: str) -> None:
+        def poll(group: str) -> None:
             nonlocal reported
             done = total = 0
             for job in tracker.getJobIdsForGroup(group):
@@ -122,14 +122,14 @@ class Job:
                 reported = done, total
                 self._progress(Event(self._stage, done, total, "tasks", name))
 
-        return look
+        return poll
 
     def _report(self, name: str) -> None:
         if self._progress is not None:
             self._progress(Event(self._stage, self._done, self.total, "bytes", name))
 
-    def watch(self, call: Callable[[], T], look: Callable[[str], None], what: str = "") -> T:
-        """Run call() in a thread whose jobs have the title (J3). Meanwhile, and after it, look(group of these jobs) is
+    def watch(self, call: Callable[[], T], poll: Callable[[str], None], what: str = "") -> T:
+        """Run call() in a thread whose jobs have the title (J3). Meanwhile, and after it, poll(group of these jobs) is
         called in this thread. what: added to the title."""
         from pyspark import InheritableThread
 
@@ -150,8 +150,8 @@ class Job:
         try:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                look(group)
-            look(group)
+                poll(group)
+            poll(group)
         except BaseException:
             context.cancelJobGroup(group)
             thread.join()

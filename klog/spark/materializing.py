@@ -24,7 +24,7 @@ from klog.spark.table_files import Place
 from klog.spark.table_jobs import Jobs, SparkJobs
 from klog.spark.table_manifest import DataFile, Extract, Manifest, in_slots
 from klog.spark.table_options import Paths, Request, check_same, read_schema, request, shaping
-from klog.spark.table_plan import Work, look, work_of
+from klog.spark.table_plan import Work, read_state, work_of
 from klog.spark.table_store import TableStore
 from klog.values import dataclass, field, replace
 
@@ -112,7 +112,7 @@ def add(
             check_same(before, call, schema.jsonValue(), latest)
             latest = before.latest
         with opened(call.options.paths) as logs:
-            found = look(logs, call.options, before)
+            found = read_state(logs, call.options, before)
             by_key = found.compacts if latest is None else latest
             columns = read_schema(schema, by_key, call.options)
             work = work_of(logs, found, call.options, before, target_bytes, latest=by_key)

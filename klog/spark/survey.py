@@ -28,7 +28,7 @@ from klog import record
 from klog.clock import SystemClock
 from klog.errors import CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import Partition
-from klog.log.options import Hold
+from klog.log.options import ReaderBounds
 from klog.log.staged.pending import SETTLED_NS, PendingCommits
 from klog.logger import logger_of
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
@@ -196,12 +196,12 @@ class Seen(NamedTuple):
     log_end_offset: int
     end_offset: int
 
-    def held_back(self, hold: Hold | None) -> Seen:
+    def held_back(self, bounds: ReaderBounds | None) -> Seen:
         """The same with the bounds that a commit in progress sets."""
-        if hold is None:
+        if bounds is None:
             return self
-        end = self.log_end_offset if hold.end_max is None else min(self.log_end_offset, hold.end_max)
-        return Seen(max(self.log_start_offset, hold.log_start_offset), end, min(self.end_offset, end))
+        end = self.log_end_offset if bounds.end_max is None else min(self.log_end_offset, bounds.end_max)
+        return Seen(max(self.log_start_offset, bounds.log_start_offset), end, min(self.end_offset, end))
 
 
 def see(
@@ -216,13 +216,13 @@ def see(
     pending = {parent: PendingCommits(parent) for parent in parents.values()}
     stamps, found = _stamps(pending), _ends(logs, chosen, options)
     for _ in range(_LOOKS_MAX):
-        holds: dict[Partition, Hold] = {}
+        bounds: dict[Partition, ReaderBounds] = {}
         for parent, commits in pending.items():
-            holds.update(commits.holds({pair for pair in chosen if parents[pair] == parent}))
+            bounds.update(commits.bounds_of({pair for pair in chosen if parents[pair] == parent}))
         before, stamps = stamps, _stamps(pending)
         again = found if None not in before and before == stamps else _ends(logs, chosen, options)
         if again == found:
-            return {pair: seen.held_back(holds.get(pair)) for pair, seen in found.items()}
+            return {pair: seen.held_back(bounds.get(pair)) for pair, seen in found.items()}
         found = again
         time.sleep(_PAUSE_S)
     raise KlogError(

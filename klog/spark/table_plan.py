@@ -1,7 +1,7 @@
 """What a materialized table lacks: the offsets of a topic after those of the manifest, and how tasks divide them.
 
-  log.dir, manifest ──look──► Look: offsets to add to each partition, or DataLoss
-  Look ──work_of──► pieces of about a file each, in tasks; or ranges to read, and the buckets of keys to merge them in
+  log.dir, manifest ──read_state──► TopicState: offsets to add to each partition, or DataLoss
+  TopicState ──work_of──► pieces of about a file each, in tasks; or ranges to read, and the buckets of keys to merge in
 
 P1  A partition is added from where the manifest ends, or from its first record, to the readable end (survey.py, S3 to
     S5), which is fixed here.
@@ -36,7 +36,7 @@ _TASK_BYTES = 8 << 20  # less is not worth a task's fixed cost
 
 
 @dataclass(frozen=True)
-class Look:
+class TopicState:
     """A topic as it is, beside its table. wanted: offsets [start, end) to add; compacts: by its cleanup.policy."""
 
     topic: str
@@ -59,7 +59,7 @@ class Look:
         return found
 
 
-def look(logs: Logs, options: Options, before: Manifest | None) -> Look:
+def read_state(logs: Logs, options: Options, before: Manifest | None) -> TopicState:
     """Return what to add to a table (P1). Raises DataLoss (P2), UnknownTopicOrPartition."""
     chosen = select(options.subscription, logs)
     topic = chosen[0].topic
@@ -78,7 +78,7 @@ def look(logs: Logs, options: Options, before: Manifest | None) -> Look:
     _report(losses, options.reading.fail_on_data_loss)
     wanted = {pair: (positions[pair], max(present[pair].end_offset, positions[pair])) for pair in chosen}
     epochs = {pair.partition: _epoch_before(logs[pair], end) for pair, (_, end) in wanted.items()}
-    return Look(topic, topic_id, logs[chosen[0]].config.compacts, wanted, epochs)
+    return TopicState(topic, topic_id, logs[chosen[0]].config.compacts, wanted, epochs)
 
 
 def _overwritten(
@@ -129,7 +129,7 @@ class Work:
 
 
 def work_of(
-    logs: Logs, found: Look, options: Options, before: Manifest | None, target_bytes: int, *, latest: bool
+    logs: Logs, found: TopicState, options: Options, before: Manifest | None, target_bytes: int, *, latest: bool
 ) -> Work:
     """Return what adds the offsets to a table."""
     if not latest:
@@ -143,7 +143,7 @@ def work_of(
 
 
 def _pieces(
-    logs: Logs, found: Look, options: Options, before: Manifest | None, target_bytes: int
+    logs: Logs, found: TopicState, options: Options, before: Manifest | None, target_bytes: int
 ) -> list[tuple[Piece, ...]]:
     """Return the pieces of each task (P3)."""
     wholes = _wholes(logs, found, options)
@@ -160,7 +160,7 @@ def _pieces(
     return _packed(pieces, min(max(share, _TASK_BYTES), target_bytes))
 
 
-def _wholes(logs: Logs, found: Look, options: Options) -> list[Range]:
+def _wholes(logs: Logs, found: TopicState, options: Options) -> list[Range]:
     bins = plan_ranges(logs, found.wanted, replace(options, target_split_bytes=_WHOLE))
     return [each for ranges in bins for each in ranges]
 
@@ -180,7 +180,7 @@ def _packed(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]]
 
 
 def _buckets(
-    logs: Logs, found: Look, options: Options, before: Manifest | None, target_bytes: int
+    logs: Logs, found: TopicState, options: Options, before: Manifest | None, target_bytes: int
 ) -> tuple[list[Bucket], dict[int, int]]:
     """Return all buckets, and the bits of partitions that are new in the table."""
     sizes = {whole.partition: whole.size for whole in _wholes(logs, found, options)}

@@ -21,7 +21,7 @@ from klog.spark.scan import check_pyspark, option_text, parallelism_of, read_in_
 from klog.spark.survey import opened, plan_ranges
 from klog.spark.table_manifest import Manifest
 from klog.spark.table_options import Paths, Request, check_same, directory_of, read_schema, request
-from klog.spark.table_plan import look
+from klog.spark.table_plan import read_state
 from klog.spark.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _frame(
 def tail_of(call: Request, manifest: Manifest) -> list[Bin]:
     """Plan the reading of what is newer in the log than the manifest."""
     with opened(call.options.paths) as logs:
-        return plan_ranges(logs, look(logs, call.options, manifest).wanted, call.options)
+        return plan_ranges(logs, read_state(logs, call.options, manifest).wanted, call.options)
 
 
 def _stored(spark: SparkSession, store: TableStore, manifest: Manifest, schema: Any) -> DataFrame:

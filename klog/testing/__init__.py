@@ -1,7 +1,7 @@
 """testing: a broker for tests of programs that use Kafka.
 
   TestBroker    a broker in this process, on a free port, with faults on demand
-  Fault         a fault that it applies, with the number of requests that have met it
+  Fault         a fault that it applies, with the number of requests that have matched it
   replay        sends the requests that a TestBroker has recorded to any broker; Replayed is one of them
 
 klog.testing.pytest_plugin has the pytest fixture klog_broker, which needs no configuration.

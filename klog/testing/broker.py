@@ -382,7 +382,7 @@ class TestBroker:
         Which requests: api is a name such as "produce", None for any; topic, partition: those that name it, in a fetch
         session, too; client_id: a pattern such as "billing-*"; broker: those to one of several brokers; when: those for
         which a function of the request, with .api, .version, .client_id and .message, returns true. The first `skip` of
-        them pass, then `count` of them meet the fault, None for all.
+        them pass, then `count` of them get the fault, None for all.
 
         What happens, besides waiting delay_ms, or with hold until .release():
 

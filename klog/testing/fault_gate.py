@@ -45,7 +45,7 @@ class FaultGate:
         return fault
 
     def watch(self, watch: Watch) -> Watch:
-        """Let it meet requests from now on."""
+        """Let it match requests from now on."""
         self._watches.append(watch)
         return watch
 
@@ -76,8 +76,8 @@ class FaultGate:
         broker = self._broker
         assert broker is not None
         for watch in list(self._watches):
-            watch.meets(context, broker)
-        fault = next((each for each in list(self._faults) if each.meets(context, broker)), None)
+            watch.matches(context, broker)
+        fault = next((each for each in list(self._faults) if each.matches(context, broker)), None)
         if fault is None:
             return True
         run = self._run

@@ -4,7 +4,7 @@
     after the effect    disconnect="after", half, kill="after", tear: the request is handled, its response lost or cut
     around it           delay_ms, hold: the request is handled later
 
-Each fault counts the requests that it has met, so a test can wait for them and check their number.
+Each fault counts the requests that it has matched, so a test can wait for them and check their number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_WHOLE: Final = {
 class Fault(Watch):
     """One fault. Made by TestBroker.inject, which describes the arguments. Any thread.
 
-    hits: the number of requests that it has met. requests: the last of them. is_active: whether it meets more of them.
+    hits: the number of requests that it has matched. requests: the last of them. is_active: does it match more of them?
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Fault(Watch):
             self._held = []
 
     def stop(self) -> None:
-        """Meet no more requests, and let those go on that it holds."""
+        """Match no more requests, and let those go on that it holds."""
         super().stop()
         self.release()
 

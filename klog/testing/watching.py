@@ -23,9 +23,9 @@ _KEPT = 1000
 _SESSIONS_VERSION = 7
 
 
-class Met(NamedTuple):
-    """A request that was met. broker: the id of the broker that got it. partitions: (topic, partition) of all that it
-    names; partition None for a topic itself, topic None for all topics."""
+class MatchedRequest(NamedTuple):
+    """A request that was matched. broker: the id of the broker that got it. partitions: (topic, partition) of all that
+    it names; partition None for a topic itself, topic None for all topics."""
 
     api: ApiKey
     version: int
@@ -37,7 +37,7 @@ class Met(NamedTuple):
 class Watch:
     """Requests of a kind. Made by TestBroker.watch, which describes the arguments. Any thread.
 
-    hits: the number of requests that it has met. requests: the last of them. is_active: whether it meets more of them.
+    hits: the number of requests that it has matched. requests: the last of them. is_active: does it match more of them?
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Watch:
         self._left = None if count is None else arguments.whole("count", count, 1)
         self._skip = arguments.whole("skip", skip, 0)
         self._changed = threading.Condition()  # guards the two above and the two below
-        self._requests: deque[Met] = deque(maxlen=_KEPT)
+        self._requests: deque[MatchedRequest] = deque(maxlen=_KEPT)
         self.hits = 0
 
     def __repr__(self) -> str:
@@ -80,27 +80,27 @@ class Watch:
 
     @property
     def is_active(self) -> bool:
-        """Does it meet more requests?"""
+        """Does it match more requests?"""
         return self._left is None or self._left > 0
 
     @property
-    def requests(self) -> list[Met]:
-        """The last 1,000 requests that it has met, in their order."""
+    def requests(self) -> list[MatchedRequest]:
+        """The last 1,000 requests that it has matched, in their order."""
         with self._changed:
             return list(self._requests)
 
     def stop(self) -> None:
-        """Meet no more requests."""
+        """Match no more requests."""
         with self._changed:
             self._left = 0
 
     def wait(self, hits: int = 1, timeout: float = 10.0) -> None:
-        """Wait until it has met so many requests. Raises TimeoutError."""
+        """Wait until it has matched so many requests. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= hits, timeout):
                 raise TimeoutError(f"{self!r}: {hits} hits expected within {timeout} s")
 
-    def meets(self, context: RequestContext, broker: Broker) -> bool:
+    def matches(self, context: RequestContext, broker: Broker) -> bool:
         """Does it concern this request? Counts it if so."""
         if not self.is_active or (self.api is not None and context.api is not self.api):
             return False
@@ -123,7 +123,7 @@ class Watch:
             if self._left is not None:
                 self._left -= 1
             self.hits += 1
-            self._requests.append(Met(context.api, context.version, context.client_id, node_id, partitions))
+            self._requests.append(MatchedRequest(context.api, context.version, context.client_id, node_id, partitions))
             self._changed.notify_all()
         return True
 

@@ -12,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk.device import DiskSpace, device_counters, device_number, mount_of
-from klog.health import CHECKS, Engine, Finding, HealthReport, LogFacts, Machine, examine, look
+from klog.health import CHECKS, Engine, Finding, HealthReport, LogFacts, Machine, examine, read_machine
 from tests.support.fake_kernel import FakeKernel
 
 GIB = 1 << 30
@@ -42,7 +42,7 @@ def engine(**changes: object) -> Engine:
 
 def seen(kernel: FakeKernel, free: float = 0.5, free_inodes: float = 0.5) -> Machine:
     """What the fake kernel shows, with a file system of this free space."""
-    machine = look([str(kernel.log_dir)], kernel.pid, proc_root=str(kernel.proc), sys_root=str(kernel.sys))
+    machine = read_machine([str(kernel.log_dir)], kernel.pid, proc_root=str(kernel.proc), sys_root=str(kernel.sys))
     space = DiskSpace(100 * GIB, int(free * 100 * GIB), 1000, int(free_inodes * 1000))
     return replace(machine, directories=(replace(machine.directories[0], space=space),))
 
@@ -103,7 +103,7 @@ def test_an_offline_directory_is_critical(kernel: FakeKernel) -> None:
     path = str(kernel.log_dir)
     found = one(examine(seen(kernel), engine(offline={path: "EIO"})), "log_directory")
     assert (found.severity, found.subject, found.message) == ("critical", path, "EIO")
-    gone = examine(look([path + "x"], None, proc_root=str(kernel.proc), sys_root=str(kernel.sys)), engine())
+    gone = examine(read_machine([path + "x"], None, proc_root=str(kernel.proc), sys_root=str(kernel.sys)), engine())
     assert one(gone, "log_directory").severity == "critical" and "descriptors" in gone.unknown
 
 
@@ -159,7 +159,7 @@ def test_the_machine_is_examined(kernel: FakeKernel, check: str) -> None:
 
 
 def test_a_machine_that_shows_nothing_has_unknown_checks(tmp_path: Path) -> None:
-    machine = look([str(tmp_path)], 1, proc_root=str(tmp_path / "none"), sys_root=str(tmp_path / "none"))
+    machine = read_machine([str(tmp_path)], 1, proc_root=str(tmp_path / "none"), sys_root=str(tmp_path / "none"))
     report = examine(machine, engine())
     assert set(report.unknown) >= {"memory", "maps", "descriptors", "file_system", "io_scheduler", "dirty_pages"}
     assert all(report.unknown.values())

@@ -33,7 +33,7 @@ def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
         for _ in range(20):
             log.append([(b"k", b"v" * 100)] * 100)
         with ActivityWatcher(kernel.log_dir, clock=clock, proc_root=str(kernel.proc)) as watcher:
-            first = watcher.look()
+            first = watcher.sample()
             assert first.seconds is None and {each.bytes_per_second for each in first.partitions} == {None}
             size = log.size
             clock.advance(4000)
@@ -47,7 +47,7 @@ def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
             reader.commit()
             logs.create_topic("new")
             kernel.device("[none]", busy_ms=70 + 1000, queue_ms=80 + 8000, written_sectors=60 + 8)
-            found = watcher.look()
+            found = watcher.sample()
             by_name = {(each.topic, each.partition): each for each in found.partitions}
             busy = by_name["t", 0]
             assert (busy.records_per_second, busy.bytes_per_second) == (2000 / 4, appended / 4)
@@ -62,24 +62,24 @@ def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
             log.roll()
             log.delete_records(-1)
             log.apply_retention()
-            (quiet,) = (each for each in watcher.look().partitions if (each.topic, each.partition) == ("t", 0))
+            (quiet,) = (each for each in watcher.sample().partitions if (each.topic, each.partition) == ("t", 0))
             assert quiet.bytes_per_second is None and quiet.records_per_second == 1  # the segment that grew is deleted
             assert quiet.lag == {"billing": 0}
             logs.delete_topic("new")
-            assert ("new", 0) not in {(each.topic, each.partition) for each in watcher.look().partitions}
+            assert ("new", 0) not in {(each.topic, each.partition) for each in watcher.sample().partitions}
 
 
 def test_lags_of_kafka_s_groups_and_shares_of_the_cache(tmp_path: Path) -> None:
     shutil.copytree(HOME / "internal" / "logdir", tmp_path / "data")
     with ActivityWatcher(tmp_path / "data") as watcher:
-        found = {(each.topic, each.partition): each for each in watcher.look().partitions}
+        found = {(each.topic, each.partition): each for each in watcher.sample().partitions}
         assert found["clicks", 1].group_lag == {"group-consumer0": 24, "group-consumer1": 24}
         assert found["clicks", 0].group_lag["group-txn"] == 68 and found["clicks", 0].lag == {}
         assert all(each.cached_share is None or each.cached_share <= 1 for each in found.values())
         key = encode_key("offset_commit", group="group-txn", topic="clicks", partition=0)
         with klog.Log.open(tmp_path / "data" / "__consumer_offsets-0") as log:
             log.append([(key, encode_value("offset_commit", 3, offset=77))])
-        again = {(each.topic, each.partition): each for each in watcher.look().partitions}
+        again = {(each.topic, each.partition): each for each in watcher.sample().partitions}
         assert again["clicks", 0].group_lag["group-txn"] == 1
     shown = CliRunner().invoke(cli, ["top", str(tmp_path / "data"), "--once", "--interval", "0.01"])
     assert "24  group-consumer0" in shown.output

@@ -31,8 +31,8 @@ class Readable(NamedTuple):
         return next(end for (_, last), end in zip(self.batches, self.ends, strict=True) if last >= offset)
 
 
-def look(data: FetchData, bound: int) -> Readable:
-    """Look at the batches of a slice, up to an offset. Raises CorruptBatch, OSError."""
+def readable_of(data: FetchData, bound: int) -> Readable:
+    """The batches of a slice up to an offset that can be acquired. Raises CorruptBatch, OSError."""
     found = Readable(data, [], [], data.offset)
     if not data.size:
         return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.coordinator.groups.deadlines import Deadlines
 from klog.coordinator.groups.refusal import Refused
-from klog.coordinator.share.acquiring import cut, look
+from klog.coordinator.share.acquiring import cut, readable_of
 from klog.coordinator.share.share_partition import RENEW, Limits, Plan
 from klog.coordinator.share.state_log import Shared, ShareKey, ShareStateLog
 from klog.errors import KlogError, OffsetOutOfRange
@@ -171,7 +171,7 @@ class SharePartitions:
             if data is None or not data.size or max_records <= 0:
                 break
             partition = self._find(key).partition
-            readable = look(data, max(partition.start_offset + limits.records, partition.next_offset))
+            readable = readable_of(data, max(partition.start_offset + limits.records, partition.next_offset))
             acquired = partition.acquire(
                 member,
                 readable.batches,

@@ -23,7 +23,7 @@ from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers
 from klog.log.load.rebuild import (
-    Beside,
+    DerivedState,
     mend_txn_indexes,
 )
 from klog.log.load.recovery import (
@@ -130,9 +130,9 @@ def load_writable(inputs: Inputs) -> Loaded:
     _remove_orphans(inputs, listing, found)
     end = _settled_end(inputs, listing)
     segments = _list_segments(inputs, listing, found, writable=True, end=end)
-    beside = Beside(inputs, listing)
-    if beside.epochs.problem is not None:
-        found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
+    derived = DerivedState(inputs, listing)
+    if derived.epochs.problem is not None:
+        found.note(f"leader epochs rebuilt: {derived.epochs.problem}")
     if listing.txn_indexes:
         mend_txn_indexes(inputs, listing, segments, found)
     if end is not None:
@@ -141,7 +141,7 @@ def load_writable(inputs: Inputs) -> Loaded:
     elif segments and inputs.clean_shutdown:
         find_end(inputs, segments[-1], found)
     elif segments:
-        segments = recover(inputs, segments, found, beside)
+        segments = recover(inputs, segments, found, derived)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
     if segments and log_end < inputs.log_start_offset:
         nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
@@ -155,8 +155,8 @@ def load_writable(inputs: Inputs) -> Loaded:
         found.note(f"all segments deleted: the log end {log_end} is below the log start {inputs.log_start_offset}")
         found.to_unlink += delete_segments(inputs, segments)
         segments, end = [], None
-        beside = Beside(inputs, Listing(inputs.directory))
-        beside.epochs.clear()
+        derived = DerivedState(inputs, Listing(inputs.directory))
+        derived.epochs.clear()
     if not segments:
         segments = [new_segment(inputs, inputs.log_start_offset, writable=True)]
         log_end = inputs.log_start_offset
@@ -165,7 +165,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         recovery_point = log_end
     else:
         recovery_point = max(min(inputs.recovery_point, log_end), min(inputs.log_start_offset, log_end))
-    producers = beside.finish(segments, log_start, log_end, None if end is None else end.leader_epoch)
+    producers = derived.finish(segments, log_start, log_end, None if end is None else end.leader_epoch)
     seconds = inputs.clock.monotonic() - started
     reason = "; ".join(found.details) if found.details else "" if inputs.clean_shutdown else "no clean shutdown"
     recovery = Recovery(
@@ -178,7 +178,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         tuple(found.details),
     )
     return Loaded(
-        segments, beside.epochs, producers, log_start, recovery_point, recovery, to_unlink=tuple(found.to_unlink)
+        segments, derived.epochs, producers, log_start, recovery_point, recovery, to_unlink=tuple(found.to_unlink)
     )
 
 

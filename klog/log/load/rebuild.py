@@ -1,6 +1,6 @@
 """Rebuilds the state derived from the records: leader epochs, producers, aborted transactions.
 
-  B1  after a crash each batch from the recovery point on is read once, in order: Beside follows the recovery
+  B1  after a crash each batch from the recovery point on is read once, in order: DerivedState follows the recovery
   B2  snapshots above the first recovered segment are not used; they are rewritten, one at each base offset passed
   B3  after a clean shutdown the newest snapshot is used, and only the batches after it are replayed
   B4  missing or damaged files are rebuilt from the batches, never skipped: without a transaction index read_committed
@@ -38,7 +38,7 @@ _NONE = 2**63
 _base_of = operator.attrgetter("base_offset")
 
 
-class Beside:
+class DerivedState:
     """The leader epochs and producers of a log during a writable load. One thread."""
 
     def __init__(self, inputs: Inputs, listing: Listing) -> None:
@@ -59,7 +59,7 @@ class Beside:
         passed = _last_but_one(segments)
         self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, passed)
 
-    def learn(self, segment: Segment, scan: Scan) -> None:
+    def apply(self, segment: Segment, scan: Scan) -> None:
         """Apply the next segment that recovery has checked."""
         producers = self.producers
         assert producers is not None

@@ -21,7 +21,7 @@ from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Findings, Inputs
 from klog.log.load.overflow import is_flipped, overflows, split_segment
-from klog.log.load.rebuild import Beside
+from klog.log.load.rebuild import DerivedState
 from klog.log.state.segments import number_of
 from klog.record import BATCH_HEADER
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
@@ -45,10 +45,10 @@ def tail_position(segment: Segment) -> int:
     return position if header is not None and header.position == position and header.last_offset == offset else 0
 
 
-def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
+def recover(inputs: Inputs, segments: list[Segment], found: Findings, derived: DerivedState) -> list[Segment]:
     """Check every segment from the one with the recovery point on. Returns the segments that remain."""
     at = number_of(segments, inputs.recovery_point)
-    beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
+    derived.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
     done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
     left = inputs.segments_left or (lambda _: None)
     left(len(waiting))
@@ -74,7 +74,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             waiting += parts[::-1]  # their indexes are built when they are checked
             made.update(parts)
             continue
-        beside.learn(segment, scan)
+        derived.apply(segment, scan)
         done.append(segment)
         left(len(waiting))
     return done

@@ -107,10 +107,10 @@ def _chunks(
         if offset < segment.base_offset and offset < log.log_start_offset:
             return  # the next record was deleted; readers that are inside a deleted segment may continue
         located = position
-        with log.reading.way(log, segment, scan, drop_behind) as way:
+        with log.reading.segment_reader(log, segment, scan, drop_behind) as reader:
             while offset < stop and position < segment.size:
                 try:
-                    chunk, next_offset = way.chunk(position, max_bytes)
+                    chunk, next_offset = reader.chunk(position, max_bytes)
                 except CorruptBatch as error:
                     if segment is segments[-1] or offset < segment.next_offset or error.offset is not None:
                         raise
@@ -137,7 +137,7 @@ def _chunks(
                     offset,
                     min(stop, next_offset),
                     _ranges(aborted),
-                    way.payloads,
+                    reader.payloads,
                 )
                 log.counters.read(len(chunk))
                 yield fetched, next_offset

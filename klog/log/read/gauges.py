@@ -79,8 +79,8 @@ def _page_cache(log: LogCore, look_now: bool) -> dict[str, int]:
 
 def page_cache_of(log: LogCore, cells: int) -> LogPageCache:
     """How much of each segment is in the page cache. See Log.page_cache."""
-    from klog.log.read.page_cache import look  # few processes use it
+    from klog.log.read.page_cache import measure  # few processes use it
 
     log.check_open()
     segments = [(segment.base_offset, segment.path) for segment in log.segments]
-    return look(log.options.files, log.topic, log.partition, log.directory.path, segments, cells)
+    return measure(log.options.files, log.topic, log.partition, log.directory.path, segments, cells)

@@ -51,7 +51,7 @@ class LogPageCache:
         return picture([(segment.residency.size, segment.heat) for segment in self.segments], cells)
 
 
-def look(
+def measure(
     files: Files,
     topic: str,
     partition: int,

@@ -56,9 +56,11 @@ class Reading:
             return None
         return DropBehind(segment.file, 0, segment.size)
 
-    def way(self, log: LogCore, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> Way:
-        """The Way of one reader through a segment. drop_behind: the result of drop_behind() for it."""
-        return Way(log, segment, None if scan else self.cache(log), drop_behind)
+    def segment_reader(
+        self, log: LogCore, segment: Segment, scan: bool, drop_behind: DropBehind | None
+    ) -> SegmentReader:
+        """A new SegmentReader. drop_behind: the result of drop_behind() for the segment."""
+        return SegmentReader(log, segment, None if scan else self.cache(log), drop_behind)
 
     def cache(self, log: LogCore) -> ReadCache | None:
         """The read cache, without data of removed segments; None if the policy has no cache."""
@@ -81,7 +83,7 @@ class Reading:
         return _NO_COUNTS if cache is None else cache.counts()
 
 
-class Way:
+class SegmentReader:
     """One reader in one segment: reads chunks in order. A context manager; one thread."""
 
     def __init__(self, log: LogCore, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
@@ -112,7 +114,7 @@ class Way:
         return None if self._cache is None else Payloads(self._cache, self._segment)
 
     def chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
-        """Whole batches from a position on, and the offset after them: Segment.read_chunk by way of the cache."""
+        """Whole batches from a position on, and the offset after them: Segment.read_chunk through the cache."""
         if self._drop_behind is not None:
             self._drop_behind.passed(position)
         if self._ahead is not None:

@@ -82,13 +82,13 @@ class Follower:
 
     def begin(self, log: LogCore) -> None:
         """Look at the files, before they are loaded."""
-        self.look(log)
+        self.stat(log)
         self._epochs_changed(log)
 
-    def look(self, log: LogCore) -> None:
+    def stat(self, log: LogCore) -> None:
         """Look at the files, before they are read."""
         last = log.segments[-1].path if log.segments else log.directory.path
-        self.watched.look(last, log.directory.path, _VALID_MS)
+        self.watched.stat(last, log.directory.path, _VALID_MS)
 
     def loaded(self, log: LogCore, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
@@ -131,7 +131,7 @@ class Follower:
 
     def _refresh(self, log: LogCore) -> bool:
         before = log.segments[-1:]
-        self.look(log)
+        self.stat(log)
         self._follow_checkpoints(log)
         try:
             self._follow_commits(log)

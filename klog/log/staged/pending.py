@@ -11,7 +11,7 @@ import time
 from collections.abc import Set
 
 from klog.log.directory.checkpoint import Partition
-from klog.log.options import Hold
+from klog.log.options import ReaderBounds
 from klog.log.staged import layout
 from klog.log.staged.manifest import Manifest, read_all
 
@@ -36,19 +36,19 @@ class PendingCommits:
             return found
         return listed[1]
 
-    def hold(self, key: Partition) -> Hold | None:
+    def bounds(self, key: Partition) -> ReaderBounds | None:
         """The bounds of a partition that is in a manifest; None: in none."""
-        return self.holds({key}).get(key)
+        return self.bounds_of({key}).get(key)
 
-    def holds(self, keys: Set[Partition]) -> dict[Partition, Hold]:
+    def bounds_of(self, keys: Set[Partition]) -> dict[Partition, ReaderBounds]:
         """The bounds of those partitions that are in a manifest, at one moment."""
-        found: dict[Partition, Hold] = {}
+        found: dict[Partition, ReaderBounds] = {}
         for manifest in self._concerning(keys):
             for part in manifest.parts:
                 if part.key in keys and manifest.state == "committed":
-                    found.setdefault(part.key, Hold(part.base_offset, 0))
+                    found.setdefault(part.key, ReaderBounds(part.base_offset, 0))
                 elif part.key in keys and part.overwrite:
-                    found.setdefault(part.key, Hold(None, part.base_offset))
+                    found.setdefault(part.key, ReaderBounds(None, part.base_offset))
         return found
 
     def _concerning(self, keys: Set[Partition]) -> list[Manifest]:

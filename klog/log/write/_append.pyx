@@ -236,9 +236,9 @@ cdef AppendInfo follow(LogCore log, buffer, str origin, leader_epoch):
     cdef bint raft = origin == "raft"
     try:
         if raft:
-            batches.look(buffer, log.config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
+            batches.check(buffer, log.config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
         else:
-            batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
+            batches.check(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
         if log.commits is None:
             return follow_alone(log, batches, origin)
         log.check_writable()
