@@ -23,13 +23,13 @@ _ZERO_MINIMUM_VERSION = 4
 
 
 class Release(NamedTuple):
-    """What a release of Kafka had, to pass for one of its brokers. newest: the last version of each of its APIs."""
+    """The APIs of a release of Kafka, for a broker that imitates it. newest: the last version of each of its APIs."""
 
     newest: Mapping[ApiKey, int]
     has_features: bool
 
     def has(self, api: ApiKey, version: int) -> bool:
-        """Did it have this version of a request?"""
+        """Did the release have this version of a request?"""
         return version <= self.newest.get(api, -1)
 
 

@@ -49,9 +49,9 @@ class Broker:
     path: a log.dir, or a list of them; it is created if it does not exist. listeners: `host:port`, `NAME://host:port`
     or klog.network.Listener objects; port 0 lets the kernel choose. Without TLS and authentication everybody who
     reaches a listener reads and writes all topics: the default listens on this machine alone. config: Kafka's
-    broker-level properties. durability, clock: as for klog.open. brokers: as how many brokers clients see this process,
-    for tests of clients; the others have the ids and ports after those of the first (klog.broker.nodes).
-    release: one of Kafka that this broker passes for, for the same tests. gates: see klog.broker.dispatch.
+    broker-level properties. durability, clock: as for klog.open. brokers: the number of brokers as which clients see
+    this process, for tests of clients; the others have the ids and ports after those of the first (klog.broker.nodes).
+    release: a release of Kafka that this broker imitates, for the same tests. gates: see klog.broker.dispatch.
 
     Raises InvalidConfig, ValueError; start() raises what klog.open raises, and OSError for an address in use.
     """
@@ -179,7 +179,7 @@ class Broker:
         return list(samples(values, serving.requests, SystemClock().monotonic() - self._began))
 
     def check(self, topic: str, partition: int = 0) -> None:
-        """Let clients that wait for records of a partition look again, after this process has appended to `logs`."""
+        """Retry the fetches that wait for records of a partition, after this process has appended to `logs`."""
         key = arguments.text("topic", topic), arguments.whole("partition", partition)
         self._running().purgatory.check(key)
 

@@ -35,7 +35,7 @@ _CHEAP_BYTES = 1 << 14
 
 
 class Gate(Protocol):
-    """What stands before the handlers: authentication, or the faults of a test."""
+    """A check before the handlers: authentication, or the faults of a test."""
 
     def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
         """Whether the request may be handled now. False: the gate has completed the request, or will, or calls go_on()
@@ -72,8 +72,8 @@ class Dispatcher:
         self._notices = Notices(clock, _log)
 
     def is_cheap(self, request: NetworkRequest) -> bool:
-        """Is this request handled in the network thread? A large one asks for so much that others would wait, but for
-        Produce, whose bytes are not looked at one by one."""
+        """Is this request handled in the network thread? A large one takes so long that others would wait. Produce does
+        not: its bytes are not decoded one by one."""
         frame = request.frame
         size = len(frame)
         if size < 2:
@@ -113,7 +113,7 @@ class Dispatcher:
             self._handle(context)
 
     def _admitted(self, context: RequestContext, first: int) -> bool:
-        """Do all gates from this one on let the request in, now?"""
+        """Do all gates from this one on admit the request now?"""
         for number in range(first, len(self._gates)):
 
             def go_on(following: int = number + 1) -> None:

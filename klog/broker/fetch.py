@@ -191,7 +191,7 @@ class Fetch:
         return results, total, urgent
 
     def forget(self, session: FetchSession) -> None:
-        """Close a session whose client was not told of it."""
+        """Close a session whose id was not sent to its client."""
         self._sessions.close(session.number)
 
     def throttle(self, context: RequestContext, size: int) -> int:
@@ -272,7 +272,7 @@ class _Attempt:
         self._context.respond(Response(session_id=number, responses=list(topics.values())))
 
     def _respond_nothing(self, throttle_ms: int) -> None:
-        """The client has to wait before it gets what is there."""
+        """The client has to wait before it gets the records."""
         session = self._session
         if session is not None and not self._incremental:
             self._fetch.forget(session)

@@ -1,4 +1,5 @@
-"""Where a broker listens, and what it tells clients about that. Kafka: EndPoint, listeners, advertised.listeners."""
+"""Where a broker listens, and which addresses it advertises to clients. Kafka: EndPoint, listeners,
+advertised.listeners."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def check_names(listeners: Iterable[Listener]) -> None:
 
 
 def advertised(listeners: Iterable[Listener], configured: str | None, node_id: int) -> dict[str, Node]:
-    """{name of a listener: the node that its clients are told}. configured: advertised.listeners."""
+    """{name of a listener: the node that is advertised to its clients}. configured: advertised.listeners."""
     told = {}
     for each in filter(None, map(str.strip, (configured or "").split(","))):
         try:

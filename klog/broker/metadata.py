@@ -1,4 +1,5 @@
-"""Metadata: the broker, topics, and who leads their partitions. Kafka: KafkaApis.handleTopicMetadataRequest."""
+"""Metadata: the brokers, the topics, and the leaders of their partitions. Kafka:
+KafkaApis.handleTopicMetadataRequest."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ class Metadata:
         return self._topic(context, request, name, nodes)
 
     def _create_topic(self, context: RequestContext, request: Any, name: str) -> ErrorCode | None:
-        """Create a topic because a client asks for it. Returns None if it is there then."""
+        """Create a topic that a client asks for. Returns None if the topic exists afterwards."""
         if name in INTERNAL_TOPICS:
             self._topics.ensure_internal(name)
             return None

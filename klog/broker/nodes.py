@@ -1,4 +1,4 @@
-"""Nodes: the brokers that this process is for its clients, one or several, and which of them leads what.
+"""Nodes: the brokers as which this process serves its clients, one or several, and which partitions each of them leads.
 
   N1  the ids follow one another, from node.id on. All brokers serve the same directory, so each has a replica of every
       partition
@@ -35,7 +35,7 @@ _PORT_MAX = 65535
 
 
 class _Running(NamedTuple):
-    """A broker that accepts connections. nodes: what clients of each listener are told of it."""
+    """A broker that accepts connections. nodes: what is advertised to the clients of each listener."""
 
     server: Server
     nodes: dict[str, Node]
@@ -103,7 +103,7 @@ class Nodes:
             (node_id for node_id, each in self._listeners.items() if any(one.port == port for one in each)), self.ids[0]
         )
 
-    # ---- who leads what ----------------------------------------------------------------------------------------------
+    # ---- leaders -----------------------------------------------------------------------------------------------------
 
     def of(self, listener: str) -> list[Node]:
         """The running brokers as clients of a listener see them."""

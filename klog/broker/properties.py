@@ -1,4 +1,4 @@
-"""Which part of the broker takes which property. Kafka: KafkaConfig, which is all of them."""
+"""Divides the properties of a broker among its components. Kafka: KafkaConfig, which has all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what, and how fast, for one start of a broker: users, access rules and quotas.
+"""Authentication, access rules and quotas of clients, for one start of a broker.
 
 Each is loaded at start if its file is there or the configuration needs it, so that an invalid file is reported then. A
 broker without SASL listeners, authorizer and quotas loads nothing of klog.security but its configuration.
@@ -116,7 +116,7 @@ class Protection:
         return waits_ms
 
     def fetch_bytes_max(self, context: RequestContext) -> int | None:
-        """The most that one response of Fetch may have: more would always be throttled. None without a quota."""
+        """The maximum number of bytes of a Fetch response: more would always be throttled. None without a quota."""
         return (
             None if self._quotas.made is None else self._quotas.made.fetch_bytes_max(_user(context), context.client_id)
         )

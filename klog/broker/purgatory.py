@@ -72,7 +72,7 @@ class Purgatory:
 
     @property
     def watched(self) -> list[Hashable]:
-        """The keys of which something is notified."""
+        """The keys that have an operation or a watcher."""
         with self._lock:
             return list(self._watched)
 

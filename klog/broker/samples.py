@@ -1,4 +1,4 @@
-"""The metrics of a broker as samples, one for each MBean that Kafka would have, beside those of its logs.
+"""The metrics of a broker as samples, one for each MBean that Kafka would have, in addition to those of its logs.
 
 Kafka: RequestMetrics, RequestChannel, SocketServer, KafkaRequestHandlerPool, FetchSessionCache,
 DelayedOperationPurgatory. klog's own have the domain klog.network.

@@ -107,7 +107,7 @@ class Serving:
         self._protection = protection = Protection(
             properties.security, logs.path, SystemClock(), authenticates=authenticates
         )
-        # A moment for the metadata that the first member asks for at the same time: without it kafka-python 3.0 may
+        # A delay for the metadata that the first member asks for at the same time: without it kafka-python 3.0 may
         # assign nothing, and then fetch nothing. A clock that stands still would never end it.
         delay = {"group.initial.rebalance.delay.ms": 0 if isinstance(clock, ManualClock) else _JOIN_DELAY_MS}
         group_config = GroupConfig.of(delay | properties.all)
@@ -180,7 +180,7 @@ class Serving:
         self._share_fetches: list[Late[ShareFetch]] = []
 
         def of_leader(led: Topics) -> list[Any]:
-            """The components that are asked of the leader of a partition."""
+            """The components whose requests go to the leader of a partition."""
             fetch = Fetch(
                 led,
                 purgatory,
@@ -263,8 +263,8 @@ class Serving:
         topics.on_change(self._topics_changed)
 
     def load(self) -> None:
-        """Read what clients have configured, and what the coordinators have kept in the internal topics. Before the
-        first request."""
+        """Load the configurations that clients have set, and the state that the coordinators have in the internal
+        topics. Before the first request."""
         if self._has_config:
             self._admin.get().start()  # before the groups are loaded, whose sessions it configures
         for topic, coordinator in ((_OFFSETS, self._groups), (_TRANSACTIONS, self._transactions)):
@@ -307,7 +307,7 @@ class Serving:
         return [pair for each in self._fetches for pair in each.session_partitions(session_id)]
 
     def leaders_changed(self) -> None:
-        """Let requests that wait look at their partitions again."""
+        """Retry the requests that wait for their partitions."""
         for info in self._topics.infos():
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))
@@ -352,8 +352,8 @@ def _summed(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:
-    """A handler during which the transaction of its request does not end: an append after the marker would begin one
-    that nothing ends."""
+    """A handler that keeps the transaction of its request from ending: an append after the marker would begin a
+    transaction that nothing ends."""
 
     def handle_held(context: RequestContext, request: Any) -> Message | None:
         with check.hold(request.transactional_id):

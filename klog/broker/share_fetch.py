@@ -185,7 +185,7 @@ class ShareFetch:
     def _acknowledge(
         self, context: RequestContext, key: SessionKey, request: Any, renews: bool
     ) -> dict[Place, Refused | None]:
-        """What a member says of records, by partition: why it does not count, or None."""
+        """Apply a member's acknowledgements. Returns, by partition, why they are refused, or None."""
         found: dict[Place, Refused | None] = {}
         partitions = self._kind.partitions
         for topic in request.topics:
@@ -215,7 +215,7 @@ class ShareFetch:
         self._release(session)
 
     def _release(self, session: ShareSession) -> None:
-        """A session has ended: what its member has acquired is available again."""
+        """A session has ended: the records that its member has acquired are available again."""
         group_id, member_id = session.key
         keys = frozenset(ShareKey(group_id, *place) for place in list(session.partitions))
         self._kind.partitions.release(group_id, member_id, keys)
@@ -248,7 +248,7 @@ class ShareFetch:
 
 
 class _Attempt:
-    """One ShareFetch until it is answered."""
+    """One ShareFetch until its response is sent."""
 
     __slots__ = ("_context", "_done", "_fetch", "_lock", "_places", "_request", "_said", "_session")
 
@@ -272,7 +272,7 @@ class _Attempt:
         self._done = False
 
     def keys(self) -> set[Any]:
-        """What may let it be answered."""
+        """The keys whose changes may complete it."""
         group_id = self._session.key.group_id
         keys: set[Any] = {ShareKey(group_id, *place) for place in self._places}
         for place in self._places:

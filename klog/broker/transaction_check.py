@@ -1,4 +1,4 @@
-"""What an append asks the transaction coordinator. Kafka: AddPartitionsToTxnManager."""
+"""The checks of an append by the transaction coordinator. Kafka: AddPartitionsToTxnManager."""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 
 def foreseen(log: LogCore, what: str, look: Callable[[], T]) -> T:
-    """Return what look() finds, for a dry run. A writer, also in another process, may truncate, compact or delete what
-    it reads: then look() is repeated, at most OVERTAKEN_MAX times. Damage counts only if the log has not changed."""
+    """Return what look() returns, for a dry run. A writer, also in another process, may truncate, compact or delete
+    what it reads: then look() is repeated, at most OVERTAKEN_MAX times. Damage counts only if the log has not
+    changed."""
     for number in range(1, OVERTAKEN_MAX + 1):
         moment = log.moment
         try:
@@ -96,7 +97,7 @@ def _is_young(log: LogCore, segment: Segment) -> bool:
 
 
 def wasted(log: LogCore, waste: Waste, count: int) -> tuple[WastedKey, ...]:
-    """Return the keys that waste most; each key is read from one of its records."""
+    """Return the keys whose dropped records take most bytes; each key is read from one of its records."""
     found = []
     for size, records, offset in waste.top(count):
         for record in LogReader([(log, max(offset, log.log_start_offset), offset + 1)], "log_end", False):

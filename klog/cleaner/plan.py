@@ -108,8 +108,8 @@ class Sized(Protocol):
 
 def group(segments: Sequence[Sized], segment_bytes: int, index_bytes: int, first_uncleanable: int) -> list[range]:
     """Return which segments become one: ranges of adjacent numbers, from the oldest on, as large as the current sizes
-    and the reach of a relative offset allow. An empty segment joins whatever its offsets are; else empty ones would
-    stay for ever."""
+    and the reach of a relative offset allow. An empty segment joins a group whatever its offsets are; else empty
+    segments would never be removed."""
     groups: list[range] = []
     first = 0
     while first < len(segments):

@@ -54,7 +54,7 @@ class NullOutput:
 def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:
     """Return an empty index, in memory, for a segment made of these sources.
 
-    Where two sources meet, the result may need one entry more than they had: each had none for its first batch. The
+    The result may need one entry more than two adjacent sources had: neither had one for its first batch. The
     capacity never exceeds segment.index.bytes: Kafka's cleaner fails at a larger index, now and in every later round.
     Entries that do not fit are left out, except the last timestamp, which has reserved space.
     """

@@ -2,8 +2,8 @@
 
   column.array([item, …])     one Arrow value per item; None is null        Leaf, Struct, List, Map
 
-C1  An item that the column's type cannot hold raises; `build` finds exactly these items, by halves, and makes them
-    null. So good items cost one call of pyarrow for each leaf, and bad ones log₂ n more.
+C1  An item that the column's type cannot hold raises; `build` finds exactly these items, by bisection, and makes them
+null. So good items cost one call of pyarrow for each leaf, and bad ones log₂ n more.
 """
 
 from __future__ import annotations

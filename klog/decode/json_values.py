@@ -1,7 +1,7 @@
 """Values that are JSON objects → structs of a given type.
 
 msgspec compiles the type to a decoder that checks while it parses: it builds no object for a field that is not asked
-for, and its errors name the place. A value is bad if it is not JSON in UTF-8, if it is not an object, or if a field of
+for, and its errors name the field. A value is bad if it is not JSON in UTF-8, if it is not an object, or if a field of
 the type has
 
     a wrong kind (1.0, true and "1" are no BIGINT), a number out of range, NaN; text that is not base64 (BINARY), an

@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 
 _TYPES: Final = {"bool": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 _PASSWORD: Final = 9
-# Properties that the tables do not have, and that no password is among.
+# Properties that the tables do not have. None of them is a password.
 _PUBLIC: Final = ("listeners", "advertised.listeners", "group.", "offsets.", "share.", "transaction.")
 _HIDDEN: Final = "internal.segment.bytes"  # shown only where it is set, as by Kafka
 # Those that the engine takes over while it runs; the tables have more that Kafka would, for other parts of a broker.

@@ -124,7 +124,7 @@ class CreateTopics:
         return {**given, **needed}
 
     def _partitions(self, topic: Any) -> int:
-        """The number of partitions, after all that is asked about them is checked."""
+        """Check the partitions and replicas of a request. Returns the number of partitions."""
         count, factor = topic.num_partitions, topic.replication_factor
         if topic.assignments:
             if count != _DEFAULT or factor != _DEFAULT:

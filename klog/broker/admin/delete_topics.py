@@ -59,7 +59,7 @@ class DeleteTopics:
     def _delete(
         self, context: Context, result: Any, twofold: set[UUID], *, may_delete_all: bool, is_twice: bool
     ) -> None:
-        """Delete the topic that a result names. twofold: those that the request has by name and by id."""
+        """Delete the topic that a result names. twofold: topics that the request has by name and by id."""
         name, topic_id = result.name, result.topic_id
         if (name is None) == (topic_id == NO_ID):
             raise Refused(ErrorCode.INVALID_REQUEST, "either the name or the id of a topic is expected")
@@ -82,7 +82,8 @@ class DeleteTopics:
     def _find(
         self, context: Context, name: str | None, topic_id: UUID, result: Any, *, may_delete_all: bool
     ) -> TopicInfo:
-        """The topic, which the client may delete. Fills in the name or id that was not given, if it may be known."""
+        """The topic, if the client may delete it. Fills in the name or id that was not given, if the client may know
+        it."""
         info = self._topics.by_id(topic_id) if name is None else self._topics.get(name)
         known = name if info is None else info.name
         may_see = may_delete_all or (known is not None and context.authorized("DESCRIBE", "TOPIC", known))

@@ -44,7 +44,7 @@ class DescribeConfigs:
 
     def describe_configs(self, context: Context, request: Any) -> Message:
         """The configurations of topics, of groups, of this broker and of its loggers. A resource that is repeated is
-        described once: a few bytes would ask for some thousand each."""
+        described once: else a request of a few bytes could get thousands of entries for each."""
         results = []
         for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
             result = messages.DescribeConfigs.Response.Result(

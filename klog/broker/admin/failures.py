@@ -1,4 +1,4 @@
-"""Refused: what an admin request is answered with when it, or a part of it, cannot be done."""
+"""Refused: the error of an admin request, or of a part of it, that cannot be done."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Refused(Exception):
 
 
 def outcome(work: Callable[[], object], what: str) -> tuple[ErrorCode, str | None]:
-    """Do the work. Returns (NONE, None), or the code and the text of its failure: one failure answers one part of a
-    request, and the others go on. what: names the work in the log."""
+    """Do the work. Returns (NONE, None), or the code and the text of its failure: a failure is the response to one part
+    of a request, and the other parts go on. what: names the work in the log."""
     try:
         work()
     except Refused as refused:
@@ -35,12 +35,12 @@ def outcome(work: Callable[[], object], what: str) -> tuple[ErrorCode, str | Non
         code = code_of(error)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             _log.exception("event=admin_failed work=%s", what)
-            return code, None  # the text may have something in it that a client must not see
+            return code, None  # the text may contain what a client must not see
         return code, str(error)
     return OK, None
 
 
 def repeated(names: list[str]) -> set[str]:
-    """The names that are there more than once."""
+    """The names that occur more than once."""
     seen: set[str] = set()
     return {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]

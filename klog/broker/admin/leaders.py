@@ -1,7 +1,7 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments.
 
-This broker leads every partition and is its only replica, so nothing is ever elected or reassigned: what a client asks
-for is either so already or impossible. Kafka: ReplicationControlManager.
+This broker leads every partition and is its only replica, so nothing is ever elected or reassigned: the assignment that
+a client asks for is either there already or impossible. Kafka: ReplicationControlManager.
 """
 
 from __future__ import annotations

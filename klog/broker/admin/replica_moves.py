@@ -36,7 +36,7 @@ class ReplicaMoves:
         self._closed = False
 
     def ask(self, topic: str, partition: int, directory: str) -> None:
-        """Move a partition there, some time soon. A later wish for the same partition replaces one that waits."""
+        """Queue a move of a partition. A later request for the same partition replaces one that waits."""
         with self._lock:
             if self._closed:
                 return

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 class Readable(NamedTuple):
     """A slice of a log. batches: first and last offset of what consumers get; ends: the byte after each of them; stop:
-    what is below it and in none of the batches is not for consumers, or the log does not have it: the offset after the
-    last batch that was looked at, of whatever kind, or where the first one beyond the bound begins."""
+    the offset after the last batch that was examined, of any kind, or the base offset of the first batch beyond the
+    bound. Offsets below it that are in none of the batches are not for consumers, or not in the log."""
 
     data: FetchData
     batches: list[tuple[int, int]]

@@ -47,8 +47,8 @@ def assign(
 def _spread(
     partitions: list[tuple[uuid.UUID, int]], before: Mapping[str, Target]
 ) -> dict[str, list[tuple[uuid.UUID, int]]]:
-    """Partitions to members that all read the same topics: as many pairs as there are of what there is more of. So
-    either each member has one partition, or each partition one member, and no pair comes twice."""
+    """Assign partitions to members that all read the same topics: as many pairs as there are members or partitions,
+    whichever are more. So each member has a partition, each partition has a member, and no pair comes twice."""
     pairs = max(len(partitions), len(before))
     of_members, of_partitions = _Room(before, pairs), _Room(partitions, pairs)
     found: dict[str, list[tuple[uuid.UUID, int]]] = {member_id: [] for member_id in before}
@@ -64,7 +64,7 @@ def _spread(
 
 
 class _Room(Generic[_T]):
-    """Pairs that each of some things may still have: all equally many, and some of them one more."""
+    """How many more pairs each item may have: all the same number, and some of them one more."""
 
     def __init__(self, things: Iterable[_T], pairs: int) -> None:
         self._used = dict.fromkeys(things, 0)
@@ -80,7 +80,7 @@ class _Room(Generic[_T]):
         self._used[thing] += 1
 
     def left(self) -> Iterator[_T]:
-        """Each thing as often as it has to be in a pair yet."""
+        """Each item as often as it needs another pair."""
         for thing, used in self._used.items():
             yield from repeat(thing, max(0, self._least - used))
         yield from islice((thing for thing, used in self._used.items() if used <= self._least), self._extra)

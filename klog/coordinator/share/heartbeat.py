@@ -56,7 +56,7 @@ def check_heartbeat(request: Request) -> None:
 def heartbeat(
     group: ShareGroup, request: Request, client: Client, initialize: Initialize
 ) -> tuple[Response, list[Change]]:
-    """A member joins or lives. Raises Refused."""
+    """A member joins, or sends a heartbeat. Raises Refused."""
     before = _member(group, request)
     member = before._replace(client_id=client.client_id, client_host=client.host)
     if request.rack_id is not None:
@@ -145,7 +145,7 @@ class _Draft:
         self.changes.append((EPOCH, {"group_id": self._group.group_id}, value))
 
     def refresh(self, *, bump: bool, initialize: Initialize) -> None:
-        """Look at the subscribed topics, and let their partitions have states."""
+        """Check the subscribed topics, and give their partitions states."""
         metadata_hash = self.metadata_hash()
         if bump or metadata_hash != self._group.metadata_hash:
             self.bump(metadata_hash)

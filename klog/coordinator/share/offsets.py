@@ -42,8 +42,8 @@ class ShareOffsets:
     def describe(
         self, context: Context, request: DescribeShareGroupOffsets.Request
     ) -> DescribeShareGroupOffsets.Response:
-        """The start offsets of groups, of the topics that are asked for or of all. What is asked for several times is
-        in the response once, also below; the last one counts."""
+        """The start offsets of groups, of the topics that are asked for or of all. What is requested several times is
+        in the response once, also below; the last request for it counts."""
         Response = messages.DescribeShareGroupOffsets.Response
         found = []
         for asked in {each.group_id: each for each in request.groups}.values():
@@ -188,7 +188,7 @@ class ShareOffsets:
     # ---- delete ----------------------------------------------------------------------------------------------------
 
     def delete(self, context: Context, request: DeleteShareGroupOffsets.Request) -> DeleteShareGroupOffsets.Response:
-        """Let a group without members forget topics: it begins them anew when a member reads them again."""
+        """Remove the states of topics from a group without members: it starts them again when a member reads them."""
         Response = messages.DeleteShareGroupOffsets.Response
         try:
             _check_id(request.group_id)

@@ -52,8 +52,8 @@ class Found(NamedTuple):
 
 
 class SharePartitions:
-    """Any thread. config: of a group by its id. available: called with the partition of a group that members may look
-    at again (R3)."""
+    """Any thread. config: of a group by its id. available: called with the partition of a group that has available
+    records again (R3)."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class SharePartitions:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def load(self, wanted: Callable[[ShareKey], bool]) -> None:
-        """Read what the log has. What no group wants any more is deleted. Takes the lock. Raises CorruptData,
+        """Read the states from the log. Those that no group uses are deleted. Takes the lock. Raises CorruptData,
         OSError."""
         with self.lock:
             unwanted = []
@@ -92,7 +92,7 @@ class SharePartitions:
                 self._remove(unwanted)
 
     def close(self) -> None:
-        """No timer runs any more."""
+        """Stop the timers."""
         with self.lock:
             self._deadlines.close()
 
@@ -101,7 +101,7 @@ class SharePartitions:
     def initialize(
         self, group_id: str, state_epoch: int, partitions: Iterable[tuple[uuid.UUID, int]], start_offset: int = -1
     ) -> None:
-        """Let a group have partitions, from a start offset on; -1: where its configuration says when the first member
+        """Add partitions to a group, from a start offset on; -1: where its configuration says when the first member
         reads. One that it has already begins anew. Raises Refused; then some may have begun."""
         with self.lock:
             shares = self._groups.setdefault(group_id, {})
@@ -268,7 +268,7 @@ class SharePartitions:
         timer.set(due_ms - self._scheduler.now_ms())
 
     def _expired(self, key: ShareKey) -> None:
-        """The time of an acquisition is over, or it was given back before. Under the lock."""
+        """The deadline of an acquisition has passed. It may have ended before. Under the lock."""
         shared = self.find(key)
         if shared is not None:
             self._freed(shared, shared.partition.expire(self._scheduler.now_ms(), self._limits_of(shared)))

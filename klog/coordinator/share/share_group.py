@@ -38,7 +38,7 @@ STATE = "share_group_state_partition_metadata"
 
 
 class ShareMember(NamedTuple):
-    """What a group knows of one member. It never changes: _replace() makes another."""
+    """The state of one member in a group. Immutable: _replace() makes another."""
 
     member_id: str
     epoch: int = 0
@@ -76,7 +76,7 @@ def topic_fields(target: Mapping[uuid.UUID, Iterable[int]]) -> list[dict[str, An
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Change]:
-    """Everything of a member, in the order in which it may go."""
+    """All records of a member, in the order in which they may be deleted."""
     return [(kind, {"group_id": group_id, "member_id": member_id}, None) for kind in (CURRENT, TARGET, MEMBER)]
 
 
@@ -99,9 +99,9 @@ class ShareGroup:
         self._members: dict[str, ShareMember] = {}
         self._target: dict[str, Target] = {}
         self._initialized: dict[uuid.UUID, frozenset[int]] = {}
-        self._refresh_due_ms = 0  # not in records: when a heartbeat looks at the topics again
+        self._refresh_due_ms = 0  # not in records: when a heartbeat checks the topics again
 
-    # ---- what it knows ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> Mapping[str, ShareMember]:
@@ -126,11 +126,11 @@ class ShareGroup:
         return found
 
     def is_refresh_due(self, now_ms: int) -> bool:
-        """Is it time to look at the topics again?"""
+        """Is it time to check the topics again?"""
         return now_ms >= self._refresh_due_ms
 
     def refreshed(self, now_ms: int) -> None:
-        """The topics were looked at."""
+        """Note that the topics were checked."""
         self._refresh_due_ms = now_ms + self.config.refresh_interval_ms
 
     def request_refresh(self) -> None:

@@ -37,7 +37,7 @@ _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "A
 
 class ShareGroups:
     """What share_kind.py loads. config: of a group by its id. left: called with the group and the id of a member that
-    is a member no more, under the lock of the table."""
+    has left, under the lock of the table."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ShareGroups:
             )
         )
         for group in groups.values():
-            # What has no state although it should begins anew, with the next heartbeat.
+            # A partition that lacks its state gets a new one, with the next heartbeat.
             found = {
                 topic_id: frozenset(each for each in numbers if self._has_state(group.group_id, topic_id, each))
                 for topic_id, numbers in group.initialized.items()

@@ -45,7 +45,7 @@ class _Loaded:
 
 class ShareKind:
     """A GroupKind. config: of groups that have none of their own. available: called, under a lock, with a partition of
-    a group that members may look at again; it must not wait."""
+    a group that has available records again; it must not wait."""
 
     record_types = frozenset((10, 11, 12, 13, 14, 15))
 
@@ -89,12 +89,12 @@ class ShareKind:
                 self._parts.groups.configured(group_id)
 
     def on_left(self, callback: Callable[[str, str], object]) -> None:
-        """Call back with the group and the id of a member that is a member no more, under the lock of the table. Before
+        """Call back with the group and the id of a member that has left, under the lock of the table. Before
         the first request."""
         self._left.append(callback)
 
     def left(self, group_id: str, member_id: str) -> None:
-        """A member is a member no more."""
+        """A member has left."""
         for callback in self._left:
             callback(group_id, member_id)
 
@@ -117,7 +117,7 @@ class ShareKind:
             self._parts.groups.loaded()
 
     def closed(self) -> None:
-        """No acquisition ends any more."""
+        """Stop the timers of acquisitions."""
         if self._parts is not None:
             self._parts.partitions.close()
 

@@ -1,4 +1,4 @@
-"""SharePartition: what a share group has delivered of one partition. It knows no clock, no lock and no log.
+"""SharePartition: what a share group has delivered of one partition. It uses no clock, no lock and no log.
 
     start_offset     the first record that may still be delivered; Kafka: SPSO. -1: not chosen yet
     next_offset      the first record that was never delivered; Kafka: the SPEO is the one before it
@@ -34,7 +34,7 @@ AVAILABLE: Final = 0
 ACQUIRED: Final = 1
 ACKNOWLEDGED: Final = 2
 ARCHIVED: Final = 4
-# What a member says of a record. Kafka: AcknowledgeType.
+# How a member acknowledges a record. Kafka: AcknowledgeType.
 GAP: Final = 0
 ACCEPT: Final = 1
 RELEASE: Final = 2
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """What the log says of records from first to last."""
+    """The state in the log of records from first to last."""
 
     first: int
     last: int
@@ -79,7 +79,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records from first to last: one type for all, or one for each."""
+    """A member's acknowledgement of records from first to last: one type for all, or one for each."""
 
     first: int
     last: int
@@ -118,7 +118,7 @@ class SharePartition:
     def __repr__(self) -> str:
         return f"<SharePartition [{self.start_offset}, {self.next_offset}) {self.runs}>"
 
-    # ---- what it knows ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def deadline_ms(self) -> int | None:
@@ -138,7 +138,7 @@ class SharePartition:
         return self.next_offset if self.next_offset - self.start_offset < limits.records else None
 
     def state_batches(self) -> list[StateBatch]:
-        """All that the log has to say of the runs."""
+        """The runs as the log has them."""
         known = (run for run in self.runs if run.state != AVAILABLE or run.deliveries)
         return _joined(
             StateBatch(run.first, run.last, AVAILABLE if run.state == ACQUIRED else run.state, run.deliveries)
@@ -229,7 +229,7 @@ class SharePartition:
     # ---- with the log ----------------------------------------------------------------------------------------------
 
     def acknowledge(self, member: str, said: Iterable[Acknowledgement], *, deadline_ms: int, limits: Limits) -> Plan:
-        """What a member says of records that it has acquired. deadline_ms: for those that it wants to keep longer.
+        """A member acknowledges records that it has acquired. deadline_ms: for those that it wants to keep longer.
         Raises Refused, and then nothing of it counts."""
         changed: list[Run] = []
         before = -1
@@ -260,7 +260,7 @@ class SharePartition:
         return self._released([run for run in self.runs if run.state == ACQUIRED and run.member == member], limits)
 
     def expire(self, now_ms: int, limits: Limits) -> Plan | None:
-        """The time of acquisitions is over. None if it is of none."""
+        """The deadlines of acquisitions have passed. None if no acquisition has ended."""
         return self._released([run for run in self.runs if run.state == ACQUIRED and run.deadline_ms <= now_ms], limits)
 
     def commit(self, plan: Plan) -> None:
@@ -279,7 +279,7 @@ class SharePartition:
     # ---- from the log ----------------------------------------------------------------------------------------------
 
     def restore(self, start_offset: int, batches: Iterable[StateBatch]) -> None:
-        """Take over what a record of the log says. Raises ValueError for what no partition can have."""
+        """Apply a record of the log. Raises ValueError for what no partition can have."""
         for batch in batches:
             if not 0 <= batch.first <= batch.last or batch.state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
                 raise ValueError(f"{batch} is not possible")
@@ -316,7 +316,7 @@ def _acknowledged(run: Run, kind: int, deadline_ms: int, limits: Limits) -> Run:
 
 
 def _spans(said: Acknowledgement) -> Iterable[tuple[int, int, int]]:
-    """Neighbours of which a member says the same: first and last offset, and the type."""
+    """Adjacent records that a member acknowledges in the same way: first and last offset, and the type."""
     if len(said.types) == 1:
         return [(said.first, said.last, said.types[0])]
     spans, first = [], said.first
@@ -328,7 +328,7 @@ def _spans(said: Acknowledgement) -> Iterable[tuple[int, int, int]]:
 
 
 def _index(runs: Sequence[Run], offset: int) -> int:
-    """The place of the run with an offset."""
+    """The index of the run that has an offset."""
     return bisect_right(runs, offset, key=lambda run: run.first) - 1
 
 

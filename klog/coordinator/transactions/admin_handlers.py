@@ -1,4 +1,4 @@
-"""AdminHandlers: what administrators and other brokers ask about transactions and producers.
+"""AdminHandlers: requests of administrators and other brokers about transactions and producers.
 
     WriteTxnMarkers         CLUSTER ALTER or CLUSTER_ACTION
     DescribeTransactions    TRANSACTIONAL_ID DESCRIBE; only topics with TOPIC DESCRIBE are named
@@ -178,7 +178,7 @@ class AdminHandlers:
     def describe_producers(
         self, context: Context, request: m.DescribeProducers.Request
     ) -> m.DescribeProducers.Response:
-        """DescribeProducers 0: the producers of partitions, each once, as their logs know them."""
+        """DescribeProducers 0: the producers of partitions, each once, as their logs have them."""
         response = m.DescribeProducers.Response
         topics = []
         asked: dict[str, dict[int, None]] = {}

@@ -174,7 +174,7 @@ class ClientHandlers:
 
 
 def _known(context: Context, error: ErrorCode) -> ErrorCode:
-    """The error in the words of the request's version."""
+    """The error code of the request's version."""
     if error is ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE[context.api]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
