@@ -122,8 +122,8 @@ __all__ = [
     "verify",
 ]
 
-# What klog gives → the module that has it. Each is loaded when it is first used: to import klog costs next to nothing,
-# and a process that reads one partition, such as a task of Spark, loads no manager.
+# The names in klog → the module that has it. Each is loaded when it is first used: to import klog costs next to
+# nothing, and a process that reads one partition, such as a task of Spark, loads no manager.
 _PLACES = {
     "AppendInfo": "klog.log",
     "Broker": "klog.broker",
@@ -197,7 +197,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES, "__version__"})
 
 
-# Methods of Log that packages above klog.log do. Each is imported when it is first called.
+# Methods of Log that packages above klog.log implement. Each is imported when it is first called.
 
 
 def _compact(log: Any, **how: Any) -> Any:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# {a method of Log that packages above klog.log do: the function that does it}. klog/__init__ binds them, and
-# klog.log.works calls them.
+# {a method of Log that packages above klog.log implement: the function that implements it}. klog/__init__ binds them,
+# and klog.log.works calls them.
 log_works: dict[str, Callable[..., Any]] = {}
 
 

@@ -77,20 +77,20 @@ def check_names(listeners: Iterable[Listener]) -> None:
 
 def advertised(listeners: Iterable[Listener], configured: str | None, node_id: int) -> dict[str, Node]:
     """{name of a listener: the node that is advertised to its clients}. configured: advertised.listeners."""
-    told = {}
+    given = {}
     for each in filter(None, map(str.strip, (configured or "").split(","))):
         try:
             found = listener_of(each)
         except ValueError as error:
             raise InvalidConfig(f"advertised.listeners={configured!r}: {error}") from None
-        told[found.name] = Node(node_id, found.host, found.port)
+        given[found.name] = Node(node_id, found.host, found.port)
     nodes = {}
     for listener in listeners:
         host = socket.gethostname() if listener.host in _EVERYWHERE else listener.host
-        known = told.pop(listener.name, None)
+        known = given.pop(listener.name, None)
         nodes[listener.name] = (
             known._replace(port=known.port or listener.port) if known else Node(node_id, host, listener.port)
         )
-    if told:
-        raise InvalidConfig(f"advertised.listeners: no listener has the name {', '.join(told)}")
+    if given:
+        raise InvalidConfig(f"advertised.listeners: no listener has the name {', '.join(given)}")
     return nodes

@@ -1,4 +1,5 @@
-"""Work on a log that packages above this one do. A Log has a method for each; klog/__init__ binds what they call."""
+"""The methods of Log that packages above this one implement. A Log has a method for each; klog/__init__ binds what they
+call."""
 
 from __future__ import annotations
 
@@ -55,5 +56,5 @@ class Works:
 
 
 def bound() -> Works:
-    """The work that klog/__init__ has bound."""
+    """The functions that klog/__init__ has bound."""
     return Works(**log_works)

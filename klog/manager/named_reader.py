@@ -1,6 +1,6 @@
 """NamedReader: reads a topic from its last commit on; alone under its name, or as a member of a group.
 
-R1  at least once: a record is committed only after it was handed out, and by commit_every only when the next one is
+R1  at least once: a record is committed only after it was returned, and by commit_every only when the next one is
     asked for. After a crash the records since the last commit are read again
 R2  one reader at a time reads a partition under one name (reader_share.py)
 """

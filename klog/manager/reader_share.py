@@ -6,8 +6,8 @@ An exclusive reader leases its partition, or all numbers, when it is made; a sec
 of a group leases partitions one by one, as many as its share, and gives up the rest:
 
   G1  share of the member of rank r among m: partitions // m, and one more if r < partitions % m. The sum is all of them
-  G2  a partition is given up only if no record of it was handed out since its last commit
-  G3  a member that dies holds nothing; the others take its partitions when they look next
+  G2  a partition is given up only if no record of it was returned since its last commit
+  G3  a member that dies holds nothing; the others take its partitions at their next check
 
 Kafka's groups agree on an assignment through a coordinator and heartbeats. Here each member counts the living members
 and follows G1. While they see different numbers a partition may wait; it is never held twice.

@@ -1,6 +1,6 @@
 """TopicCursor: a position in each of several partitions, and the records from there on.
 
-C1  a record moves the position when it is handed out, not when it is read
+C1  a record moves the position when it is returned to the caller, not when it is read
 C2  a partition without a position is not read: removing the position ends an iteration of it
 """
 
@@ -32,7 +32,7 @@ _AT_ONCE = 1000  # records that one call of a thread reads
 
 class TopicCursor:
     """One task or thread. position: {partition: offset of the next record}. settled: the same, when the partition was
-    placed or last committed; if equal, no record of it was handed out since. decoding: of decoded()."""
+    placed or last committed; if equal, no record of it was returned since. decoding: of decoded()."""
 
     def __init__(self, name: str, missing: Missing, isolation: Isolation, decoding: Decoding | None = None) -> None:
         self.position: dict[int, int] = {}
@@ -58,7 +58,7 @@ class TopicCursor:
         return dict(self.position)
 
     def is_settled(self, partition: int) -> bool:
-        """True if no record of a partition was handed out, and no position set, since it was settled."""
+        """True if no record of a partition was returned, and no position set, since it was settled."""
         return self.position.get(partition) == self.settled.get(partition)
 
     def lag(self, log: Log) -> int:

@@ -13,7 +13,7 @@ _ADDRESS_FACTOR = 10
 
 
 class FailureLimits:
-    """After `limit` failures of a user from an address, or ten times as many from an address, within `window_ms`, all
+    """After `limit` failures of a user from an address, or ten times as many from an address, within `window_ms`, every
     authentication of theirs fails until the window ends. 0: no limit.
 
     Any thread; guarded by `_lock`: `_failures`. Remembers 10,000 of them, the oldest is dropped.

@@ -2,8 +2,8 @@
 
     <class> required|requisite|sufficient|optional (<option>="<value>")* ;
 
-Values may be words or in double or single quotes, with Java's escapes. Errors say where, never what: it has
-passwords in it.
+Values may be words or in double or single quotes, with Java's escapes. Errors state the position, never the text, which
+has passwords in it.
 """
 
 from __future__ import annotations

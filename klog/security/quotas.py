@@ -142,8 +142,8 @@ class ClientQuotas:
             return _milliseconds(bucket.wait_seconds(now))
 
     def connection_throttle_ms(self, address: str) -> int:
-        """Count a new connection of an address. Returns after how long to close it, and does not count it then; 0: it
-        is welcome."""
+        """Count a new connection of an address. Returns after how many ms to close it, and then does not count it; 0:
+        it is accepted."""
         if CONNECTION_RATE not in self._kinds:
             return 0
         address = comparable_host(address)

@@ -147,7 +147,7 @@ class ScramExchange:
 
 
 def invalid_credentials(mechanism: str) -> str:
-    """What a client is told, whether the user exists or not."""
+    """The error text for the client, the same whether the user exists or not."""
     return f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
 
 

@@ -126,7 +126,7 @@ class Segment(SegmentState):
 
     @property
     def _leaving(self) -> bool:
-        """Is it out of the log, its files renamed and about to be unlinked? Its readers continue."""
+        """Has it been removed from the log, its files renamed and about to be unlinked? Its readers continue."""
         return self.segment_dir.suffix == names.DELETED
 
     @property
@@ -601,7 +601,7 @@ class Segment(SegmentState):
 
         Raises CorruptBatch if damage hides it.
         """
-        header = self._locate(offset, self.size)  # an uncertain place is never used for truncation
+        header = self._locate(offset, self.size)  # an uncertain position is never used for truncation
         end = self.size if header is None else header.position
         if end == 0:
             return 0, self.base_offset
@@ -613,7 +613,7 @@ class Segment(SegmentState):
         appends from then on, with indexes of full size.
 
         A batch that contains offset is dropped whole; if offset is in a gap, so is the batch after the gap. Raises
-        CorruptBatch if damage hides the place: nothing has changed then. An OSError is final.
+        CorruptBatch if damage hides the position: nothing has changed then. An OSError is final.
         """
         active = self._ready()
         end, next_offset = self.place_of_cut(offset)

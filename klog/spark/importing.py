@@ -132,7 +132,7 @@ def import_(
 
 
 def _query(job: str | None) -> str | None:
-    """What stands for a named job among the streams of a log.dir."""
+    """The stream id under which a log.dir notes that a named job was committed."""
     if job is None:
         return None
     return layout.check_token(f"job-{arguments.text('job', job)}")
@@ -154,7 +154,7 @@ def _commit(where: str, topic: str, job: StagedJob) -> Imported:
 def stager(
     plan: SinkPlan, token: str, process: Driver | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its records: it stages them, and returns the files."""
+    """The work of a task: it stages its records, and returns the files."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -182,7 +182,7 @@ class Reindexing:
 
 
 def rebuild(work: Work) -> list[Outcome]:
-    """What a task does: build the indexes of its segments."""
+    """The work of a task: build the indexes of its segments."""
     bases: dict[tuple[str, int], list[int]] = {}
     for segment in work.segments:
         bases.setdefault((segment.topic, segment.partition), []).append(segment.base_offset)

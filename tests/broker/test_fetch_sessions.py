@@ -152,7 +152,7 @@ def test_unannounced_records_are_found_beside_traffic(broker: Broker, consumer: 
     assert consumer.values[2] == [b"v"]
 
 
-def test_a_new_log_start_is_told_when_a_fetch_times_out(broker: Broker, consumer: Consumer) -> None:
+def test_a_new_log_start_is_sent_when_a_fetch_times_out(broker: Broker, consumer: Consumer) -> None:
     produce(broker, 4)
     assert consumer.poll() == [4]
     assert consumer.poll() == []
@@ -161,7 +161,7 @@ def test_a_new_log_start_is_told_when_a_fetch_times_out(broker: Broker, consumer
     assert consumer.poll(max_wait_ms=20) == []
 
 
-def test_a_deleted_topic_is_told_at_once(broker: Broker, consumer: Consumer) -> None:
+def test_a_deleted_topic_is_reported_at_once(broker: Broker, consumer: Consumer) -> None:
     consumer.send(max_wait_ms=60_000)
     until_one_waits(broker)
     broker.topics.delete("t")

@@ -89,7 +89,7 @@ def test_log_lines_about_peers_are_limited(attacked: Victim) -> None:
     assert after - before <= time.monotonic() - began + 2
 
 
-def test_counts_that_lie_allocate_nothing(attacked: Victim) -> None:
+def test_wrong_counts_allocate_nothing(attacked: Victim) -> None:
     """Each place in a request of each API in turn is a count of 2^31 - 1."""
     chance = random.Random(5)
     for api in ApiKey:
@@ -296,7 +296,7 @@ def test_pipelined_floods_of_peers_that_do_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
-    """Whole and half frames of many peers at once: they wait for each other, and good clients get their turn."""
+    """Whole and half frames of many peers at once: they wait for each other, and good clients are served."""
     with victim(
         tmp_path, rss_growth_max_mib=150, queued_max_request_bytes=4 << 20, queued_max_requests=3, num_io_threads=2,
         klog_frame_ms=1000,

@@ -116,7 +116,7 @@ def test_a_refused_batch_has_its_code_and_appends_nothing(
     assert broker.logs.log("t").log_end_offset == 0
 
 
-def test_unknown_partitions_are_told_apart_from_unknown_topics(client: WireClient, broker: Broker) -> None:
+def test_unknown_partitions_are_distinguished_from_unknown_topics(client: WireClient, broker: Broker) -> None:
     records = encode([(b"k", b"v", T)])
     for version, topic, partition, code in (
         (12, "t", 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -189,7 +189,9 @@ def test_accept_release_reject_and_renew(broker: TestBroker, start: Start) -> No
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_a_record_that_nobody_acknowledges_comes_again_until_it_is_archived(broker: TestBroker, start: Start) -> None:
+def test_a_record_that_no_member_acknowledges_comes_again_until_it_is_archived(
+    broker: TestBroker, start: Start
+) -> None:
     from_the_beginning(broker.bootstrap_servers, "g")
     broker.topic("t").append([(None, b"poison")])
     for deliveries in (1, 2, 3):

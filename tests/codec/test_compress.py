@@ -392,7 +392,7 @@ sys.exit(0 if grown < 200 << 10 else f"grew by {grown} KiB")
 
 
 def test_bombs_end_at_the_bound() -> None:
-    """400 MiB of zeros in each codec, in a process of its own so that its peak memory tells."""
+    """400 MiB of zeros in each codec, in a process of its own, so that its peak memory is that of this call."""
     run = subprocess.run([sys.executable, "-c", BOMBS], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -417,7 +417,8 @@ def test_hostile_payloads(codec: int) -> None:
 
 @pytest.mark.parametrize("size", [False, True])
 def test_the_header_checksum_of_an_lz4_frame_is_put_right(size: bool) -> None:
-    """And nothing else is: what is no frame, or ends inside its header, is told from as it came."""
+    """Nothing else is replaced: what is no frame, or ends inside its header, gets the error for the bytes as they
+    are."""
     good = lz4.frame.compress(TEXT, block_linked=False, store_size=size)
     at = 14 if size else 6
     assert bytes(lz4_with_header_checksum(good)) == good

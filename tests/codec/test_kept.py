@@ -76,7 +76,7 @@ def test_gzip_members_are_all_read() -> None:
         assert decompress(GZIP, payload, MANY) == TEXT * times
 
 
-def test_a_gzip_size_that_is_a_lie_is_refused() -> None:
+def test_a_wrong_gzip_size_is_refused() -> None:
     member = bytes(compress(GZIP, TEXT))
     for size in (0, 1, len(TEXT) - 1, len(TEXT) + 1, 1 << 25, (1 << 32) - 1):
         with pytest.raises(CorruptBatch, match="length"):

@@ -123,7 +123,7 @@ def test_a_member_with_the_new_protocol_upgrades_the_group(g: Groups) -> None:
     g.restart()
     assert group_of(g, "g").snapshot() == snapshot
 
-    # The classic members go on, and are told to join again.
+    # The classic members go on, and are asked to join again.
     assert g.heartbeat("g", first.member_id, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     types = {member.member_id: member.member_type for member in described(g, "g")[0].members}
     assert types == {first.member_id: 0, second.member_id: 0, "new": 1}

@@ -67,7 +67,7 @@ def test_refusals_of_sync(g: Groups) -> None:
     assert g.sync("g", joined).code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_rebalance_tells_members_that_wait_for_assignments(g: Groups) -> None:
+def test_a_rebalance_notifies_members_that_wait_for_assignments(g: Groups) -> None:
     one, two = g.stable("g", 2)
     g.join("g", one.member_id)
     call = g.join("g", two.member_id)
@@ -286,7 +286,7 @@ def test_a_restarted_leader_need_not_assign(g: Groups) -> None:
     assert g.sync("g", again, instance="i").response.assignment == b"1"
 
 
-def test_a_restarted_leader_of_an_older_version_is_told_the_old_leader(g: Groups) -> None:
+def test_a_restarted_leader_of_an_older_version_gets_the_old_leader(g: Groups) -> None:
     first, _ = static(g)
     again = g.join("g", instance="i", version=8).response
     assert again.leader == first.member_id != again.member_id
@@ -451,5 +451,5 @@ def test_sessions_begin_again_when_a_rebalance_replaces_the_assignment(g: Groups
     again = g.join("g", leader.member_id, protocols={"range": b"other"}, session=6_000, rebalance=60_000)
     g.clock.advance(5_999)
     assert not again.done
-    g.clock.advance(1)  # the follower was told to join again, and is gone
+    g.clock.advance(1)  # the follower was asked to join again, and has left
     assert len(again.response.members) == 1

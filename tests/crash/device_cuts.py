@@ -3,7 +3,7 @@
 Run by tests/crash/test_block_device.py as `python -m tests.crash.device_cuts KIND WHAT PLACE SEED STATES`, in a mount
 namespace of its own, with all files in the directory PLACE. Prints JSON: what happened, by name.
 
-cuts: each workload of tests/crash/told.py writes once, and its device keeps a list of writes and flushes. STATES times
+cuts: each workload of tests/crash/reported.py writes once, and its device keeps a list of writes and flushes. STATES times
 for each workload, the device is rebuilt after some of them, with all, none or some of the writes since the last flush;
 mounted; and compared with what the writer had been promised by then.
 
@@ -33,7 +33,7 @@ from klog.errors import CorruptLog, KlogError, StorageOffline
 from klog.log.directory import checkpoint
 from tests.crash import workload
 from tests.crash.look import open_logs, recovery_point
-from tests.crash.told import Send, Workload, Writer, told, workloads
+from tests.crash.reported import Send, Workload, Writer, replayed, workloads
 from tests.crash.workload import CONFIG, TOPIC, Expected
 from tests.support.abandon import abandon
 from tests.support.block_device import HOW, MARKER, Device, Remains
@@ -111,7 +111,7 @@ class Bench:
 
     def lies(self, work: Workload, states: int, rng: random.Random, tally: Tally) -> None:
         remains, messages = self.write(work, rng)
-        values = told(Expected, [content for _, content in messages]).values
+        values = replayed(Expected, [content for _, content in messages]).values
         last = len(remains.records)
         for _ in range(states):
             at = FileSystem(self.kind, self.place / "state", self.mount_point)

@@ -1,7 +1,7 @@
 """Everything that the engine does with files, as operations that may fail or be killed anywhere, and what they must leave.
 
-An operation runs in a process of its own, from `run` to its end. It tells a Book, which is kept outside, what a stop at
-that moment may leave. Then `check` opens what is left, with a healthy disk.
+An operation runs in a process of its own, from `run` to its end. It reports to a Book, which is kept outside, what a
+stop at that moment may leave. Then `check` opens what is left, with a healthy disk.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.disk import RealFiles
-from tests.crash.told import Send, Workload, workloads
+from tests.crash.reported import Send, Workload, workloads
 from tests.crash.workload import open_logs
 from tests.support.abandon import abandon
 from tests.support.faulty_io import FaultyIo

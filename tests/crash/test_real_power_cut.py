@@ -1,6 +1,6 @@
 """Power cuts of real ext4 and xfs under a live writer: nothing is lost that was promised before the cut.
 
-The writers are those of tests/crash/told.py: appends under each durability and write policy, truncations, producers,
+The writers are those of tests/crash/reported.py: appends under each durability and write policy, truncations, producers,
 compaction, topics, group commit from several threads. Some cuts come while klog loads what the cut before has left.
 """
 

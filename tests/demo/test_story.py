@@ -240,7 +240,7 @@ def test_spark_answers(result, text, flights):
         assert f"{row.carrier} {row.name} {row.hour:02} {row.departures:,} {row.mean_delay_minutes:.1f}" in text
 
 
-def test_without_spark_the_story_reports_it(result, text):
+def test_without_spark_the_demo_reports_it(result, text):
     if result.spark is None:
         assert result.spark_missing in text
         assert "this step is left out" in text

@@ -40,7 +40,7 @@ class History:
 
 
 class Worker(threading.Thread):
-    """Calls step() until told to stop, then close(). An exception ends it and is reported."""
+    """Calls step() until stop() is called, then close(). An exception ends it and is reported."""
 
     def __init__(self, name: str, history: History) -> None:
         super().__init__(name=name, daemon=True)

@@ -187,7 +187,7 @@ def test_a_roll_in_the_same_step_of_the_clock_is_seen(log: Log, reader: Log) -> 
     assert reader.log_end_offset == 4
 
 
-def test_leader_epochs_that_a_load_has_mended_stay(tmp_path: Path) -> None:
+def test_leader_epochs_that_a_load_has_corrected_stay(tmp_path: Path) -> None:
     """leader-epoch-checkpoint has no checksum: a wrong number there is found by the batches."""
     with Log.open(tmp_path / "t-0", config={"segment.bytes": 4000}) as log:
         for epoch in (0, 3):

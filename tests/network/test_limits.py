@@ -190,7 +190,7 @@ def test_a_depleted_pool_stops_reading_and_goes_on_when_memory_is_back() -> None
 
 
 def test_memory_of_half_a_frame_comes_back_when_its_connection_ends() -> None:
-    """The first that waits for it has gone: its turn passes to the next one."""
+    """The first that waits for it has gone: the next one gets the memory."""
     with serving(Inline(), queued_max_request_bytes=1000) as server, Client(server.port) as waiting:
         with Client(server.port) as client:
             client.sock.sendall(frame(b"x" * 5000)[:3000])

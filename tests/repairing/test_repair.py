@@ -1,4 +1,4 @@
-"""repair: a dry run tells what the real run does, and the originals are kept."""
+"""repair: a dry run reports what the real run does, and the originals are kept."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class TestShares:
         assert apportion([1000, 0, 1], 2, 0) == [1, 0, 1]
         assert apportion([], 5, 0) == []
 
-    def test_partitions_take_turns_if_the_limit_is_below_their_number(self) -> None:
+    def test_partitions_alternate_if_the_limit_is_below_their_number(self) -> None:
         """A writer keeps the first partition far behind: the others are read, too."""
         start = {pair(0): 0, pair(1): 0, pair(2): 0}
         end = {pair(0): 10**9, pair(1): 3, pair(2): 3}

@@ -425,7 +425,7 @@ class TestTriggers:
             ({"minOffsetsPerTrigger": "7"}, ReadMinRows(7)),
         ],
     )
-    def test_the_limit_that_spark_is_told(self, data: Path, options: dict[str, str], limit: object) -> None:
+    def test_the_limit_that_is_reported_to_spark(self, data: Path, options: dict[str, str], limit: object) -> None:
         assert reader(data, **options).getDefaultReadLimit() == limit
 
     def test_a_limit_of_spark_holds(self, data: Path) -> None:

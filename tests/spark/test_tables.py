@@ -82,7 +82,7 @@ def test_each_call_adds_what_is_new(data: Path, tmp_path: Path, latest: bool) ->
         assert materialize(data, target, latest=latest) == tables.Materialized(0, 0, {}, number + 1)
 
 
-def test_a_table_of_a_compacted_topic_has_the_latest_records_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_table_of_a_compacted_topic_has_the_latest_records_by_default(tmp_path: Path) -> None:
     create(tmp_path / "data", **{"cleanup.policy": "compact"})
     append(tmp_path / "data", 0, 100)
     materialize(tmp_path / "data", tmp_path / "latest")

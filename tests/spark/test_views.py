@@ -213,7 +213,7 @@ class TestBatches:
             [batch for part in planned for batch in reader.read(part)]
 
     def test_a_topic_created_again_after_planning(self, data: Any) -> None:
-        """The new one is longer: only its id tells."""
+        """The new one is longer: only its id shows that it is another topic."""
         reader = KlogSource({"path": str(data.path), "view": "batches"}).reader(views.full_schema("batches"))
         planned = reader.partitions()
         with klog.open(data.path) as logs:

@@ -53,7 +53,7 @@ ROWS = schema_of("key string, value binary")
 
 
 class Context:
-    """What TaskContext tells a task."""
+    """The facts that TaskContext has for a task."""
 
     def __init__(self, partition: int, attempt: int, query: str | None = None, batch: int | None = None) -> None:
         self._values = partition, attempt

@@ -58,7 +58,7 @@ def test_aiokafka_gets_in_as_each_user(way: dict[str, Any]) -> None:
 
 
 @needs_openssl
-def test_the_certificate_is_of_localhost_and_of_nobody_else() -> None:
+def test_the_certificate_is_of_localhost_alone() -> None:
     with TestBroker(tls=True, listeners=["127.0.0.1:0"]) as b:
         ca = b.client_config()["ssl.ca.location"]
         trusting = ssl.create_default_context(cafile=ca)

@@ -1,4 +1,4 @@
-"""What a failed test is told of its broker."""
+"""What a failed test reports of its broker."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_stopped_broker_refuses_connections_and_leads_nothing() -> None:
             b.stop_broker(4)
 
 
-def test_a_fetch_that_waits_is_told_when_its_leader_moves() -> None:
+def test_a_fetch_that_waits_is_notified_when_its_leader_moves() -> None:
     with TestBroker(brokers=2, topics={"orders": 2}) as b, ExitStack() as stack:
         first, second = clients(b, stack)
         b.stop_broker(2)

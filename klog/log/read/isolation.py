@@ -1,7 +1,7 @@
 """Isolation levels: up to which offset a reader sees records.
 
-A log that is open for writing knows its producers at all times. A reader beside a writer computes them when they are
-asked for, from the snapshots and the batches after them. Kafka: UnifiedLog.lastStableOffset, FetchIsolation.
+A log that is open for writing knows its producers at all times. A reader beside a writer computes them on demand, from
+the snapshots and the batches after them. Kafka: UnifiedLog.lastStableOffset, FetchIsolation.
 """
 
 from __future__ import annotations

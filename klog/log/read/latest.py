@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding, OnBad
 
 
-_SHOWN_BYTES_MAX = 64 << 20  # of logs that a display reads
+_SHOWN_BYTES_MAX = 64 << 20  # of logs that a notebook's display reads
 
 
 class LatestOfLog:

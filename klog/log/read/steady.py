@@ -1,7 +1,7 @@
-"""Reads of one moment: a reader takes no lock, notices that a writer has changed the files meanwhile, and looks again.
+"""Consistent reads without a lock: a reader notices that a writer has changed the files meanwhile, and reads again.
 
-Also what becomes of an error in a read: damage is given the offset at which a reader may go on, a failed disk is
-counted, a deleted log is named. Any thread.
+Also handles the errors of a read: adds to damage the offset at which a reader can go on, counts failures of the disk,
+reports a deleted log. Any thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def resuming(log: LogCore, start: int, stop: int, read: Callable[[int], Iterator
 
 
 def overtaken(log: LogCore, moment: Moment) -> bool:
-    """Has the writer changed the log since that moment, other than by appends? Then the reader looks again.
+    """Has the writer changed the log since that moment, other than by appends? Then the reader reads again.
 
     In the writer's own process it waits for a change that is being made.
     """
@@ -101,7 +101,7 @@ def overtaken(log: LogCore, moment: Moment) -> bool:
 
 
 def steady(log: LogCore, moment: Moment) -> bool:
-    """R3 of refresh: has the writer only appended since that moment? If not, the reader looks again."""
+    """R3 of refresh: has the writer only appended since that moment? If not, the reader reads again."""
     if log.generation != moment.generation:
         return False
     if log.follower is None:

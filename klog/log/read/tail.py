@@ -43,7 +43,7 @@ def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = ()) -> Waiter:
 
 
 class Tail(Generic[T]):
-    """What comes of the records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds
+    """Items made of the records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds
     after the last.
 
     One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
@@ -70,11 +70,11 @@ class Tail(Generic[T]):
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
 
     def _made(self, records: list[Record]) -> list[T]:
-        """What is handed out for records."""
+        """Return the items for these records."""
         raise NotImplementedError
 
     def _ready(self) -> list[T]:
-        """What has arrived since the last call, at most one chunk."""
+        """The items that have arrived since the last call, at most one chunk."""
         log = self._log
         refresh(log)
         log.check_held(self._offset)

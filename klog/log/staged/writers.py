@@ -44,7 +44,7 @@ _TRIES = 5
 
 
 class Machine(NamedTuple):
-    """Where a process id means a process: a host's name, one boot of it, a namespace of process ids."""
+    """The scope of a process id: a host's name, one boot of it, a namespace of process ids."""
 
     host: str
     boot: str
@@ -52,7 +52,7 @@ class Machine(NamedTuple):
 
 
 def this_machine() -> Machine:
-    """That of this process."""
+    """The scope of this process."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return Machine(os.uname().nodename, file.read().strip(), os.readlink("/proc/self/ns/pid"))
 
@@ -67,7 +67,7 @@ class Driver:
 
     @property
     def is_here(self) -> bool:
-        """Does the process id mean a process of this machine?"""
+        """Is the process id one of this machine?"""
         return self.machine == this_machine()
 
     @property

@@ -1,4 +1,4 @@
-"""The directory of an open log: its path, what its segments share, and who answers for it.
+"""The directory of an open log: its path, what its segments share, and its owner.
 
 owner: writes the checkpoints of the log.dir and holds its locks. That is a log.dir of the manager, or the locks of one
 Log.open. A log that is opened to be read, or marked for deletion, has none.

@@ -120,7 +120,7 @@ def test_the_cluster_is_this_broker(world: World, version: int) -> None:
     assert response.cluster_authorized_operations == -(2**31)
 
 
-def test_operations_on_the_cluster_are_told_to_those_who_may_describe_it(world: World) -> None:
+def test_operations_on_the_cluster_are_shown_to_clients_that_may_describe_it(world: World) -> None:
     def operations() -> int:
         response = world.send(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True)
         return int(response.cluster_authorized_operations)

@@ -3,7 +3,7 @@
 run(root, files, send) works on the log.dir `root`, and sends a message before an operation begins, with what it may
 leave, and after it has returned, with what it has promised. check(root, messages, promised) opens the log.dir after a
 power cut, and compares it with the messages. The first `promised` of them were sent before the cut: what they promise is
-kept. The others only tell what else may be there.
+kept. The others only state what else may be there.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Workload(Protocol):
     def check(self, root: Path, messages: Messages, promised: int) -> None: ...
 
 
-def telling(of: type, send: Send, leave_out: frozenset[str] = frozenset()) -> Any:
+def reporting(of: type, send: Send, leave_out: frozenset[str] = frozenset()) -> Any:
     """A new expectation of class `of`, which sends its attributes whenever one of them is assigned."""
 
-    class Telling(of):  # type: ignore[misc]
+    class Reporting(of):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if not name.startswith("_") and name not in leave_out:
                 send({key: it for key, it in vars(self).items() if not key.startswith("_") and key not in leave_out})
 
-    return Telling()
+    return Reporting()
 
 
-def told(of: type, messages: Messages) -> Any:
+def replayed(of: type, messages: Messages) -> Any:
     """The expectation as it was last sent."""
     expectation = of()
     for name, value in (messages[-1] if messages else {}).items():
@@ -64,12 +64,12 @@ class Writer:
     def prepare(self, root: Path) -> None: ...
 
     def run(self, root: Path, files: Files, send: Send) -> None:
-        for _ in workload.steps(root, files, telling(workload.Expected, send), self._durability, *self._policy):
+        for _ in workload.steps(root, files, reporting(workload.Expected, send), self._durability, *self._policy):
             pass
 
     def check(self, root: Path, messages: Messages, promised: int) -> None:
-        expected = told(workload.Expected, messages)
-        expected.durable = told(workload.Expected, messages[:promised]).durable
+        expected = replayed(workload.Expected, messages)
+        expected.durable = replayed(workload.Expected, messages[:promised]).durable
         try:
             found = workload.look(root)
         except CorruptLog:  # a direct write has several pieces, each of which may be lost
@@ -85,12 +85,12 @@ class Lives:
     def prepare(self, root: Path) -> None: ...
 
     def run(self, root: Path, files: Files, send: Send) -> None:
-        for _ in life.steps(root, files, telling(life.Life, send)):
+        for _ in life.steps(root, files, reporting(life.Life, send)):
             pass
 
     def check(self, root: Path, messages: Messages, promised: int) -> None:
-        expected = told(life.Life, messages)
-        before = told(life.Life, messages[:promised]).legal
+        expected = replayed(life.Life, messages)
+        before = replayed(life.Life, messages[:promised]).legal
         expected.legal = [*before, *(one for message in messages[promised:] for one in message.get("legal", ()))]
         life.judge(life.look(root), expected, power=True)
 
@@ -106,11 +106,11 @@ class Producers:
     def prepare(self, root: Path) -> None: ...
 
     def run(self, root: Path, files: Files, send: Send) -> None:
-        telling(producing.Producing, send, frozenset({"views"})).run(root, files)
+        reporting(producing.Producing, send, frozenset({"views"})).run(root, files)
 
     def check(self, root: Path, messages: Messages, promised: int) -> None:
-        expected = told(producing.Producing, messages)
-        expected.durable = told(producing.Producing, messages[:promised]).durable
+        expected = replayed(producing.Producing, messages)
+        expected.durable = replayed(producing.Producing, messages[:promised]).durable
         producing.judge(producing.look(root, "strict"), expected, self._views, only_died=False)
 
 
