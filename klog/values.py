@@ -3,8 +3,8 @@ until they are used.
 
 The standard decorator compiles the methods of each class when its module is imported, and imports `inspect` for it: of
 the import behind klog.broker that was more than half. This one compiles __init__ when the first object is made; the
-other methods are functions over the names of the fields. Types, and the functions of `dataclasses`, see such a class as
-one of theirs (values.pyi, __dataclass_fields__).
+other methods are functions over the names of the fields. Type checkers, and the functions of `dataclasses`, treat such
+a class as a dataclass (values.pyi, __dataclass_fields__).
 
 Not supported, because klog has no use for it: InitVar, unsafe_hash, weakref_slot, match_args=False.
 """

@@ -115,7 +115,7 @@ def _seen(workload: Workload) -> str:
 
 
 def _show_all(recommendations: list[Recommendation]) -> None:
-    """Print the recommendations of one topic, or those of the broker. A reason stands once."""
+    """Print the recommendations of one topic, or those of the broker. Each reason is printed once."""
     reason = None
     for each in recommendations:
         current = "unknown" if each.current is None else "never" if each.current == _NEVER else each.current

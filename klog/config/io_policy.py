@@ -1,7 +1,7 @@
 """How a log's bytes are written to and read from the disk: the `klog.io.*` keys of a topic as one object.
 
 Every policy keeps the promises of append and flush, and writes the same bytes. Policies differ in what they leave in
-the page cache, and in whom they make wait. docs/io.md describes when to use which.
+the page cache, and in which threads wait for the disk. docs/io.md describes when to use which.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Offsets that a stream wanted and that are gone. goes_on: where it continues if that is allowed."""
+    """Offsets that a stream has to read and that are gone. goes_on: where it continues if that is allowed."""
 
     pair: TopicPartition
     wanted: int

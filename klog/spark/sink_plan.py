@@ -50,7 +50,7 @@ class SinkPlan:
 
 
 def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
-    """Look at the topics. Creates the log.dir if it does not exist.
+    """Examine the topics. Creates the log.dir if it does not exist.
 
     Raises ValueError for a topic that is not as the options say, PolicyViolation, and the errors of klog.open.
     """

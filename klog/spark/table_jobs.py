@@ -1,7 +1,7 @@
 """The tasks of a materialized table: what each of them does, and the Spark jobs that run them.
 
 The functions take batches and return the files they have written; only SparkJobs knows Spark. A result travels as one
-row of JSON, from the attempt that Spark takes; what other attempts have written is named by nothing.
+row of JSON, from the attempt that Spark takes; no manifest names what other attempts have written.
 """
 
 from __future__ import annotations

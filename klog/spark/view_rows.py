@@ -1,6 +1,6 @@
 """The rows of each view, from the logs that a task opens read-only. Only the columns of the query are worked out (V1).
 
-batches come from a walk over headers in C (`LogReader.batch_headers`); the other views have a row per segment,
+batches come from a scan of headers in C (`LogReader.batch_headers`); the other views have a row per segment,
 partition, producer or group, few enough for Python.
 """
 
@@ -85,7 +85,7 @@ def _name(base_offset: int) -> str:
     return f"{base_offset:020d}.log"
 
 
-# ---- a row per thing -------------------------------------------------------------------------------------------------
+# ---- the other views -------------------------------------------------------------------------------------------------
 
 Getters = Mapping[str, Callable[[Any], Any]]
 """Column → how a row's value is found."""

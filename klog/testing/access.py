@@ -27,7 +27,7 @@ _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class Access:
-    """How clients get in. sasl: passwords by user; empty: no SASL. Any thread. Raises ValueError, TypeError,
+    """How clients authenticate. sasl: passwords by user; empty: no SASL. Any thread. Raises ValueError, TypeError,
     RuntimeError."""
 
     def __init__(self, *, tls: bool = False, sasl: Mapping[str, str] | None = None, mechanism: str = MECHANISMS[1]):
@@ -91,7 +91,7 @@ class Access:
         return found
 
     def add_users(self, directory: str) -> None:
-        """Let the broker of a directory know the users of SCRAM that it does not know. Before its start."""
+        """Add the SCRAM users that the directory of a broker does not have. Before its start."""
         if not self.users or self.mechanism == "PLAIN":
             return
         from klog.security import Users

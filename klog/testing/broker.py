@@ -1,6 +1,6 @@
 """TestBroker: a broker for tests, in this process, ready in milliseconds, with faults on demand.
 
-Everything lies in a directory in memory, which is removed at the end. Its files are those of Kafka.
+All files are in a directory in memory, which is removed at the end. Its files are those of Kafka.
 """
 
 from __future__ import annotations

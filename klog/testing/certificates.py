@@ -1,7 +1,7 @@
 """A certificate authority for tests, and a certificate of this machine's loopback names that it has signed.
 
-Both are made by the program `openssl` once for each process, live for a few days, and lie in a directory of their own,
-which only this user can read: ca.pem for clients, and server.pem, the broker's key and certificate.
+Both are made by the program `openssl` once for each process, are valid for a few days, and are in a directory of their
+own, which only this user can read: ca.pem for clients, and server.pem, the broker's key and certificate.
 """
 
 from __future__ import annotations

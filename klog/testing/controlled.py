@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Controlled(Protocol):
-    """TestBroker has the documents of all of them."""
+    """TestBroker documents all of them."""
 
     directory: str
     clock: Clock

@@ -1,5 +1,5 @@
-"""FaultGate: stands before the handlers of a broker for tests, with its faults. It is cheap to make: what faults do is
-imported with the first one (klog.testing.effects).
+"""FaultGate: the gate before the handlers of a broker for tests, which applies its faults. It is cheap to make: what
+faults do is imported with the first one (klog.testing.effects).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults on demand: what a test wants to go wrong between a client and the broker.
+"""Faults on demand: failures between a client and the broker that a test asks for.
 
     before the effect   error, respond, disconnect="before", kill="before", drop: the broker does not see the request
     after the effect    disconnect="after", half, kill="after", tear: the request is handled, its response lost or cut

@@ -1,4 +1,4 @@
-"""Directories of test brokers: in memory where that is possible, and nothing is left of them.
+"""Directories of test brokers: in memory where that is possible, and always removed.
 
     klog-test-RANDOM/log     klog-test-RANDOM is locked (flock) by the process that has made it, as long as it lives
 

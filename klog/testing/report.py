@@ -1,4 +1,4 @@
-"""What a failed test wants to know of its broker: records, groups and faults, as text of a limited size."""
+"""The report of a failed test about its broker: records, groups and faults, as text of a limited size."""
 
 from __future__ import annotations
 

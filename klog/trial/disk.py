@@ -1,4 +1,4 @@
-"""Measures a disk: contests of several ways each, which take turns, so that noise affects all of them.
+"""Measures a disk: contests of several ways each, which alternate, so that noise affects all of them.
 
     append 4 KiB, 64 KiB, 1 MiB     each way of writing: rate until the bytes are on disk, and until append() returned
     durable append                  durability="sync": one thread, several threads that share flushes

@@ -1,4 +1,5 @@
-"""tune(): looks at the topics of a log.dir, measures its disk, and recommends. apply() sets what is recommended."""
+"""tune(): examines the topics of a log.dir, measures its disk, and recommends settings. apply() sets what is
+recommended."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _SETTING = re.compile(r"(klog\.io\.[a-z.]+)=(\w+)")
 @dataclass(frozen=True, slots=True)
 class TuningReport:
     """profiles: {topic: name of its profile}. disk: the measurement, None if it was left out. recommendations: of
-    topics first, then broker-level ones. notes: other advice, and topics that could not be looked at."""
+    topics first, then broker-level ones. notes: other advice, and topics that could not be examined."""
 
     directory: str
     workloads: Sequence[Workload]

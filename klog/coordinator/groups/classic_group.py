@@ -67,7 +67,7 @@ class ClassicGroup:
         self._supported: dict[str, int] = {}
         self._topics: frozenset[str] | None = None
 
-    # ---- what it is --------------------------------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -197,7 +197,7 @@ class ClassicGroup:
     def update(
         self, member: ClassicMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """Take over what a member's JoinGroup request says."""
+        """Take over the fields of a member's JoinGroup request."""
         self._count(member, -1)
         member.update(protocols, rebalance_timeout_ms, session_timeout_ms)
         self._count(member, 1)

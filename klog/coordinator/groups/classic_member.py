@@ -89,7 +89,7 @@ class ClassicMember:
     # ---- protocols ---------------------------------------------------------------------------------------------------
 
     def update(self, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Take over what a JoinGroup request says."""
+        """Take over the fields of a JoinGroup request."""
         self.protocols = protocols
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms

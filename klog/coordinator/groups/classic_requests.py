@@ -211,7 +211,7 @@ class ClassicGroups:
             new.alive()
             if context.version >= _SKIP_ASSIGNMENT_VERSION:
                 return self._rebalances.join_response(group, new, skip=group.leader == new.member_id)
-            # An older client would assign if it were told that it is the leader.
+            # An older client would assign partitions if the response named it as the leader.
             response = self._rebalances.join_response(group, new)
             return messages.JoinGroup.Response(
                 error_code=_NONE,

@@ -30,10 +30,9 @@ class ConsumerGroupConfig(Keyed):
     """Times in ms.
 
     Some defaults are not Kafka's: the intervals have no bounds, and a changed group gets its assignment at once, as in
-    Kafka 4.1, where 4.3 waits until a second after the last one. refresh_interval_ms: heartbeats look so often for
+    Kafka 4.1, where 4.3 waits until a second after the last one. refresh_interval_ms: how often heartbeats check for
     changes of topics; Kafka is notified of them, as klog can be with GroupCoordinator.topics_changed(). The first of
-    the assignors is the default one. Raises
-    ValueError or TypeError.
+    the assignors is the default one. Raises ValueError or TypeError.
     """
 
     session_timeout_ms: int = key("group.consumer.session.timeout.ms", 45_000, 1)

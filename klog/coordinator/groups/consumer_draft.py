@@ -122,7 +122,7 @@ class ConsumerDraft:
                 self.changes.append(records.regular_expression_tombstone(self.group.group_id, regex))
 
     def refresh(self, *, bump: bool, monotonic_ms: int) -> None:
-        """Look at the subscribed topics. The group's epoch rises if they have changed, or if bump is given."""
+        """Check the subscribed topics. The group's epoch rises if they have changed, or if bump is given."""
         metadata_hash = self._metadata_hash()
         if bump or metadata_hash != self._hash:
             self.bump(metadata_hash)

@@ -66,11 +66,11 @@ class ConsumerGroup:
         self._static: dict[str, str] = {}
         self._owners: dict[uuid.UUID, dict[int, str]] = {}
         self._subscribed: frozenset[str] | None = None
-        # Not in records: when a heartbeat looks at the topics again, and what the patterns were matched against.
+        # Not in records: when a heartbeat checks the topics again, and what the patterns were matched against.
         self._refresh_due_ms = 0
         self._names_resolved: int | None = None
 
-    # ---- what it knows ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> Mapping[str, ConsumerMember]:
@@ -133,11 +133,11 @@ class ConsumerGroup:
         return [member for member in self._members.values() if member.classic is not None]
 
     def is_refresh_due(self, now_ms: int) -> bool:
-        """Is it time to look at the topics again?"""
+        """Is it time to check the topics again?"""
         return now_ms >= self._refresh_due_ms
 
     def refreshed(self, now_ms: int) -> None:
-        """The topics were looked at."""
+        """Note that the topics were checked."""
         self._refresh_due_ms = now_ms + self.config.refresh_interval_ms
 
     def resolved_against(self, names: int) -> None:
@@ -145,7 +145,7 @@ class ConsumerGroup:
         self._names_resolved = names
 
     def request_refresh(self) -> None:
-        """Topics have changed, or what a heartbeat found out about them is not in the log: the next one looks again."""
+        """Topics have changed, or what a heartbeat found out about them is not in the log: the next one checks them."""
         self._refresh_due_ms = 0
         self._names_resolved = None
 
@@ -367,7 +367,7 @@ class ConsumerGroup:
                     self._owners.pop(topic_id, None)
 
     def snapshot(self) -> dict[str, Any]:
-        """All that records say, for comparisons."""
+        """The whole state that is in records, for comparisons."""
         return {
             "epoch": self.epoch,
             "metadata_hash": self.metadata_hash,

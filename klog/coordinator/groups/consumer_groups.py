@@ -91,7 +91,7 @@ class ConsumerGroups:
                 self._set_timers(group.group_id, outcome)
 
     def topics_changed(self) -> None:
-        """Topics were created, deleted, or have more partitions: the next heartbeats look at them. Takes the lock."""
+        """Topics were created, deleted, or have more partitions: the next heartbeats check them. Takes the lock."""
         with self._table.lock:
             for group in self._groups():
                 group.request_refresh()

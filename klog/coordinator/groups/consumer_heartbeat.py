@@ -102,7 +102,7 @@ def _not_empty(value: str | None, name: str) -> None:
 
 
 def heartbeat(group: ConsumerGroup, request: Request, client: Client) -> tuple[Response, Outcome]:
-    """A member joins or lives. Raises Refused."""
+    """A member joins, or sends a heartbeat. Raises Refused."""
     draft = ConsumerDraft(group, client.now_ms)
     member_id = request.member_id or id_text(uuid.uuid4())
     check_size(group, member_id)
@@ -147,7 +147,7 @@ def heartbeat(group: ConsumerGroup, request: Request, client: Client) -> tuple[R
 
 
 def set_rebalance_timer(outcome: Outcome, before: ConsumerMember, after: ConsumerMember) -> None:
-    """A member that must revoke partitions has rebalance.timeout.ms for it, from when it is told which."""
+    """A member that must revoke partitions has rebalance.timeout.ms for it, from the response that names them."""
     revokes = after.classic is None and after.state is MemberState.UNREVOKED_PARTITIONS
     revoked = before.state is MemberState.UNREVOKED_PARTITIONS
     if revokes and not (revoked and after.revoking == before.revoking):
@@ -241,7 +241,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, reported: list[tuple[uuid.U
 
 
 def _updated(member: ConsumerMember, request: Request, client: Client) -> ConsumerMember:
-    """The member with what the request says."""
+    """The member with the fields of the request."""
     changes: dict[str, object] = {"client_id": client.client_id, "client_host": client.host, "classic": None}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id

@@ -1,4 +1,4 @@
-"""ConsumerMember: what a consumer group knows of one member.
+"""ConsumerMember: the state of one member in a consumer group.
 
     assigned   the partitions that the member may fetch, each with the epoch at which it was assigned
     revoking   partitions that it had and must give up; it owns them until it no longer reports them

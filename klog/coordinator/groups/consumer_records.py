@@ -120,15 +120,15 @@ def group_tombstone(kind: str, group_id: str) -> Change:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Change]:
-    """Everything of a member, in the order in which it may go."""
+    """All records of a member, in the order in which they may be deleted."""
     return [(kind, {"group_id": group_id, "member_id": member_id}, None) for kind in (CURRENT, TARGET, MEMBER)]
 
 
-# ---- the other way round -------------------------------------------------------------------------------------------
+# ---- from records --------------------------------------------------------------------------------------------------
 
 
 def with_metadata(member: ConsumerMember, value: dict[str, Any]) -> ConsumerMember:
-    """The member with what a record MEMBER says."""
+    """The member with the fields of a record MEMBER."""
     classic = value.get("classic_member_metadata")
     return member.evolve(
         instance_id=value["instance_id"],
@@ -149,7 +149,7 @@ def with_metadata(member: ConsumerMember, value: dict[str, Any]) -> ConsumerMemb
 
 
 def with_assignment(member: ConsumerMember, value: dict[str, Any]) -> ConsumerMember:
-    """The member with what a record CURRENT says."""
+    """The member with the fields of a record CURRENT."""
     member_epoch = value["member_epoch"]
     return member.evolve(
         member_epoch=member_epoch,

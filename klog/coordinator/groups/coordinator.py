@@ -152,7 +152,7 @@ class GroupCoordinator:
     # ---- calls of other components -----------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """What a group is now; None for an unknown one."""
+        """The description of a group as of now; None for an unknown one."""
         from klog.coordinator.groups.description import describe
 
         with self.table.lock:
@@ -170,8 +170,8 @@ class GroupCoordinator:
             self.table.offsets.complete((partition, producer_id), committed=committed)
 
     def topics_changed(self) -> None:
-        """Topics were created or deleted, or have more partitions: consumer groups look at them with their next
-        heartbeat, not only when they do so anyway."""
+        """Topics were created or deleted, or have more partitions: consumer groups check them with their next
+        heartbeat, not only after the refresh interval."""
         self._consumers.topics_changed()
 
     def partitions_deleted(self, partitions: Iterable[tuple[str, int]]) -> None:

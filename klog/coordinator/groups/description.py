@@ -1,4 +1,5 @@
-"""What a group is now, for programs in the broker's process: tests that wait for a rebalance, or for an offset."""
+"""The state of a group as of now, for programs in the broker's process: tests that wait for a rebalance, or for an
+offset."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A picture of one group. state: Kafka's name of it. kind: "classic", "consumer" or "share". offsets: the committed
-    ones."""
+    """One group at one moment. state: Kafka's name of it. kind: "classic", "consumer" or "share". offsets: the
+    committed ones."""
 
     group_id: str
     kind: str
@@ -34,7 +35,7 @@ class GroupDescription(NamedTuple):
 
 
 def describe(group: Group, offsets: OffsetStore) -> GroupDescription:
-    """The picture of a group. Under the lock of its table."""
+    """Describe a group. Under the lock of its table."""
     described: Any = group.describe()
     if group.kind != "classic":
         members = tuple(

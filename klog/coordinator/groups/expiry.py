@@ -26,7 +26,7 @@ _log = logger_of("coordinator")
 
 
 class Expiry:
-    """What leaves the groups of a table without a request."""
+    """Deletes offsets and groups of a table without a request."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table

@@ -78,7 +78,7 @@ class Rebalances:
             self.maybe_complete_join(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Let all members join again. Those that wait for an assignment are told to."""
+        """Let all members join again. Those that wait for an assignment get REBALANCE_IN_PROGRESS."""
         first = group.state == EMPTY
         if group.state == COMPLETING:
             self.refuse_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -47,7 +47,7 @@ class ShareGroupConfig(Keyed):
     """Times in ms.
 
     Some defaults are not Kafka's: times and numbers have no bounds, and a changed group gets its assignment at once.
-    refresh_interval_ms: heartbeats look so often for changes of topics. Raises ValueError or TypeError.
+    refresh_interval_ms: how often heartbeats check for changes of topics. Raises ValueError or TypeError.
     """
 
     session_timeout_ms: int = key("group.share.session.timeout.ms", 45_000, 1)

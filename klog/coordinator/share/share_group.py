@@ -134,7 +134,7 @@ class ShareGroup:
         self._refresh_due_ms = now_ms + self.config.refresh_interval_ms
 
     def request_refresh(self) -> None:
-        """Topics have changed, or what a heartbeat found out about them is not in the log: the next one looks again."""
+        """Topics have changed, or what a heartbeat found out about them is not in the log: the next one checks them."""
         self._refresh_due_ms = 0
 
     def deleted(self) -> None:
