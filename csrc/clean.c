@@ -214,7 +214,7 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
 static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, int all, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
-    void (*judge)(chooser_t *, doubt_t *) = all ? keep_all : c->rules->purged.at != NULL ? purge : decide;
+    void (*rule)(chooser_t *, doubt_t *) = all ? keep_all : c->rules->purged.at != NULL ? purge : decide;
     doubt_t d;
     d.n = 0;
     for (int32_t i = 0; i < b->count; i++) {
@@ -231,12 +231,12 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
         d.tombstone[d.n] = record.value == NULL;
         at = after;
         if (++d.n == KL_KEYMAP_GROUP)
-            judge(c, &d);
+            rule(c, &d);
     }
     if (walked(b, at, end, bad) != KL_OK)
         return KL_ESLACK;
     if (d.n != 0)
-        judge(c, &d);
+        rule(c, &d);
     return KL_OK;
 }
 

@@ -16,8 +16,8 @@ enum {
 static inline int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
-/* The only function that judges a record. */
-static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
+/* The only function that applies the rules to a record. */
+static kl_refused_t refusal_of(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
     if (rules->key_required && !has_key)
         return KL_REFUSED_KEY;
     if (rules->stamped)
@@ -34,7 +34,7 @@ static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t t
 
 static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
                     kl_refusal_t *to, int32_t space) {
-    kl_refused_t why = judge(rules, has_key, timestamp);
+    kl_refused_t why = refusal_of(rules, has_key, timestamp);
     if (why == KL_REFUSED_NOT)
         return n;
     if (n < space)
@@ -45,8 +45,8 @@ static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timesta
 /* Magic 2 ------------------------------------------------------------------------------------------------------------ */
 
 /* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison
- * a record, without a branch.  It may suspect a record that judge() accepts (no time at all, the one age that has no
- * negative), and never the reverse. */
+ * a record, without a branch.  It may suspect a record that refusal_of() accepts (no time at all, the one age that has
+ * no negative), and never the reverse. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
@@ -262,7 +262,7 @@ int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings
             return status;
         }
         int32_t number = found.count++;
-        if (foreign || judge(rules, m.key_size >= 0, m.timestamp) != KL_REFUSED_NOT) {
+        if (foreign || refusal_of(rules, m.key_size >= 0, m.timestamp) != KL_REFUSED_NOT) {
             found.suspects = 1;
             if (!set->wrapped)
                 break;

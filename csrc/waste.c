@@ -39,7 +39,7 @@ static int64_t median(int64_t *numbers, int64_t n) {
     return numbers[wanted];
 }
 
-static void make_room(kl_waste_t *w) {
+static void reduce(kl_waste_t *w) {
     int64_t *numbers = (int64_t *)(void *)w->scratch, n = 0;
     for (int64_t i = 0; i < w->slots; i++) {
         if (w->table[i].records != 0)
@@ -65,7 +65,7 @@ void kl_waste_add(kl_waste_t *w, kl_key_t key, int64_t n, int64_t offset) {
     kl_wasted_t *at = place_of(w, hash.high, hash.low);
     if (at->records == 0) {
         if (w->keys >= w->slots / 4 * 3) {
-            make_room(w);
+            reduce(w);
             at = place_of(w, hash.high, hash.low);
         }
         *at = (kl_wasted_t){.high = hash.high, .low = hash.low};

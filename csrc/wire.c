@@ -277,7 +277,7 @@ static const struct {
 static int write_struct(writer_t *w, uint32_t number, int depth);
 
 static inline int need(kl_wire_out_t *out, size_t more) {
-    return __builtin_expect(out->room - out->used >= more, 1) ? KL_OK : out->grow(out, more);
+    return __builtin_expect(out->capacity - out->used >= more, 1) ? KL_OK : out->grow(out, more);
 }
 
 static inline size_t uvarint_store(uint8_t *at, uint32_t value) {

@@ -116,10 +116,10 @@ typedef struct {
     kl_wire_step_t steps[KL_WIRE_DEPTH];
 } kl_wire_place_t;
 
-/* at[0..used) is written.  grow() makes room - used at least `more`, or returns a negative number. */
+/* at[0..used) is written.  grow() makes capacity - used at least `more`, or returns a negative number. */
 typedef struct kl_wire_out {
     uint8_t *at;
-    size_t used, room;
+    size_t used, capacity;
     int (*grow)(struct kl_wire_out *out, size_t more);
 } kl_wire_out_t;
 

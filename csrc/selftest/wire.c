@@ -1,4 +1,4 @@
-/* A small message of every kind of field, its bytes by hand, cut everywhere, and with counts that lie. */
+/* A small message of every kind of field, its bytes by hand, cut everywhere, and with wrong counts. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static int give_splice(void *context, size_t position, size_t size) {
 static const kl_wire_source_t source = {give_begin, give_array, on_end,    give_integer,
                                         give_real,  give_blob,  give_omit, give_splice};
 
-static int no_room(kl_wire_out_t *out, size_t more) { return -88; }
+static int no_space(kl_wire_out_t *out, size_t more) { return -88; }
 
 static int decode(const uint8_t *at, size_t size, values_t *values, kl_wire_place_t *place) {
     uint8_t *copy = exact_copy(at, size);
@@ -131,7 +131,7 @@ void test_wire(void) {
     CHECK(memcmp(values.number, expected, sizeof expected) == 0);
 
     uint8_t space[128];
-    kl_wire_out_t out = {space, 0, sizeof space, no_room};
+    kl_wire_out_t out = {space, 0, sizeof space, no_space};
     CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_OK);
     CHECK(out.used == sizeof bytes && memcmp(space, bytes, sizeof bytes) == 0);
     values.next = 0;
@@ -143,9 +143,9 @@ void test_wire(void) {
     values.lacking = 1;
     out.used = 0;
     CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_ELACKS && place.steps[0].field == &fields[5]);
-    for (size_t room = 0; room < 8; room++) { /* an integer reserves 8 bytes */
+    for (size_t capacity = 0; capacity < 8; capacity++) { /* an integer reserves 8 bytes */
         values.next = 0;
-        kl_wire_out_t small = {space, 0, room, no_room};
+        kl_wire_out_t small = {space, 0, capacity, no_space};
         CHECK(kl_wire_encode(&program, &source, &values, &small, &place) == -88);
     }
     values.next = 0;

@@ -60,7 +60,7 @@ cdef extern from "wire.h":
     ctypedef struct kl_wire_out_t:
         uint8_t *at
         size_t used
-        size_t room
+        size_t capacity
         int (*grow)(kl_wire_out_t *out, size_t more) except -1
 
     int kl_wire_decode(const kl_wire_program_t *program, const uint8_t *at, size_t size, const kl_wire_sink_t *sink,

@@ -265,7 +265,7 @@ class FetchSessions:
         """A new session; None without partitions or if every slot is taken."""
         now = self._clock.monotonic()
         with self._lock:
-            if not partitions or not self._has_room(len(partitions), now):
+            if not partitions or not self._can_add(len(partitions), now):
                 return None
             number = 0
             while number == 0 or number in self._sessions:
@@ -273,7 +273,7 @@ class FetchSessions:
             session = self._sessions[number] = FetchSession(number, uses_ids, partitions, now, self._purgatory)
             return session
 
-    def _has_room(self, size: int, now: float) -> bool:
+    def _can_add(self, size: int, now: float) -> bool:
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:

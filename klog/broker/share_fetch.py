@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from klog.scheduler import Scheduler
     from klog.security import Topics
 
-    Place = tuple[uuid.UUID, int]
+    TopicIdPartition = tuple[uuid.UUID, int]
 
 _log = logger_of("broker")
 _NONE = ErrorCode.NONE
@@ -88,8 +88,8 @@ class ShareFetch:
             session = self._session(context, request, key, asked)
         except Refused as refused:
             return messages.ShareFetch.Response(error_code=refused.code, error_message=str(refused))
-        said = self._acknowledge(context, key, request, renews)
-        attempt = _Attempt(self, context, request, session, said)
+        outcomes = self._acknowledge(context, key, request, renews)
+        attempt = _Attempt(self, context, request, session, outcomes)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end(session)
         idle = (
@@ -102,7 +102,9 @@ class ShareFetch:
             self._purgatory.watch(attempt, attempt.keys(), request.max_wait_ms)
         return None
 
-    def _session(self, context: RequestContext, request: Any, key: SessionKey, asked: list[Place]) -> ShareSession:
+    def _session(
+        self, context: RequestContext, request: Any, key: SessionKey, asked: list[TopicIdPartition]
+    ) -> ShareSession:
         epoch = request.share_session_epoch
         if epoch == FINAL_EPOCH:
             return self.sessions.find(key)
@@ -113,9 +115,9 @@ class ShareFetch:
         forgotten = [(topic.topic_id, each) for topic in request.forgotten_topics_data for each in topic.partitions]
         return self.sessions.next(key, epoch, asked, forgotten)
 
-    def share_of(self, context: RequestContext, group_id: str, place: Place) -> Share:
+    def share_of(self, context: RequestContext, group_id: str, pair: TopicIdPartition) -> Share:
         """A partition that a member asks for. Raises Refused."""
-        topic_id, number = place
+        topic_id, number = pair
         topic = self._topics.name_of(topic_id)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.name)
@@ -168,11 +170,11 @@ class ShareFetch:
         except Refused as refused:
             return Response(error_code=refused.code, error_message=str(refused))
         renews = context.version >= _RENEWING_VERSION and request.is_renew_ack
-        said = self._acknowledge(context, key, request, renews)
+        outcomes = self._acknowledge(context, key, request, renews)
         if epoch == FINAL_EPOCH:
             self._end(session)
         topics: dict[uuid.UUID, Any] = {}
-        for (topic_id, number), refusal in said.items():
+        for (topic_id, number), refusal in outcomes.items():
             topic = topics.setdefault(topic_id, Response.Topic(topic_id=topic_id, partitions=[]))
             part = Response.Partition(partition_index=number)
             if refusal is not None:
@@ -184,29 +186,29 @@ class ShareFetch:
 
     def _acknowledge(
         self, context: RequestContext, key: SessionKey, request: Any, renews: bool
-    ) -> dict[Place, Refused | None]:
+    ) -> dict[TopicIdPartition, Refused | None]:
         """Apply a member's acknowledgements. Returns, by partition, why they are refused, or None."""
-        found: dict[Place, Refused | None] = {}
+        found: dict[TopicIdPartition, Refused | None] = {}
         partitions = self._kind.partitions
         for topic in request.topics:
             for each in topic.partitions:
                 if not each.acknowledgement_batches:
                     continue
-                place = topic.topic_id, each.partition_index
-                said = [
+                pair = topic.topic_id, each.partition_index
+                outcomes = [
                     Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                     for batch in each.acknowledgement_batches
                 ]
                 try:
-                    if not renews and any(RENEW in batch.types for batch in said):
+                    if not renews and any(RENEW in batch.types for batch in outcomes):
                         raise Refused(ErrorCode.INVALID_REQUEST, "A renewal in a request that announces none.")
-                    share = self.share_of(context, key.group_id, place)
+                    share = self.share_of(context, key.group_id, pair)
                     with partitions.lock:
-                        partitions.acknowledge(share.key, key.member_id, said)
+                        partitions.acknowledge(share.key, key.member_id, outcomes)
                 except Refused as refused:
-                    found[place] = refused
+                    found[pair] = refused
                     continue
-                found[place] = None
+                found[pair] = None
                 self._purgatory.check(share.key)
         return found
 
@@ -217,7 +219,7 @@ class ShareFetch:
     def _release(self, session: ShareSession) -> None:
         """A session has ended: the records that its member has acquired are available again."""
         group_id, member_id = session.key
-        keys = frozenset(ShareKey(group_id, *place) for place in list(session.partitions))
+        keys = frozenset(ShareKey(group_id, *pair) for pair in list(session.partitions))
         self._kind.partitions.release(group_id, member_id, keys)
 
     # ---- responses -------------------------------------------------------------------------------------------------
@@ -226,13 +228,13 @@ class ShareFetch:
         self,
         context: RequestContext,
         group_id: str,
-        said: dict[Place, Refused | None],
+        outcomes: dict[TopicIdPartition, Refused | None],
         parts: dict[ShareKey, Any],
         size: int,
     ) -> None:
         """Send the response: partitions with records or an error, and those that were acknowledged."""
         Response = messages.ShareFetch.Response
-        for (topic_id, number), refusal in said.items():
+        for (topic_id, number), refusal in outcomes.items():
             part = parts.setdefault(ShareKey(group_id, topic_id, number), Response.Partition(partition_index=number))
             if refusal is not None:
                 part.acknowledge_error_code, part.acknowledge_error_message = refusal.code, str(refusal)
@@ -250,7 +252,7 @@ class ShareFetch:
 class _Attempt:
     """One ShareFetch until its response is sent."""
 
-    __slots__ = ("_context", "_done", "_fetch", "_lock", "_places", "_request", "_said", "_session")
+    __slots__ = ("_context", "_done", "_fetch", "_lock", "_outcomes", "_pairs", "_request", "_session")
 
     def __init__(
         self,
@@ -258,29 +260,29 @@ class _Attempt:
         context: RequestContext,
         request: Any,
         session: ShareSession,
-        said: dict[Place, Refused | None],
+        outcomes: dict[TopicIdPartition, Refused | None],
     ) -> None:
         self._fetch = fetch
         self._context = context
         self._request = request
         self._session = session
-        self._said = said
-        places = list(session.partitions)
-        first = request.share_session_epoch % len(places) if places else 0
-        self._places = [*places[first:], *places[:first]]  # each partition comes first at times
+        self._outcomes = outcomes
+        pairs = list(session.partitions)
+        first = request.share_session_epoch % len(pairs) if pairs else 0
+        self._pairs = [*pairs[first:], *pairs[:first]]  # each partition comes first at times
         self._lock = threading.Lock()
         self._done = False
 
     def keys(self) -> set[Any]:
         """The keys whose changes may complete it."""
         group_id = self._session.key.group_id
-        keys: set[Any] = {ShareKey(group_id, *place) for place in self._places}
-        for place in self._places:
+        keys: set[Any] = {ShareKey(group_id, *pair) for pair in self._pairs}
+        for pair in self._pairs:
             try:
-                share = self._fetch.share_of(self._context, group_id, place)
+                share = self._fetch.share_of(self._context, group_id, pair)
             except Refused:
                 continue
-            keys.add((share.topic, place[1]))
+            keys.add((share.topic, pair[1]))
         return keys
 
     def try_complete(self, *, expired: bool) -> bool:
@@ -293,18 +295,18 @@ class _Attempt:
             size = 0
             if self._fetch.sessions.is_current(self._session):
                 shares = []
-                for place in self._places:
+                for pair in self._pairs:
                     try:
-                        shares.append(self._fetch.share_of(self._context, group_id, place))
+                        shares.append(self._fetch.share_of(self._context, group_id, pair))
                     except Refused as refused:
-                        key = ShareKey(group_id, *place)
+                        key = ShareKey(group_id, *pair)
                         parts[key] = _part(key, refused)
                 found = self._fetch.read(member_id, self._request, shares, wait=not expired and not parts)
                 if found is None:
                     return False
                 parts, size = parts | found[0], found[1]
             self._done = True
-        self._fetch.respond(self._context, group_id, self._said, parts, size)
+        self._fetch.respond(self._context, group_id, self._outcomes, parts, size)
         return True
 
 

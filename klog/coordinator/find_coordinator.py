@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from klog.protocol.messages import FindCoordinator as Messages
     from klog.security.context import Context, Topics
 
-    Place = tuple[int, str, int]
+    NodeAddress = tuple[int, str, int]
 
 _KEYS_VERSION = 4
 _TYPES = {
@@ -34,7 +34,7 @@ class FindCoordinator:
     """Any thread. advertised: (listener, internal topic, partition) -> node id, host and port of its leader as clients
     of that listener reach it."""
 
-    def __init__(self, topics: Topics, advertised: Callable[[str, str, int], Place]) -> None:
+    def __init__(self, topics: Topics, advertised: Callable[[str, str, int], NodeAddress]) -> None:
         self._topics = topics
         self._advertised = advertised
 
@@ -54,7 +54,7 @@ class FindCoordinator:
             found.append(Response.Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code))
         return Response(coordinators=found)
 
-    def _find(self, context: Context, key_type: int, key: str) -> tuple[ErrorCode, Place]:
+    def _find(self, context: Context, key_type: int, key: str) -> tuple[ErrorCode, NodeAddress]:
         if key_type not in _TYPES:
             return ErrorCode.INVALID_REQUEST, _NOWHERE
         resource, topic, refused = _TYPES[key_type]

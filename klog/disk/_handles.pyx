@@ -5,7 +5,7 @@
   H3  an evicted value is closed when its last reference is dropped, so one in use stays open
   H4  the caches of a process share its descriptors and maps. When it has no descriptor left, those held here are closed
 
-The values of a cache are a ring. `hand` is the next one to be judged: one that was used is passed over and marked
+The values of a cache are a ring. `hand` is the next candidate for eviction: one that was used is skipped and marked
 unused, any other is evicted. A new value goes where the hand was last. Any thread: each call is one step under the GIL,
 and a value is released when the ring is consistent again.
 """
@@ -32,7 +32,7 @@ cdef enum:
     FILES_MAX = 16384          # 2 KiB of memory each, nearly all the kernel's; and at most one map of the usual 65,530
     RAISED = 8192              # descriptors; the usual limit of a process is 1,024
     RESERVE = 4096
-    LOOK = 64                  # values kept between two looks at the limit
+    LOOK = 64                  # values kept between two checks of the limit
     INDEX_BYTES_MAX = 64 << 20
 
 
@@ -74,7 +74,7 @@ cdef class Handles:
     cdef Py_ssize_t count
     cdef int64_t weight
     cdef readonly int64_t limit
-    cdef int since          # values kept since the last look at the limit
+    cdef int since          # values kept since the last check of the limit
 
     def __cinit__(self, bint of_files, int64_t limit=-1):
         if limit == 0 or limit < -1:
@@ -93,7 +93,7 @@ cdef class Handles:
         return self.count
 
     cdef void follow(self) noexcept:
-        """Look at the process's limit, which may change at any time."""
+        """Read the process's limit, which may change at any time."""
         cdef rlimit found
         self.since = 0
         if getrlimit(RLIMIT_NOFILE, &found) == 0:

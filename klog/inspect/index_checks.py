@@ -145,19 +145,19 @@ class TimeIndexCheck:
         """Check the next sound batch."""
         first, last = batch.base_offset, batch.last_offset
         while self._waiting and self._waiting[0].offset < first:
-            self._judge(self._waiting.popleft())
+            self._check_entry(self._waiting.popleft())
         if batch.max_timestamp > self._leader[0]:
             self._leader = (batch.max_timestamp, position, first, last)
         while self._waiting and self._waiting[0].offset <= last:
-            self._judge(self._waiting.popleft())
+            self._check_entry(self._waiting.popleft())
 
     def damaged(self) -> None:
         """Stop judging entries: a part of the log cannot be read, so the largest time is unknown from here on."""
         while self._waiting and self._waiting[0].offset <= self._leader[3]:
-            self._judge(self._waiting.popleft())
+            self._check_entry(self._waiting.popleft())
         self._unsure = True
 
-    def _judge(self, entry: TimeEntry) -> None:
+    def _check_entry(self, entry: TimeEntry) -> None:
         if self._unsure:
             return
         timestamp, position, first, last = self._leader

@@ -110,8 +110,8 @@ class PartitionCheck:
                 self._replay.gap()
                 self._report.add_error(error, self._file(logs[base]))
         end = self._expected
-        self._judge_gaps()
-        self._judge_later()
+        self._check_gaps()
+        self._check_later()
         if end is not None:
             self._ends(end, epochs)
         return end
@@ -391,7 +391,7 @@ class PartitionCheck:
         elif len(self._gaps) < 1000:
             self._gaps.append((path, position, start, stop, what))
 
-    def _judge_gaps(self) -> None:
+    def _check_gaps(self) -> None:
         cleaned_to = self._facts.cleaned_to
         signs = self._compacted or self._facts.compacts or len(self._gaps) >= GAPS_OF_COMPACTION
         for path, position, start, stop, what in self._gaps:
@@ -405,7 +405,7 @@ class PartitionCheck:
                 offset=start,
             )
 
-    def _judge_later(self) -> None:
+    def _check_later(self) -> None:
         if len(self._later) == 1 and self._exact:
             check, number = self._later[0]
             check.lone(check.later[number])

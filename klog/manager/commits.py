@@ -27,7 +27,7 @@ from klog.log.directory import checkpoint
 from klog.log.log import Log
 from klog.log.retain.retention import remove_below_start
 from klog.log.staged import layout, streams, writers
-from klog.log.staged.manifest import Manifest, NewTopic, Part, PlacedFile, StagedFile, read_all
+from klog.log.staged.manifest import AssignedFile, Manifest, NewTopic, Part, StagedFile, read_all
 from klog.log.staged.roll_forward import check, roll_forward
 from klog.logger import logger_of
 from klog.manager.catalog import TopicCatalog
@@ -206,12 +206,12 @@ class Commits:
                 base_offset = log.log_end_offset
             else:
                 config = config.replace(job.topics[topic].config)
-            placed, at = [], base_offset
+            assigned, at = [], base_offset
             for file in staged:
-                placed.append(PlacedFile(file.name, at, file.records, file.bytes, file.crc))
+                assigned.append(AssignedFile(file.name, at, file.records, file.bytes, file.crc))
                 at += file.records
             stamp = now if config.message_timestamp_type == "LogAppendTime" else -1
-            parts.append(Part(topic, partition, base_offset, tuple(placed), topic in job.overwrite, stamp))
+            parts.append(Part(topic, partition, base_offset, tuple(assigned), topic in job.overwrite, stamp))
         return tuple(parts)
 
     # ---- apply -------------------------------------------------------------------------------------------------------

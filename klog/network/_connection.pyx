@@ -235,23 +235,23 @@ cdef class Connection:
     cdef int receive(self) except -1:
         """One receive, and the requests in it."""
         cdef uint8_t *data = self.thread.buffer
-        cdef Py_ssize_t room = BUFFER_BYTES, used
+        cdef Py_ssize_t space = BUFFER_BYTES, used
         cdef ssize_t got
         cdef bint direct = self.body is not None and self.session is None
         if direct:
             direct = self.wanted - self.body.filled >= DIRECT_BYTES
         if direct:
-            self.body.make_room()
+            self.body.grow()
             data = self.body.data + self.body.filled
-            room = self.body.capacity - self.body.filled
-        if room <= HOLD_BYTES:
-            got = recv(self.fd, data, room, 0)
+            space = self.body.capacity - self.body.filled
+        if space <= HOLD_BYTES:
+            got = recv(self.fd, data, space, 0)
         else:
             with nogil:
-                got = recv(self.fd, data, room, 0)
+                got = recv(self.fd, data, space, 0)
         if got <= 0:
             return self.received_nothing(got)
-        if got < room and not self.hung_up:
+        if got < space and not self.hung_up:
             self.readable = False
         self.thread.bytes_in += got
         self.active = self.thread.now
@@ -278,7 +278,7 @@ cdef class Connection:
         return 0
 
     cdef bint look_again(self) except -1:
-        """Look at the bytes that were received while the connection was muted. Returns whether there was progress."""
+        """Process the bytes that were received while the connection was muted. Returns whether there was progress."""
         cdef bytes data = self.backlog
         cdef Py_ssize_t at = self.backlog_at, used
         used = self.consume(<const uint8_t *>(<const char *>data) + at, len(data) - at)
@@ -289,7 +289,7 @@ cdef class Connection:
         return used > 0
 
     cdef int look_at(self, bytes data) except -1:
-        """Look at decrypted bytes."""
+        """Process decrypted bytes."""
         if data and not self.closed:
             self.backlog, self.backlog_at = data, 0
             self.look_again()
@@ -424,7 +424,7 @@ cdef class Connection:
         return 0
 
     cdef int note_sent(self) except -1:
-        """Note the times of the responses that have been sent; they share one look at the clock."""
+        """Note the times of the responses that have been sent; they share one reading of the clock."""
         cdef Request request
         cdef Py_ssize_t count = 0
         cdef double now = 0

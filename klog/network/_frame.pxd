@@ -7,5 +7,5 @@ cdef class Frame:
     cdef readonly Py_ssize_t filled
     cdef readonly Py_ssize_t capacity
 
-    cdef int make_room(self) except -1
+    cdef int grow(self) except -1
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1

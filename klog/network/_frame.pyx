@@ -24,8 +24,8 @@ cdef class Frame:
     def __dealloc__(self):
         PyMem_RawFree(self.data)
 
-    cdef int make_room(self) except -1:
-        """Make room for at least one more byte."""
+    cdef int grow(self) except -1:
+        """Get memory for at least one more byte."""
         cdef Py_ssize_t wanted
         cdef uint8_t *moved
         if self.filled < self.capacity:
@@ -42,7 +42,7 @@ cdef class Frame:
         """Add bytes, at most as many as are missing."""
         cdef Py_ssize_t part
         while size > 0:
-            self.make_room()
+            self.grow()
             part = min(size, self.capacity - self.filled)
             memcpy(self.data + self.filled, data, part)
             self.filled += part

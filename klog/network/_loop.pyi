@@ -21,7 +21,7 @@ class Loop:
         notices: Any,
         clock: Clock,
         freed: Callable[[Any, Any], object],
-        has_room: Callable[[], object],
+        can_accept: Callable[[], object],
     ) -> Loop: ...
     @property
     def is_full(self) -> bool: ...

@@ -10,7 +10,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 
 from klog.network._connection cimport Connection, Request
-from klog.network._network_thread cimport CONNECTED, DRAIN, MEMORY, ROOM, SHED, STOP, SWEEP, NetworkThread
+from klog.network._network_thread cimport CONNECTED, DRAIN, MEMORY, QUEUE_SPACE, SHED, STOP, SWEEP, NetworkThread
 
 import os
 import random
@@ -49,12 +49,12 @@ cdef enum:
 cdef class Loop:
     """One network thread's connections. run() is the thread; any thread may call the methods that post.
 
-    In the network thread: freed is called with listener and address of each connection that has been closed, has_room when
+    In the network thread: freed is called with listener and address of each connection that has been closed, can_accept when
     new ones may come again.
     """
 
     cdef readonly NetworkThread thread
-    cdef object clock, freed, has_room
+    cdef object clock, freed, can_accept
     cdef dict connections       # by descriptor
     cdef int epoll
     cdef int arriving           # connections that have been posted and not yet registered
@@ -64,10 +64,10 @@ cdef class Loop:
     cdef double waited, began
     cdef double waits_since     # 0: it does not wait
 
-    def __cinit__(self, int number, config, pool, handler, queue, notices, clock, freed, has_room):
+    def __cinit__(self, int number, config, pool, handler, queue, notices, clock, freed, can_accept):
         self.epoll = -1
         self.thread = NetworkThread(number, config, pool, handler, queue, notices, clock, self.forget)
-        self.clock, self.freed, self.has_room = clock, freed, has_room
+        self.clock, self.freed, self.can_accept = clock, freed, can_accept
         self.connections = {}
         self.manual = isinstance(clock, ManualClock)
         self.sweep_seconds = config.sweep_seconds
@@ -205,7 +205,7 @@ cdef class Loop:
         if kind == CONNECTED:
             self.arriving -= 1
             if self.arriving == NEW_MAX - 1:
-                self.has_room()
+                self.can_accept()
             self.register(about)
         elif kind == MEMORY:
             connection = about
@@ -215,7 +215,7 @@ cdef class Loop:
             except Exception as error:
                 self.fail(connection, error)
             self.thread.pool.wake()
-        elif kind == ROOM:
+        elif kind == QUEUE_SPACE:
             while self.thread.unqueued and self.thread.queue.offer(self.thread.unqueued[0], self.thread.mailbox):
                 self.thread.unqueued.popleft()
         elif kind == SWEEP:

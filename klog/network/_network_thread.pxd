@@ -7,7 +7,7 @@ from klog.network._pool cimport MemoryPool
 cdef enum:
     CONNECTED       # a socket of the acceptor
     MEMORY          # a connection may try again to get memory for its next request
-    ROOM            # the request queue has room again
+    QUEUE_SPACE     # the request queue has space again
     SWEEP           # look for expired connections now
     SHED            # close the connection that has been idle longest
     DRAIN           # take no more requests, and close each connection once it owes nothing

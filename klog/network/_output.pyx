@@ -159,18 +159,18 @@ cdef class Output:
 
     cdef object take(self):
         """Remove up to TLS_BYTES from the front, as bytes, to be encrypted. EOFError as above."""
-        cdef int64_t room = TLS_BYTES, size
+        cdef int64_t left = TLS_BYTES, size
         cdef list taken = []
-        while self.parts and room > 0:
+        while self.parts and left > 0:
             part = self.parts[0]
             if type(part) is FileSlice:
-                size = min(room, part.size - self.sent)
+                size = min(left, part.size - self.sent)
                 data = bytes(part.file.read(part.position + self.sent, size))
                 if len(data) < size:
                     raise EOFError(f"the file ends {size - len(data)} bytes before the slice")
             else:
-                data = bytes(memoryview(part)[self.sent : self.sent + room])
+                data = bytes(memoryview(part)[self.sent : self.sent + left])
             taken.append(data)
-            room -= len(data)
+            left -= len(data)
             self.pass_over(len(data))
         return b"".join(taken)

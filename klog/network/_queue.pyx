@@ -7,7 +7,7 @@ has been taken, the thread is notified.
 cimport cython
 
 from klog.network._mailbox cimport Mailbox
-from klog.network._network_thread cimport ROOM
+from klog.network._network_thread cimport QUEUE_SPACE
 
 from queue import SimpleQueue
 
@@ -27,7 +27,7 @@ cdef class RequestQueue:
         self.limit = limit
 
     def offer(self, request, Mailbox mailbox):
-        """Append a request. False if the queue is full: the mailbox is notified once there is room."""
+        """Append a request. False if the queue is full: the mailbox is notified once it has space."""
         if self.size >= self.limit:
             self.waiting.add(mailbox)
             return False
@@ -44,7 +44,7 @@ cdef class RequestQueue:
         self.size -= 1
         while self.waiting:
             mailbox = self.waiting.pop()
-            mailbox.post((ROOM, None))
+            mailbox.post((QUEUE_SPACE, None))
         return request
 
     def end_one(self):

@@ -100,7 +100,7 @@ class Acceptor:
             listening.context = context  # type: ignore[assignment]
 
     def slot_is_free(self) -> None:
-        """A connection has been closed, or a network thread has room."""
+        """A connection has been closed, or a network thread can take more."""
         if self._wants_slot:
             self._mailbox.send("slot")
 

@@ -1,6 +1,6 @@
 """How many connections there are, by listener and address, and whether another one may come. Kafka: ConnectionQuotas.
 
-A connection that is over a limit of a listener or of the broker stays in the kernel's queue until there is room; one
+A connection that is over a limit of a listener or of the broker waits in the kernel's queue until another one ends; one
 that is over a limit of its address is closed.
 """
 

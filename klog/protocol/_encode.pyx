@@ -218,7 +218,7 @@ cdef int splice(void *context, size_t position, size_t size) except -1:
 
 
 cdef void start(Output *out) noexcept:
-    out.c.at, out.c.used, out.c.room, out.c.grow = out.first, 0, ON_STACK, grow
+    out.c.at, out.c.used, out.c.capacity, out.c.grow = out.first, 0, ON_STACK, grow
 
 
 cdef void finish(Output *out) noexcept:
@@ -228,17 +228,17 @@ cdef void finish(Output *out) noexcept:
 
 cdef int grow(kl_wire_out_t *c, size_t more) except -1:
     cdef Output *out = <Output *>c
-    cdef size_t room = max(2 * c.room, c.used + more)
+    cdef size_t capacity = max(2 * c.capacity, c.used + more)
     cdef uint8_t *at
     if c.at == out.first:
-        at = <uint8_t *>PyMem_Malloc(room)
+        at = <uint8_t *>PyMem_Malloc(capacity)
         if at != NULL:
             memcpy(at, c.at, c.used)
     else:
-        at = <uint8_t *>PyMem_Realloc(c.at, room)
+        at = <uint8_t *>PyMem_Realloc(c.at, capacity)
     if at == NULL:
         raise MemoryError
-    c.at, c.room = at, room
+    c.at, c.capacity = at, capacity
     return 0
 
 

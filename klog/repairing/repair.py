@@ -79,8 +79,8 @@ def repair(
     damage; `rescue` keeps them), files (name, change, size_before, size_after), details (lines of the load), problems
     (that verify found) and remaining (that it finds afterwards).
 
-    scratch: a directory for the copies of a dry run, if the parent of the log.dir has no room or is read-only. A repair
-    needs room there for the partitions that it repairs. progress: called with Events, in partitions. Raises
+    scratch: a directory for the copies of a dry run, if the parent of the log.dir has too little space or is read-only.
+    A repair needs space there for the partitions that it repairs. progress: called with Events, in partitions. Raises
     AlreadyLocked if a broker or another writer has the log.dir, OSError.
     """
     where = check_directory(os.path.abspath(arguments.path("path", path)))

@@ -25,7 +25,7 @@ cdef class IndexPair(Reusable):
     cdef readonly str times_path
     cdef readonly bint writable
     cdef object __weakref__
-    cdef place_t *newest    # a ring of the places of the last batches that add() has added; NULL before the first
+    cdef place_t *newest    # a ring buffer of the positions of the last batches that add() has added; NULL before the first
     cdef int64_t added      # batches in it, also those that were overwritten
 
     cpdef reserve(self, int32_t batches)

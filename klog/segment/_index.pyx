@@ -277,7 +277,7 @@ cdef class IndexPair(Reusable):
         for i in range(first, stop):
             b = &group.batches[i]
             kl_indexer_add(&self.x, b, position + b.position - start)
-            if self.newest == NULL:     # no memory: the places are only a shortcut, and the bytes are written
+            if self.newest == NULL:     # no memory: the positions are only a shortcut, and the bytes are written
                 continue
             place = &self.newest[self.added % NEWEST]
             place.position, place.size = position + b.position - start, b.size

@@ -41,7 +41,7 @@ cdef extern from "<fcntl.h>" nogil:
     int POSIX_FADV_DONTNEED
 
 cdef enum:
-    AT_ONCE = 64           # segments looked at between two checks for signals
+    AT_ONCE = 64           # segments examined between two checks for signals
     PATH = 4096
     NAME = 32              # "/", 20 digits, ".timeindex", NUL
     PAGE = 4096

@@ -31,7 +31,7 @@ cdef class SegmentState(Holder):
         cdef int64_t size = (group.nbytes if stop == group.n else group.batches[stop].position) - start
         active.index.reserve(stop - first)
         if position + size > active.stop:
-            active.make_room(position, position + size)
+            active.extend(position, position + size)
         if type(file) is LogFile:
             file.write_at(group.bytes_at + start, <size_t>size, position)
         else:

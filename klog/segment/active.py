@@ -4,7 +4,7 @@
   0                        size: end of the last batch       allocated
 
 A1  up to byte `stop` an append needs only a write: most appends need one comparison
-A2  make_room() changes nothing that can be read, except that a file with zeros ahead is longer than its batches
+A2  extend() changes nothing that can be read, except that a file with zeros ahead is longer than its batches
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def open_to_write(files: Files, path: str, policy: IoPolicy) -> LogFile:
 class Active(ActiveState):
     """File and indexes of a segment that takes appends, and its bounds, recomputed when the log's config changes.
 
-    allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs make_room().
+    allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs extend().
     """
 
     __slots__ = ("_behind", "_counts", "age_max_ms", "allocated", "config", "size_max")
@@ -82,7 +82,7 @@ class Active(ActiveState):
         if self._behind is not None:
             self._behind.cut(size)
 
-    def make_room(self, size: int, end: int) -> None:
+    def extend(self, size: int, end: int) -> None:
         """Prepare an append that extends the file from `size` to `end`: write-back of old bytes, blocks for new ones.
 
         On a full disk no blocks are allocated ahead, and the write itself fails or not. WriteBackFailed is final.

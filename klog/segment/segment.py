@@ -596,7 +596,7 @@ class Segment(SegmentState):
         """Is one of the active segment's indexes full?"""
         return self._ready().index.full
 
-    def place_of_cut(self, offset: int) -> tuple[int, int]:
+    def cut_position(self, offset: int) -> tuple[int, int]:
         """Return where truncate_to(offset) would end the segment: the byte, and the offset after the last batch kept.
 
         Raises CorruptBatch if damage hides it.
@@ -616,7 +616,7 @@ class Segment(SegmentState):
         CorruptBatch if damage hides the position: nothing has changed then. An OSError is final.
         """
         active = self._ready()
-        end, next_offset = self.place_of_cut(offset)
+        end, next_offset = self.cut_position(offset)
         removed = self.size - end
         self.next_offset, self.size = next_offset, end
         self.txn_index.truncate_to(offset)

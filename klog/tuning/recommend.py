@@ -123,7 +123,7 @@ def _effect(key: str, value: int | bool, workload: Workload, disk: DiskFigures |
         headers = "1 batch header" if batches == 1 else f"{batches:,} batch headers"
         return f"a lookup reads about {headers} after an index entry; {size(entries * 8)} of index"
     if key == "segment.index.bytes":
-        return f"room for {value // 8:,} index entries of a segment"
+        return f"space for {value // 8:,} index entries of a segment"
     return "the file system assigns the blocks of a segment in advance" if value else "no blocks are assigned ahead"
 
 

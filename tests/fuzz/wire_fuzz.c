@@ -18,15 +18,15 @@ typedef struct {
 
 typedef struct {
     event_t *events;
-    size_t used, room, next;
+    size_t used, capacity, next;
     size_t spliced;
     int splices; /* records are not copied */
 } tape_t;
 
 static int add(tape_t *tape, int what, const kl_wire_field_t *field, int64_t number, const uint8_t *at) {
-    if (tape->used == tape->room) {
-        tape->room = 2 * tape->room + 64;
-        tape->events = realloc(tape->events, tape->room * sizeof *tape->events);
+    if (tape->used == tape->capacity) {
+        tape->capacity = 2 * tape->capacity + 64;
+        tape->events = realloc(tape->events, tape->capacity * sizeof *tape->events);
         CLAIM(tape->events != NULL);
     }
     tape->events[tape->used++] = (event_t){field, at, number, what};
@@ -118,7 +118,7 @@ static int grow(kl_wire_out_t *out, size_t more) {
         memcpy(larger, out->at, out->used);
     free(out->at);
     out->at = larger;
-    out->room = out->used + more;
+    out->capacity = out->used + more;
     return KL_OK;
 }
 

@@ -35,7 +35,7 @@ from klog.errors import (
 from klog.inspect.listing import ls
 from klog.inspect.verify import verify
 from klog.log.staged import layout, streams, writers
-from klog.log.staged.manifest import Manifest, Part, PlacedFile, StagedFile, decode
+from klog.log.staged.manifest import AssignedFile, Manifest, Part, StagedFile, decode
 from klog.log.staged.writers import Driver, Machine, this_machine
 from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
@@ -630,7 +630,7 @@ def test_the_holder_of_the_lock_is_named(root: Path) -> None:
 
 
 def a_manifest() -> Manifest:
-    part = Part("t", 0, 3, (PlacedFile("0-0", 3, 2, 80, 7), PlacedFile("1-0", 5, 1, 70, 9)), True, NOW)
+    part = Part("t", 0, 3, (AssignedFile("0-0", 3, 2, 80, 7), AssignedFile("1-0", 5, 1, 70, 9)), True, NOW)
     return Manifest("a", (part, Part("t", 1, 0, ())), {}, ("q", 4))
 
 

@@ -118,14 +118,14 @@ class GroupAdmin:
         code = group.validate_delete()
         if code is not _NONE:
             return code
-        places = list(table.offsets.places(group_id))
-        records: Records = [(offset_key(group_id, *place), None) for place in places]
+        partitions = list(table.offsets.partitions_of(group_id))
+        records: Records = [(offset_key(group_id, *partition), None) for partition in partitions]
         try:
             table.append(group_id, records + group.tombstones())
         except AppendFailed as failed:
             return failed.code
-        for place in places:
-            table.offsets.remove(group_id, *place)
+        for partition in partitions:
+            table.offsets.remove(group_id, *partition)
         forget(table, group)
         return _NONE
 

@@ -102,7 +102,7 @@ class ClassicGroups:
             group = self._group_to_join(request, protocols)
             if isinstance(group, ErrorCode):
                 return join_refused(context, group, request.member_id)
-            if not self._has_room(group, request.member_id):
+            if not self._may_join(group, request.member_id):
                 return self._full(context, group, request.member_id)
             if not group.supports(request.protocol_type, [name for name, _ in protocols]):
                 return join_refused(context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
@@ -140,7 +140,7 @@ class ClassicGroups:
         self._table.put(made)
         return made
 
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+    def _may_join(self, group: ClassicGroup, member_id: str) -> bool:
         """Is the member one of the group, or may it come? While members join, those count that have joined."""
         member = group.members.get(member_id)
         if group.state == PREPARING:

@@ -87,7 +87,7 @@ class Expiry:
             found = [
                 (group_id, *place)
                 for group_id in list(table.offsets.groups())
-                for place in table.offsets.places(group_id)
+                for place in table.offsets.partitions_of(group_id)
                 if place in deleted
             ]
             if not found:

@@ -238,7 +238,7 @@ class OffsetCommits:
         code = group.validate_offset_delete()
         if code is not _NONE:
             return code
-        existing = set(table.offsets.places(group_id))
+        existing = set(table.offsets.partitions_of(group_id))
         places = []
         for answer, topic in accepted:
             if group.subscribes(topic):

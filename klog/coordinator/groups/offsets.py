@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klog.coordinator.groups.offset_records import Committed
 
     Transaction = tuple[int, int]
-    Place = tuple[str, str, int]
+    GroupTopicPartition = tuple[str, str, int]
 
 _NOTHING: Mapping[str, Mapping[int, Committed]] = {}
 
@@ -27,7 +27,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[str, dict[int, Committed]]] = {}
-        self._pending: dict[Transaction, dict[Place, Committed]] = {}
+        self._pending: dict[Transaction, dict[GroupTopicPartition, Committed]] = {}
         self._open: dict[str, set[Transaction]] = {}  # the transactions with pending offsets of a group
 
     def __eq__(self, other: object) -> bool:
@@ -63,10 +63,10 @@ class OffsetStore:
             partitions = topics[topic] = {}
         partitions[partition] = committed
 
-    def put_pending(self, transaction: Transaction, place: Place, committed: Committed) -> None:
-        """Store an offset of an open transaction. place: group, topic, partition."""
-        self._pending.setdefault(transaction, {})[place] = committed
-        self._open.setdefault(place[0], set()).add(transaction)
+    def put_pending(self, transaction: Transaction, key: GroupTopicPartition, committed: Committed) -> None:
+        """Store an offset of an open transaction. key: group, topic, partition."""
+        self._pending.setdefault(transaction, {})[key] = committed
+        self._open.setdefault(key[0], set()).add(transaction)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Apply a tombstone (S3)."""
@@ -82,8 +82,8 @@ class OffsetStore:
 
     def complete(self, transaction: Transaction, *, committed: bool) -> None:
         """Apply the marker of a transaction: store or drop its offsets."""
-        places = self._pending.pop(transaction, None)
-        if places is None:
+        offsets = self._pending.pop(transaction, None)
+        if offsets is None:
             return
         for group_id in [name for name, found in self._open.items() if transaction in found]:
             found = self._open[group_id]
@@ -91,23 +91,23 @@ class OffsetStore:
             if not found:
                 del self._open[group_id]
         if committed:
-            for (group_id, topic, partition), offset in places.items():
+            for (group_id, topic, partition), offset in offsets.items():
                 known = self.get(group_id, topic, partition)
                 if known is None or known.record_offset < offset.record_offset:
                     self.put(group_id, topic, partition, offset)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Does an open transaction have an offset of this partition?"""
-        place = group_id, topic, partition
-        return any(place in self._pending[transaction] for transaction in self._open.get(group_id, ()))
+        key = group_id, topic, partition
+        return any(key in self._pending[transaction] for transaction in self._open.get(group_id, ()))
 
     def has_open(self, group_id: str) -> bool:
         """Does an open transaction concern the group?"""
         return group_id in self._open
 
-    def places(self, group_id: str) -> Iterator[tuple[str, int]]:
+    def partitions_of(self, group_id: str) -> Iterator[tuple[str, int]]:
         """Topic and partition of each offset of a group, committed or pending, once."""
         seen = {(topic, number) for topic, numbers in self.topics(group_id).items() for number in numbers}
         for transaction in self._open.get(group_id, ()):
-            seen.update(place[1:] for place in self._pending[transaction] if place[0] == group_id)
+            seen.update(key[1:] for key in self._pending[transaction] if key[0] == group_id)
         return iter(sorted(seen))

@@ -50,7 +50,7 @@ def _spread(
     """Assign partitions to members that all read the same topics: as many pairs as there are members or partitions,
     whichever are more. So each member has a partition, each partition has a member, and no pair comes twice."""
     pairs = max(len(partitions), len(before))
-    of_members, of_partitions = _Room(before, pairs), _Room(partitions, pairs)
+    of_members, of_partitions = _Remaining(before, pairs), _Remaining(partitions, pairs)
     found: dict[str, list[tuple[uuid.UUID, int]]] = {member_id: [] for member_id in before}
     for member_id, target in before.items():
         for partition in ((topic_id, number) for topic_id in sorted(target) for number in sorted(target[topic_id])):
@@ -63,7 +63,7 @@ def _spread(
     return found
 
 
-class _Room(Generic[_T]):
+class _Remaining(Generic[_T]):
     """How many more pairs each item may have: all the same number, and some of them one more."""
 
     def __init__(self, things: Iterable[_T], pairs: int) -> None:

@@ -189,7 +189,7 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
         if not segment.size:
             continue
         unreadable: list[Header] = []
-        position = _place_of(segment, producers.end_offset)
+        position = _position_of(segment, producers.end_offset)
         headers = [header for header in notable_headers(segment, position)[0] if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset, unreadable)
         for header in unreadable:
@@ -199,7 +199,7 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
     producers.end_at(end)
 
 
-def _place_of(segment: Segment, offset: int) -> int:
+def _position_of(segment: Segment, offset: int) -> int:
     """Position of the first batch that reaches an offset; 0 if damage may hide it."""
     if offset <= segment.base_offset:
         return 0

@@ -53,7 +53,7 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedFile:
+class AssignedFile:
     """A staged file and the offset of its first record."""
 
     name: str
@@ -79,7 +79,7 @@ class Part:
     topic: str
     partition: int
     base_offset: int
-    files: tuple[PlacedFile, ...]
+    files: tuple[AssignedFile, ...]
     overwrite: bool = False
     append_time: int = -1
 
@@ -218,12 +218,12 @@ def _part(entry: Any) -> Part:
     return part
 
 
-def _file(entry: Any) -> PlacedFile:
+def _file(entry: Any) -> AssignedFile:
     name = entry["name"]
     if not isinstance(name, str) or not layout.is_file_name(name):
         raise ValueError(f"file {name!r}")
     records = _whole(entry["records"], 1)
-    file = PlacedFile(name, _whole(entry["base_offset"]), records, _whole(entry["bytes"], 1), _whole(entry["crc"]))
+    file = AssignedFile(name, _whole(entry["base_offset"]), records, _whole(entry["bytes"], 1), _whole(entry["crc"]))
     if entry["last_offset"] != file.base_offset + records - 1:
         raise ValueError(f"file {name}: last_offset {entry['last_offset']!r}")
     return file

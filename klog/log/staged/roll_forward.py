@@ -25,7 +25,7 @@ from klog.errors import CorruptBatch, UnexplainedLogEnd
 from klog.log.read.chunks import chunks
 from klog.log.retain.retention import increment_log_start
 from klog.log.staged import layout
-from klog.log.staged.manifest import Manifest, Part, PlacedFile
+from klog.log.staged.manifest import AssignedFile, Manifest, Part
 from klog.log.state._log_core import LogCore
 from klog.log.write._append import append_batches
 from klog.log.write.adopt import adopt
@@ -86,7 +86,7 @@ def _append(log: LogCore, manifest: Manifest, part: Part) -> None:
                 append_batches(log, batches, "replication", None)
 
 
-def _path(log: LogCore, manifest: Manifest, file: PlacedFile) -> str:
+def _path(log: LogCore, manifest: Manifest, file: AssignedFile) -> str:
     return os.path.join(log.path, layout.STAGING + manifest.token, file.name)
 
 
@@ -96,20 +96,20 @@ def _epoch(log: LogCore, part: Part) -> int:
     return log.epochs.default if known is None else known
 
 
-def _is_segment(log: LogCore, part: Part, file: PlacedFile) -> bool:
+def _is_segment(log: LogCore, part: Part, file: AssignedFile) -> bool:
     """A6: is a file large enough to be a segment, and may a segment be so large?"""
     config = log.config
     size_max = min(config.segment_size, config.segment_index_bytes // _INDEX_ENTRY_BYTES * config.index_interval_bytes)
     return part.append_time < 0 and min(config.segment_size // 2, SEGMENT_BYTES) <= file.bytes <= size_max
 
 
-def _number(log: LogCore, path: str, placed: PlacedFile, epoch: int) -> None:
+def _number(log: LogCore, path: str, assigned: AssignedFile, epoch: int) -> None:
     """Set offsets and leader epoch in a staged file, which was compared with the manifest. Durable when it returns."""
     files = log.options.files
     file = files.open(path, write=True)
     try:
-        base_offset = placed.base_offset
-        for header in HeaderIterator(file, 0, placed.bytes):
+        base_offset = assigned.base_offset
+        for header in HeaderIterator(file, 0, assigned.bytes):
             file.write(_PREFIX.pack(base_offset, header.size - _BEFORE_LENGTH, epoch), header.position)
             base_offset += header.last_offset_delta + 1
         files.fsync(file)
@@ -122,7 +122,7 @@ def _missing(log: LogCore, manifest: Manifest, part: Part) -> Iterator[memoryvie
         yield from _missing_of(log, manifest, part, file)
 
 
-def _missing_of(log: LogCore, manifest: Manifest, part: Part, file: PlacedFile) -> Iterator[memoryview]:
+def _missing_of(log: LogCore, manifest: Manifest, part: Part, file: AssignedFile) -> Iterator[memoryview]:
     """The batches of a file that the log does not hold yet, after a comparison of those that it holds."""
     end = log.log_end_offset
     if end < part.base_offset:
@@ -145,7 +145,7 @@ def _held(log: LogCore, start: int, stop: int) -> bytes:
     return b"".join(memoryview(chunk.buffer) for chunk in chunks(log, start, stop, "log_end", PIECE_BYTES, False))
 
 
-def _pieces(log: LogCore, manifest: Manifest, part: Part, file: PlacedFile) -> Iterator[_Piece]:
+def _pieces(log: LogCore, manifest: Manifest, part: Part, file: AssignedFile) -> Iterator[_Piece]:
     """The batches of a file, from where it is: staged, or a segment already (A6)."""
     path = _path(log, manifest, file)
     files = log.options.files
@@ -171,26 +171,26 @@ def _pieces(log: LogCore, manifest: Manifest, part: Part, file: PlacedFile) -> I
         yield from _pieces_of(log, staged, file, _epoch(log, part), part.append_time)
 
 
-def _pieces_of(log: LogCore, file: LogFile, placed: PlacedFile, epoch: int, append_time: int) -> Iterator[_Piece]:
+def _pieces_of(log: LogCore, file: LogFile, assigned: AssignedFile, epoch: int, append_time: int) -> Iterator[_Piece]:
     """The batches of an open file, which is closed."""
     bytes_max = min(PIECE_BYTES, log.config.segment_size)
     try:
         at, start, size, crc = 0, 0, bytes_max, 0
-        while at < placed.bytes:
-            data = bytearray(file.read(at, min(size, placed.bytes - at)))
-            used, next_offset, crc = renumber(data, start, placed.base_offset + start, epoch, append_time, crc)
+        while at < assigned.bytes:
+            data = bytearray(file.read(at, min(size, assigned.bytes - at)))
+            used, next_offset, crc = renumber(data, start, assigned.base_offset + start, epoch, append_time, crc)
             if not used:
                 if len(data) < size:
                     raise CorruptBatch("a staged batch is cut short", position=at)
                 size *= 2  # one batch is larger
                 continue
-            yield _Piece(memoryview(data)[:used], placed.base_offset + start, next_offset)
-            at, start, size = at + used, next_offset - placed.base_offset, bytes_max
-        if start != placed.records:
-            raise CorruptBatch(f"{start} records are staged, the manifest lists {placed.records}", position=at)
-        if crc != placed.crc:
+            yield _Piece(memoryview(data)[:used], assigned.base_offset + start, next_offset)
+            at, start, size = at + used, next_offset - assigned.base_offset, bytes_max
+        if start != assigned.records:
+            raise CorruptBatch(f"{start} records are staged, the manifest lists {assigned.records}", position=at)
+        if crc != assigned.crc:
             raise CorruptBatch(
-                f"the staged file has changed since it was committed: checksum {placed.crc:08x} expected, found "
+                f"the staged file has changed since it was committed: checksum {assigned.crc:08x} expected, found "
                 f"{crc:08x}; restore it",
                 position=0,
             )

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The core of an open log: its state, each part in the hands of one owner. All that works on a log takes a LogCore.
+"""The core of an open log: its state, each part with one owner. All that works on a log takes a LogCore.
 
   segments, and the counters of their changes    SegmentList
   log start, log end, end of a running commit    LogCore

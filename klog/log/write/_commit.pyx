@@ -84,7 +84,7 @@ cdef class CommitQueue:
     cdef set ordered            # loops that have requested a worker that has not started
     cdef bint gathering
     cdef object wake            # the leader's, while it gathers
-    cdef Py_ssize_t expected    # appends expected in the next group, judged by the last one
+    cdef Py_ssize_t expected    # appends expected in the next group: as many as in the last one and after it
     cdef int64_t answered_ns    # when the last group got its outcomes
     cdef int64_t arrived_ns     # while it gathers: when the last append arrived
     cdef int64_t patience_ns

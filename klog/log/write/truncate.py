@@ -59,7 +59,7 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
         truncate_fully_locked(log, offset, None)
         return True
     kept = tuple(segment for segment in segments if segment.base_offset <= offset)
-    _, reached = kept[-1].place_of_cut(offset)  # raises on damage, before anything has changed
+    _, reached = kept[-1].cut_position(offset)  # raises on damage, before anything has changed
     _log.info("event=truncate log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
     start = min(offset, log.log_start_offset)
     if reached < start:
