@@ -327,7 +327,7 @@ cdef class Loop:
         self.thread.mailbox.close()
 
     def abandon(self):
-        """In a forked child: close the descriptors of all connections, without a word to their peers."""
+        """In a forked child: close the descriptors of all connections, without notifying their peers."""
         cdef Connection connection
         for connection in self.connections.values():
             connection.closed = True

@@ -1,4 +1,5 @@
-"""What the connections of one network thread share: the receive buffer, timers, counters, and who has work to do.
+"""What the connections of one network thread share: the receive buffer, timers, counters, and the connections that have
+work to do.
 
 Written by that thread alone; other threads post to its mailbox, and read the counters.
 """

@@ -105,7 +105,7 @@ class Acceptor:
             self._mailbox.send("slot")
 
     def wake(self) -> None:
-        """Look at the clock again."""
+        """Read the clock again."""
         self._mailbox.send("look")
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Acceptor:
         self._mailbox.send("stop")
 
     def close(self) -> None:
-        """Close its descriptors. In a forked child they are closed without a word to the peers."""
+        """Close its descriptors. In a forked child they are closed without notifying the peers."""
         for listening in self._listening:
             listening.sock.close()
         for _, _, sock in self._parked:

@@ -67,8 +67,8 @@ class ConnectionQuotas:
         return delay
 
     def address_delay(self, address: str) -> float:
-        """Count a new connection in the rate of its address. Returns the seconds after which to close it, and does not
-        count it then; 0: it is welcome."""
+        """Count a new connection in the rate of its address. Returns the seconds after which to close it, and then does
+        not count it; 0: it is accepted."""
         bound = self._config.connection_creation_rate_per_ip
         if bound == INT_MAX:
             return 0.0

@@ -234,11 +234,11 @@ class Server:
 
     @property
     def next_due_ms(self) -> int | None:
-        """For ManualClock: when the threads look at the clock next."""
+        """For ManualClock: when the threads read the clock next."""
         return None if self._stopped else self._next_due
 
     def run_due(self) -> int:
-        """For ManualClock: let the threads look at the clock."""
+        """For ManualClock: let the threads read the clock."""
         self._next_due = round((self._clock.monotonic() + self._config.sweep_seconds) * 1000)
         self._acceptor.wake()
         for loop in self._loops:

@@ -50,7 +50,8 @@ __all__ = [
 ]
 
 
-# The module of each name, which is loaded when the name is first used: who reads records needs no table of errors.
+# The module of each name, which is loaded when the name is first used: code that reads records needs no table of
+# errors.
 _PLACES = {
     "ApiKey": "api_keys",
     "ErrorCode": "error_codes",

@@ -1,4 +1,4 @@
-"""The schema language: what the files in schemas/ say about a message.
+"""The schema language: how the files in schemas/ describe a message.
 
     section := name [versions ["flexible" N]]             its fields are indented below it, up to an empty line
     field   := name ":" type versions? option*            one a line; the fields of a struct are indented below it

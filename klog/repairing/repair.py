@@ -1,4 +1,4 @@
-"""repair: what a broker's load would cut or rebuild after a crash, done on a copy that then takes the place.
+"""repair: what a broker's load would cut or rebuild after a crash, done on a copy, which then replaces the original.
 
 Each partition in which `verify` finds a problem is copied, and the copy is loaded with recovery="kafka", as after a
 crash and from its first byte on. A dry run ends here: its report is that of the real run, which does the same and then
@@ -199,7 +199,7 @@ class _Repair:
                 entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
         except (KlogError, OSError) as error:
             return {**entry, "error": str(error).replace(copy, located.path)}
-        for name in regular_files(copy):  # what the load has put aside: the original is the copy that is kept
+        for name in regular_files(copy):  # files that the load has renamed: the original is the copy that is kept
             if name.endswith(".deleted"):
                 self._files.unlink(os.path.join(copy, name))
         entry["files"] = changed = changes(located.path, copy)
@@ -243,7 +243,8 @@ class _Repair:
         files.fsync_dir(copy)
 
     def _complete(self, copy: str, name: str) -> None:
-        """The rest of an exchange by three moves: the original is aside, the repaired copy beside it or in DIR."""
+        """The rest of an exchange by three moves: the original has been moved away, the repaired copy is beside it or
+        in DIR."""
         files, aside = self._files, os.path.join(copy, ORIGINAL)
         files.fsync_dir(aside)
         files.fsync_dir(copy)

@@ -116,7 +116,7 @@ def _keep(segment: Segment, kept: Sequence[bool], reason: str) -> None:
 def _rising(values: Sequence[int], *, strict: bool = False) -> list[bool]:
     """Return for each value whether it belongs to the longest rising series."""
     tails: list[int] = []  # the smallest last value of a series of each length
-    ends: list[int] = []  # its place
+    ends: list[int] = []  # its index
     before: list[int] = []
     find = bisect.bisect_left if strict else bisect.bisect_right
     for place, value in enumerate(values):

@@ -1,8 +1,8 @@
 """Decides by a set of rules. Kafka: StandardAuthorizerData, Authorizer.authorizeByResourceType.
 
 D1  a rule that denies wins over every rule that allows.
-D2  without a matching rule the answer is no; if no rule is about the resource at all, it is
-    allow.everyone.if.no.acl.found.
+D2  without a matching rule the operation is denied; if no rule is about the resource at all,
+allow.everyone.if.no.acl.found decides.
 D3  super users may do everything.
 """
 
@@ -46,7 +46,7 @@ class AclIndex:
         self._some: dict[tuple[str, str, str, str], bool] = {}
 
     def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
-        """May the principal do this? A repeated question is one look into a dict. Raises KeyError for an operation or
+        """May the principal do this? A repeated question is one dict lookup. Raises KeyError for an operation or
         resource type that does not exist."""
         key = principal, host, operation, resource_type, name
         found = self._decisions.get(key)

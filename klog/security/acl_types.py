@@ -99,8 +99,8 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One rule. principal: "User:alice", or "User:*" for everybody. host: an address, or "*" for all. A literal name
-    "*" is every resource of the type."""
+    """One rule. principal: "User:alice", or "User:*" for every principal. host: an address, or "*" for all. A literal
+    name "*" is every resource of the type."""
 
     resource_type: ResourceType
     pattern_type: PatternType
