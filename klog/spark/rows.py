@@ -18,6 +18,7 @@ klog.record does the work on rows, in C; metadata are the same for a whole recor
 from __future__ import annotations
 
 import inspect
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,17 @@ def pieces(batch: pa.RecordBatch, size: int, most: int = PIECE_BYTES) -> Iterato
             yield batch.slice(start, rows)
     else:
         yield batch
+
+
+def repeated(value: str | int, count: int) -> pa.Array:
+    """Return a text, or a number as int32, so many times; a pa.scalar() would load pandas, which takes 0.1 s."""
+    import pyarrow as pa
+
+    if isinstance(value, int):
+        return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(array("i", [value]) * count)])
+    text = value.encode()
+    offsets = array("i", (number * len(text) for number in range(count + 1)))
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)])
 
 
 def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

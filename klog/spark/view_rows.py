@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import klog
 from klog.log.directory import cleaner_offsets
 from klog.log.directory.checkpoint import encode_uuid
-from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.plan import Range
 from klog.spark.read import check_present
-from klog.spark.rows import cast, joined
+from klog.spark.rows import cast, joined, repeated
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from klog import Log, ProducerState
     from klog.segment import Segment
+    from klog.spark.committed import OffsetCommit, OffsetKey
 
 # Spark's column → that of batch_headers(); topic, partition and segment are the same for a whole set of columns.
 _HEADERS = {
@@ -73,7 +73,7 @@ def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema
     import pyarrow as pa
 
     arrays = [
-        pa.repeat(pa.scalar(where[field.name], field.type), headers.num_rows)
+        repeated(where[field.name], headers.num_rows)
         if field.name in where
         else cast(headers.column(_HEADERS[field.name]), field.type)
         for field in schema
@@ -226,6 +226,8 @@ def consumer_offsets(
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row per offset committed in partitions of __consumer_offsets, for the topic-partitions wanted."""
+    from klog.spark.committed import committed  # no other view decodes records
+
     for log in logs:
         rows = [
             CommittedOf(key, value, high_watermarks.get((key.topic, key.partition)))

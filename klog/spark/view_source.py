@@ -1,4 +1,7 @@
-"""Reads a view: plans on the driver which directories the tasks open, and calls view_rows.py in the tasks."""
+"""Reads a view: plans on the driver which directories the tasks open, and calls view_rows.py in the tasks.
+
+What only planning needs is imported there: each new worker of Spark imports this module.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,8 @@ from klog.errors import UnknownTopicOrPartition
 from klog.spark import view_rows, views
 from klog.spark.api import DataSourceReader, InputPartition
 from klog.spark.bounds import TopicPartition
-from klog.spark.committed import TOPIC
 from klog.spark.options import Options, Subscription
 from klog.spark.rows import arrow_schema
-from klog.spark.survey import chosen_logs, matches, plan_partitions
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
+        from klog.spark.survey import chosen_logs, plan_partitions
+
         if self._view == "batches":
             target = self._options.target_split_bytes or BATCHES_TARGET_BYTES
             options = replace(self._options, target_split_bytes=target)
@@ -79,6 +82,8 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
 
     def _wants(self, topic: str, partition: int) -> bool:
         """Does the subscription contain a partition to which an offset is committed? It need not be in the paths."""
+        from klog.spark.survey import matches
+
         return matches(self._options.subscription, TopicPartition(topic, partition))
 
 
@@ -87,6 +92,9 @@ def _parts(paths: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _groups(options: Options, stack: ExitStack) -> list[Groups]:
+    from klog.spark.committed import TOPIC
+    from klog.spark.survey import chosen_logs
+
     every = chosen_logs(replace(options, subscription=Subscription()), stack)
     paths = [log.path for log in every if log.topic == TOPIC]
     if not paths:

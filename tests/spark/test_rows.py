@@ -8,7 +8,7 @@ from pyspark.sql import types as t
 
 import klog
 from klog import record
-from klog.spark.rows import METADATA, PLAIN, RowShaper, arrow_schema, cast, check_schema, full_schema, pieces
+from klog.spark.rows import METADATA, PLAIN, RowShaper, arrow_schema, cast, check_schema, full_schema, pieces, repeated
 
 KAFKAS = (*PLAIN, "headers")
 
@@ -149,6 +149,15 @@ def test_large_batches_are_cut(most: int, rows: list[int]) -> None:
     cut = list(pieces(batch, batch.nbytes, most))
     assert [piece.num_rows for piece in cut] == rows
     assert pa.Table.from_batches(cut).equals(pa.Table.from_batches([batch]))
+
+
+@pytest.mark.parametrize("value", ["flights", "", "Zürich", 7, -1, 2**31 - 1])
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_one_value_is_repeated(value: str | int, count: int) -> None:
+    found = repeated(value, count)
+    found.validate(full=True)
+    assert found.to_pylist() == [value] * count
+    assert found.type == (pa.int32() if isinstance(value, int) else pa.string())
 
 
 def test_an_empty_batch_is_not_cut() -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from klog.spark.rows import PLAIN, full_schema
 from klog.spark.source import KlogSource
 from klog.spark.task import TaskReader
+from klog.spark.views import full_schema as view_schema
 
 from .conftest import FLIGHTS, Directory
 
@@ -29,7 +30,11 @@ reader, planned = pickle.loads(bytes.fromhex(sys.stdin.read()))
 print(sum(batch.num_rows for partition in planned for batch in reader.read(partition)))
 print(*set(sys.modules) - before)
 """
-PLANNING = {"klog.spark.options", "klog.spark.source", "klog.spark.stream", "klog.spark.survey", "klog.spark.views"}
+PLANNING = {"klog.spark.source", "klog.spark.stream", "klog.spark.survey"}
+UNUSED = {
+    *("pandas", "numpy.random", "asyncio", "cramjam", "zstandard", "csv"),
+    *("klog.decode", "klog.manager", "klog.cleaner", "klog.inspect", "klog.protocol"),
+}
 
 
 def schema() -> StructType:
@@ -41,6 +46,11 @@ def batch(path: Path) -> tuple[Any, Any]:
     return reader, reader.partitions()
 
 
+def headers(path: Path) -> tuple[Any, Any]:
+    reader = KlogSource(CaseInsensitiveDict({"path": str(path), "view": "batches"})).reader(view_schema("batches"))
+    return reader, reader.partitions()
+
+
 def stream(path: Path) -> tuple[Any, Any]:
     reader = KlogSource({"path": str(path), "startingoffsets": "earliest"}).streamReader(schema())
     start = reader.initialOffset()
@@ -48,10 +58,8 @@ def stream(path: Path) -> tuple[Any, Any]:
     return reader, reader.partitions(start, end)
 
 
-@pytest.mark.parametrize("kind", [batch, stream])
-def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind: Any) -> None:
-    reader, planned = kind(shared_data.path)
-    assert type(pickle.loads(pickle.dumps(reader))) is TaskReader
+def run(reader: Any, planned: Any) -> tuple[int, set[str]]:
+    """The rows that a new worker reads, and the modules that it has loaded for that."""
     done = subprocess.run(
         [sys.executable, "-c", WORKER],
         input=pickle.dumps((reader, planned)).hex(),
@@ -61,9 +69,20 @@ def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind:
         check=True,
     )
     rows, loaded = done.stdout.splitlines()
-    assert int(rows) == FLIGHTS
-    modules = set(loaded.split())
-    assert modules.isdisjoint({"pandas", "numpy.random", "pyarrow.compute", "asyncio", "cramjam", "zstandard", "csv"})
-    assert modules.isdisjoint({"klog.decode", "klog.manager", "klog.cleaner", "klog.inspect", "klog.protocol"})
-    assert modules.isdisjoint(PLANNING)
+    return int(rows), set(loaded.split())
+
+
+@pytest.mark.parametrize("kind", [batch, stream])
+def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind: Any) -> None:
+    reader, planned = kind(shared_data.path)
+    assert type(pickle.loads(pickle.dumps(reader))) is TaskReader
+    rows, modules = run(reader, planned)
+    assert rows == FLIGHTS
+    assert modules.isdisjoint(UNUSED | PLANNING | {"pyarrow.compute", "klog.spark.options", "klog.spark.views"})
     assert sum(name.startswith("klog") for name in modules) <= 215
+
+
+def test_a_task_of_a_view_of_batches_loads_little_more(shared_data: Directory) -> None:
+    rows, modules = run(*headers(shared_data.path))
+    assert rows == FLIGHTS // 20  # records of a batch
+    assert modules.isdisjoint(UNUSED | PLANNING | {"klog.internal_topics"})
