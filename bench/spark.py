@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from bench import spark_data, spark_ways, table
 from bench.contest import Unavailable
 from bench.figures import machine, save
-from bench.spark_data import EMPTY, FULL, Data, Sizes
-from bench.spark_goals import Verdict, verdicts
+from bench.spark_data import EMPTY, FULL, READY, Data, Sizes
+from bench.spark_goals import CONNECTOR, SOURCE, STREAM, Verdict, verdicts
 from klog.spark import session
 from tools import kafka_jars, snappy_java
 
@@ -173,7 +173,10 @@ def writes(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterat
 
 
 def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Iterator[list[Row]]:
-    names = {'format("klog")': "klog"} | ({"Kafka connector": "kafka"} if data.broker else {})
+    from bench.spark_ready import ReadyStream  # needs PySpark 4.2; the figures of a run that is saved need none
+
+    spark.dataSource.register(ReadyStream)
+    names = {SOURCE: "klog", STREAM: READY} | ({CONNECTOR: "kafka"} if data.broker else {})
     for each in _TRIGGERS:
         if each * 4 > data.sizes.full:
             continue

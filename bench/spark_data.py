@@ -26,6 +26,7 @@ from tools import kafka_jars
 PARTITIONS = 2
 VALUE_BYTES = 100
 FULL, EMPTY, SMALL, TABLE = "full", "empty", "small", "written"
+READY = "rowsReady"  # the name of spark_ready's source
 _KAFKA = "4.3.1"
 _BATCH = 130  # records of a batch: 16 KiB, the batch.size of Kafka's producer
 _PIECE = 130_000  # rows that are made at a time

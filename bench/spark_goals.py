@@ -11,7 +11,8 @@ NARROW = ("sum(length(value))", "max(offset) by partition")
 SMALL_TRIGGER, LARGE_TRIGGER = "trigger of 1,000 rows", "trigger of 200,000 rows"
 SOURCE, SCAN, TABLE, BATCHES = 'format("klog")', "klog.spark.scan", "klog.spark.table", "view=batches"
 CONNECTOR, PARQUET = "Kafka connector", "Parquet"
-READY = {SOURCE: "rows ready, data source", SCAN: "rows ready, mapInArrow"}
+STREAM = "rows ready, data source"
+READY = {SOURCE: STREAM, SCAN: "rows ready, mapInArrow"}
 
 
 @dataclass(frozen=True)

@@ -265,6 +265,8 @@ def trigger_seconds(spark: SparkSession, data: Data, name: str, each: int, folde
     reader = spark.readStream.format(name)
     if name == "kafka":
         frame = reader.options(**options, **{"kafka.bootstrap.servers": data.address}).load()
+    elif name == spark_data.READY:
+        frame = reader.options(**options, rows=str(data.rows(topic))).load()
     else:
         frame = reader.options(**options).load(str(data.logs))
     shutil.rmtree(folder, ignore_errors=True)
