@@ -13,6 +13,7 @@ import klog
 from klog.broker import Broker
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
+from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 T = 1_700_000_000_000
@@ -185,7 +186,7 @@ def test_a_fetch_waits_for_records_and_gets_them_at_once(client: WireClient, bro
         produce(other, broker, encode([(b"k", b"v", T)]), partition=1)
     found = client.receive(ApiKey.FETCH, 18)
     assert [values(each) for each in found.responses[0].partitions] == [[], [b"v"]]
-    assert broker.metrics()["PurgatorySize.Fetch"] == 0
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"] == 0)
 
 
 def test_a_fetch_waits_for_min_bytes(client: WireClient, broker: Broker) -> None:
@@ -205,8 +206,7 @@ def test_a_fetch_that_finds_nothing_ends_after_max_wait(client: WireClient, brok
 
 def test_a_waiting_fetch_is_answered_when_the_broker_stops(client: WireClient, broker: Broker) -> None:
     client.send(ApiKey.FETCH, 18, fetch_request(broker, [asked_partition(0, 0)], max_wait_ms=60_000))
-    while not broker.metrics()["PurgatorySize.Fetch"]:
-        pass
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"])
     broker.stop()
     assert values(client.receive(ApiKey.FETCH, 18).responses[0].partitions[0]) == []
 

@@ -480,7 +480,7 @@ def test_a_member_that_connects_again_gets_what_it_had_acquired(broker: Broker) 
 
 def test_the_number_of_sessions_is_limited(tmp_path: Path) -> None:
     config = {"group.share.max.share.sessions": 2, "group.share.max.size": 3}
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         members = [join(broker) for _ in range(3)]
         assert Member(broker).heartbeat().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -520,7 +520,7 @@ def test_partitions_that_do_not_exist(broker: Broker) -> None:
 def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates: int) -> None:
     """updates: how many come between two snapshots."""
     config = {**CONFIG, "share.coordinator.snapshot.update.records.per.snapshot": updates}
-    broker = Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config)
+    broker = Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock())
     with broker:
         broker.topics.create("t", 2)
         earliest(broker)
@@ -547,7 +547,7 @@ def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates:
 
 def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path) -> None:
     """Else records that came meanwhile would be skipped by a group that begins at the log end."""
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         append(broker, 3)
         assert join(broker).acquire() == []
@@ -558,7 +558,7 @@ def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path)
 
 
 def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG, clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         earliest(broker)
         append(broker)
@@ -582,7 +582,7 @@ def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_pat
 
 def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klog.coordinator.share.state_log._PRUNE_RECORDS", 20)
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], clock=ManualClock()) as broker:
         broker.topics.create("t", 2)
         earliest(broker)
         append(broker, 200)
@@ -692,7 +692,7 @@ def test_rights_are_checked(tmp_path: Path) -> None:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",
     }
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         member = Member(broker)
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -705,7 +705,7 @@ def test_rights_are_checked(tmp_path: Path) -> None:
 
 
 def test_at_the_wrong_one_of_several_brokers(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], brokers=2) as broker:
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], brokers=2, clock=ManualClock()) as broker:
         broker.topics.create("t", 2)
         members = [Member(broker, address=address) for address in broker.bootstrap_servers.split(",")]
         codes = [member.heartbeat().error_code for member in members]

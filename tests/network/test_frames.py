@@ -217,9 +217,10 @@ def test_a_full_queue_holds_requests_back_and_loses_none() -> None:
         clients = [Client(server.port) for _ in range(20)]
         for number, client in enumerate(clients):
             client.send(b"%d" % number, b"again")
-        until(lambda: server.metrics()["RequestsReceived"] == 20)
-        assert server.metrics()["RequestQueueSize"] == 2
-        go.set()
+        try:
+            until(lambda: server.metrics()["RequestsReceived"] == 20 and server.metrics()["RequestQueueSize"] == 2)
+        finally:
+            go.set()
         for number, client in enumerate(clients):
             assert [client.receive(), client.receive()] == [b"%d" % number, b"again"]
             client.sock.close()

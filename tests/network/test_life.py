@@ -210,7 +210,7 @@ def test_a_connection_that_cannot_be_registered_is_closed_alone(caplog: pytest.L
             theirs.settimeout(PATIENCE)
             assert theirs.recv(1) == b""
         assert client.ask(b"2") == b"2"
-        assert server.metrics()["ConnectionCount"] == 1
+        until(lambda: server.metrics()["ConnectionCount"] == 1)
     assert "connection_failed" in caplog.text
     assert threads_and_descriptors() <= before
 
