@@ -124,8 +124,8 @@ class Pattern:
 
 
 def _holds(assertion: int, context: str, char: str) -> bool:
-    """Does an assertion hold before `char`? context: "" at the begin, "w" after a character of words, "-" after one of
-    the others."""
+    """Does an assertion hold before `char`? context: "" at the beginning, "w" after a character of words, "-" after one
+    of the others."""
     if assertion == BEGIN:
         return not context
     if assertion == END:

@@ -1,7 +1,7 @@
 """Whether a file or a directory is there.
 
 os.path.exists and os.path.isdir answer False for every error, also when the disk cannot be read. Then a file that is
-there would be made anew, overwritten or forgotten. These raise.
+there would be created again, overwritten or forgotten. These raise.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from klog.log.read.positions import Position
 
 
 class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """What klog.duckdb.dataset returns. Any thread; each scan opens the log.dir anew."""
+    """The result of klog.duckdb.dataset. Any thread; each scan opens the log.dir again."""
 
     def __init__(
         self,

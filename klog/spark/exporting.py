@@ -1,7 +1,7 @@
 """klog.spark.export: the records of topics as files, one directory for each topic, by Spark's own writers.
 
 The ranges are planned before a topic is written, so its files have the records of one moment. Each export writes a
-topic anew: klog.spark.materialize keeps a table up to date instead.
+whole topic: klog.spark.materialize keeps a table up to date instead.
 """
 
 from __future__ import annotations

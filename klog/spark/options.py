@@ -87,7 +87,7 @@ SPLIT_MIN = 64 << 10
 
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
 
-# Spark's own options, which it hands to every source.
+# Spark's own options, which it passes to every source.
 _SPARKS = frozenset({"queryname", "outputmode"})
 
 NoMatch = Literal["error", "latest"]

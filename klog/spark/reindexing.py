@@ -1,4 +1,4 @@
-"""klog.spark.reindex: the indexes of closed segments, built anew from the .log files by tasks.
+"""klog.spark.reindex: the indexes of closed segments, rebuilt from the .log files by tasks.
 
   driver   holds the lock of the log.dir, and opens nothing for writing
   task     opens partitions read-only; builds indexes in <partition>/.klog-staging-TOKEN/<attempt>
@@ -44,7 +44,7 @@ def reindex(
     *,
     progress: Progress | None = None,
 ) -> DataFrame:
-    """Build the offset, time and transaction indexes of all closed segments anew, on the executors. Returns a row for
+    """Rebuild the offset, time and transaction indexes of all closed segments, on the executors. Returns a row for
     each partition.
 
     Columns: topic, partition, path, segments (closed ones), bytes (read), files_replaced (index files that were

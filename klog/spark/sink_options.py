@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OWN = ("path", "topic", "partitions", "createTopics")
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
-# What Spark itself hands to a sink, or users of the Kafka connector leave in.
+# Options that Spark itself passes to a sink, or that users of the Kafka connector leave in.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode", "includeheaders"})
 _PARTITIONS_MAX = 10_000
 

@@ -157,7 +157,8 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return None
 
     def _reachable(self, begin: Offsets, positions: Offsets, present: Mapping[TopicPartition, Present]) -> Offsets:
-        """Return the ends of the partitions without limits, never below the positions; of new ones the begin (S2)."""
+        """Return the ends of the partitions without limits, never below the positions; of new ones their first offset
+        (S2)."""
         ends = {}
         for pair, position in positions.items():
             end = present[pair].end_offset if pair in begin else position

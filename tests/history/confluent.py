@@ -114,7 +114,7 @@ class Reading(Worker):
 
 
 class Reader(Reading):
-    """Reads partitions that it chose, from the begin on."""
+    """Reads partitions that it chose, from the beginning."""
 
     def __init__(
         self, name: str, address: str, history: History, partitions: list[Partition], *, committed_only: bool

@@ -175,8 +175,8 @@ def test_a_slice_is_sent_without_python_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [100, 4000, 16_000])
 def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int) -> None:
     """A random one: one read for where it begins, and one for where it ends if that is far away. One that goes on
-    where the last ended: none for the begin. Near the log end: none. One read in sixteen is sampled, which is a read
-    more."""
+    where the last ended: none for the beginning. Near the log end: none. One read in sixteen is sampled, which is a
+    read more."""
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", files=RealFiles(table=io.table)) as log:
         count, batch = 3_000_000 // size, encode([(None, b"v" * size)])
         for _ in range(count):

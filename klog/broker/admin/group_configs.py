@@ -40,11 +40,11 @@ class GroupConfigs:
         self._kinds = kinds
 
     def apply(self) -> None:
-        """Hand out what the file has. A group whose values the broker's bounds no longer allow is logged and left
+        """Apply what the file has. A group whose values the broker's bounds no longer allow is logged and left
         out."""
         for name, own in self._dynamic.groups.items():
             try:
-                self._hand_out(name, self._parsed(own))
+                self._configure(name, self._parsed(own))
             except InvalidConfig as error:
                 _log.warning("event=config_left_out group=%r reason=%s", name, error)
 
@@ -73,7 +73,7 @@ class GroupConfigs:
         parsed = self._parsed(changed(self.of(name), changes))
         if not validate_only:
             self._dynamic.alter_group(name, changes)
-            self._hand_out(name, parsed)
+            self._configure(name, parsed)
 
     def _parsed(self, own: Mapping[str, str]) -> list[Any]:
         """The configuration of a group for each kind; None where it has nothing of its own. Raises InvalidConfig."""
@@ -87,6 +87,6 @@ class GroupConfigs:
             found.append(kind.config.of_group(values) if values else None)
         return found
 
-    def _hand_out(self, name: str, parsed: list[Any]) -> None:
+    def _configure(self, name: str, parsed: list[Any]) -> None:
         for kind, config in zip(self._kinds, parsed, strict=True):
             kind.configure(name, config)

@@ -132,7 +132,7 @@ def _homogeneous(members: Members, sizes: Sizes) -> dict[str, Target]:
 
 
 class _Heterogeneous:
-    """Members with different subscriptions: keep, hand out what is free, then balance topic by topic."""
+    """Members with different subscriptions: keep, assign free partitions, then balance topic by topic."""
 
     def __init__(self, members: Members, sizes: Sizes) -> None:
         self._members = members
@@ -153,13 +153,13 @@ class _Heterogeneous:
             key=lambda topic_id: (len(self._subscribers[topic_id]), -self._sizes[topic_id], topic_id),
         )
         for topic_id in topics:
-            self._hand_out(topic_id)
+            self._assign_free(topic_id)
         for _ in range(_PASSES_MAX):
             if not sum([self._balance(topic_id) for topic_id in topics]):
                 break
         return _targets(self._members, self._owners)
 
-    def _hand_out(self, topic_id: uuid.UUID) -> None:
+    def _assign_free(self, topic_id: uuid.UUID) -> None:
         """Give each free partition to the subscriber with the least."""
         topic = self._owners[topic_id]
         free = [partition for partition in range(self._sizes[topic_id]) if partition not in topic]

@@ -81,7 +81,7 @@ class GroupKind(Protocol):
     does not have itself."""
 
     record_types: frozenset[int]
-    """The types of its records: the int16 at the begin of their keys."""
+    """The types of its records: the int16 at the beginning of their keys."""
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """The requests that it handles. They take the coordinator's lock themselves."""

@@ -297,7 +297,7 @@ class SharePartition:
 
 
 def _planned(batches: Iterable[StateBatch], start_offset: int, runs: list[Run]) -> Plan:
-    """A plan for these runs: those that are done at the begin are behind the start offset (P3)."""
+    """A plan for these runs: the start offset passes those at the beginning that are done (P3)."""
     done = 0
     while done < len(runs) and runs[done].is_done:
         start_offset = runs[done].last + 1

@@ -91,7 +91,7 @@ def test_a_record_is_archived_after_its_last_delivery_and_comes_alone_then() -> 
 
 
 def test_records_that_do_not_exist_are_archived() -> None:
-    """Compacted ones, and markers: also at the begin, at the end, and if there is nothing else."""
+    """Compacted ones, and markers: also at the beginning, at the end, and if there is nothing else."""
     partition = SharePartition(0)
     assert acquire(partition, "a", read=[(2, 3), (6, 7)], stop=10) == [Acquired(2, 3, 1), Acquired(6, 7, 1)]
     assert (partition.start_offset, partition.next_offset) == (2, 10)
