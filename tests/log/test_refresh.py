@@ -52,7 +52,7 @@ def test_an_index_with_entries_beyond_the_readers_end(tmp_path: Path, caplog: py
             index = follower.segments[-1].index
             assert index.entries and index.entry(index.entries - 1)[1] < follower.segments[-1].size
             assert [record.offset for record in follower.read(2)] == [2, 3]
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("klog.")]
 
 
 def test_lookups_of_a_follower_do_not_walk_the_whole_segment(tmp_path: Path) -> None:
