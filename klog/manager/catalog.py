@@ -34,7 +34,7 @@ class TopicCatalog:
         # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
-        self._hidden: dict[str, int] = {}  # {topic: its first partition that is being added}
+        self._hidden: dict[str, int] = {}  # {topic: its first partition that is being made}
         online = [directory.path for directory in directories.online()]
         self.file = TopicFile(online, files, directories.write_failed)
         self.file.load()
@@ -54,7 +54,7 @@ class TopicCatalog:
         return {topic: sorted(partitions) for topic, partitions in sorted(found.items()) if partitions}
 
     def hide(self, topic: str, first: int) -> None:
-        """Hide the partitions from `first` on: an append must not use them before the topic has all of them."""
+        """Hide the partitions from `first` on while they are made: an append must not use some before all are there."""
         self._hidden[topic] = first
 
     def show(self, topic: str) -> None:

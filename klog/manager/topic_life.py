@@ -89,17 +89,21 @@ class TopicLife:
                 wanted = None if config is None else plain(chosen.given)
                 self._check_equal(name, present, partitions, wanted, wanted_id)
                 return
+            if not self._undo_creation(name):
+                raise StorageOffline(f"topic {name!r}: an earlier creation could not be undone; open again")
             given_id = wanted_id or uuid.uuid4()
             entry = TopicEntry(given_id, partitions, plain(chosen.given))
             topics = self._catalog.file
-            topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
+            self._catalog.hide(name, 0)
             try:
+                topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
                 counts = self._directories.count_logs() if preferred is None else {preferred: 0}
                 self._make(name, range(partitions), given_id, counts)
                 topics.put(name, entry)
             except BaseException:
                 self._undo_creation(name)
                 raise
+            self._catalog.show(name)
 
     def _check_equal(
         self,
@@ -114,8 +118,6 @@ class TopicLife:
         known_id = self.id_on_disk(name, present) if entry is None else entry.topic_id
         found = {} if entry is None else entry.config
         differences = []
-        if entry is not None and entry.state == "creating":
-            differences.append("a creation that failed, which the next start undoes")
         if partitions != len(present):
             differences.append(f"{len(present)} partitions, not {partitions}")
         if topic_id not in (None, known_id):
@@ -171,11 +173,14 @@ class TopicLife:
             failures[-1] if failures else None
         )
 
-    def _undo_creation(self, name: str) -> None:
-        """Remove what a creation has made. If that fails too, the next start tries again."""
+    def _undo_creation(self, name: str) -> bool:
+        """Remove what a creation has made. Returns False if that failed: the next start tries again."""
         entry = self._catalog.entry(name)
-        if entry is None or entry.state != "creating" or not self._directories.online():
-            return
+        if entry is None or entry.state != "creating":
+            self._catalog.show(name)
+            return True
+        if not self._directories.online():
+            return False
         try:
             for directory in self._directories.online():
                 for partition in range(entry.partitions):
@@ -186,6 +191,9 @@ class TopicLife:
             self._catalog.remove(name)
         except OSError as error:
             _log.error("event=creation_not_undone topic=%s reason=%s", name, error)
+            return False
+        self._catalog.show(name)
+        return True
 
     # ---- add partitions ----------------------------------------------------------------------------------------------
 
@@ -304,6 +312,7 @@ class TopicLife:
         for name, entry in list(self._catalog.file.entries.items()):
             if entry.state == "creating":
                 _log.warning("event=creation_undone topic=%s", name)
+                self._catalog.hide(name, 0)
                 self._undo_creation(name)
             elif entry.state == "adding":
                 _log.warning("event=addition_undone topic=%s", name)

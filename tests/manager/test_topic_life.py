@@ -91,6 +91,35 @@ def test_the_next_start_undoes_a_creation_interrupted_by_a_crash(tmp_path: Path)
     assert "state" not in json.loads(path.read_text())["topics"]["t"]
 
 
+def test_a_creation_that_a_start_cannot_undo_shows_no_topic_and_the_next_start_undoes_it(tmp_path: Path) -> None:
+    for nth in range(1, 100):
+        path = tmp_path / str(nth)
+        with opened(path) as logs:
+            logs.create_topic("t", partitions=2)
+            logs.create_topic("kept")
+        document = unchecked_in(path / "klog-topics.json")
+        document["topics"]["t"]["state"] = "creating"
+        (path / "klog-topics.json").write_text(json.dumps(document))
+        files = FailingFiles(nth, errno.EIO)
+        try:
+            logs = opened(path, files=files)
+        except OSError:
+            continue
+        files.armed = False
+        if not logs.offline_directories:
+            assert logs.topics() == {"kept": [0]}
+            logs.create_topic("t", partitions=1)  # undoes it first
+            assert logs.topics() == {"kept": [0], "t": [0]}
+            logs.delete_topic("t")
+        abandon(logs)
+        with opened(path) as logs:
+            assert logs.topics() == {"kept": [0]}
+        if not files.failed:
+            assert nth > 5
+            return
+    raise AssertionError("no attempt succeeded")
+
+
 def test_a_second_creation_does_not_change_the_topic(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         logs.create_topic("t")
