@@ -378,15 +378,27 @@ BROKER_DIFFERENCES = {
     "log.dirs": "other directories",
     "log.initial.task.delay.ms": "set in the properties of this Kafka",
     "node.id": "given to Kafka, the default in klog",
-    "group.consumer.max.heartbeat.interval.ms": "klog's default has no bounds",
-    "group.consumer.min.heartbeat.interval.ms": "klog's default has no bounds",
-    "group.consumer.min.session.timeout.ms": "klog's default has no bounds",
+    **dict.fromkeys(
+        (
+            "group.consumer.max.heartbeat.interval.ms",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.share.max.heartbeat.interval.ms",
+            "group.share.min.heartbeat.interval.ms",
+            "group.share.max.record.lock.duration.ms",
+            "group.share.min.record.lock.duration.ms",
+            "group.share.max.session.timeout.ms",
+            "group.share.min.session.timeout.ms",
+        ),
+        "klog's default has no bounds",
+    ),
     "group.consumer.max.session.timeout.ms": "given to klog",
     "group.initial.rebalance.delay.ms": "given to Kafka; klog's default is 100",
     "offsets.retention.check.interval.ms": "an int in klog's table, a long in Kafka",
     "auto.create.topics.enable": "klog's default is false, so the default is no synonym here",
     "offsets.topic.num.partitions": "given to Kafka; klog's default is 1",
     "transaction.state.log.num.partitions": "given to Kafka; klog's default is 1",
+    "share.coordinator.state.topic.num.partitions": "klog's default is 1",
 }
 READ_SECONDS = 30.0
 
