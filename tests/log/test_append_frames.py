@@ -28,7 +28,7 @@ from tests.support.frames import frames_of
 from tests.support.no_gc import no_gc
 
 APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms three more look for due tasks
-FULL_MIN = 20
+FULL_MIN = 15
 FULL_PATHS = (append_batches.lead_locked, append_batches.group_locked, append_batches.follow_locked)
 
 RECORDS: dict[str, Callable[[], Any]] = {

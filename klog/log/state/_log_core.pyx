@@ -214,14 +214,8 @@ cdef class LogCore:
         self.applied = []
         self.written_end = self.log_end_offset
 
-    def written(self, int64_t end, pending):
-        """An append of the commit has written up to `end`. pending: its effects on producers, or None."""
-        self.written_up_to(end)
-        if pending is not None:
-            self.applied.append(pending)
-
     cdef void written_up_to(self, int64_t end) noexcept:
-        """written() for the hot paths."""
+        """An append of the commit has written up to `end`."""
         self.written_end = end
 
     cdef void publish(self, int64_t end) noexcept:

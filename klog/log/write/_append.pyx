@@ -13,7 +13,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from klog.locks cimport CallLock
 from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
-from klog.log.write._append_info cimport AppendInfo, followed, grouped, led
+from klog.log.write._append_info cimport AppendInfo, followed, grouped, led, nothing
 from klog.log.state._append_policy cimport AppendPolicy
 from klog.log.write._tail cimport Tail, tail_of
 from klog.record._arguments cimport check_buffer
@@ -28,6 +28,7 @@ from klog.clock import SystemClock
 from klog.errors import KlogError
 from klog.log.write._commit import Ticket
 from klog.log.write.append_batches import follow_locked, group_locked, lead_locked
+from klog.log.write.flush import flush_if_due_locked
 from klog.log.write.inputs import prepared
 
 cdef enum:
@@ -57,7 +58,7 @@ def append(LogCore log, records, compression):
         info = appended if info is None else info.joined(appended)
     if is_time_to_look(log, groups.now):
         log.options.scheduler.run_due()
-    return nothing(log) if info is None else info
+    return nothing(log.log_end_offset, log.log_start_offset) if info is None else info
 
 
 @cython.final
@@ -133,17 +134,20 @@ cdef AppendInfo group_appended(LogCore log, BatchGroup group, int64_t now):
 
 cpdef AppendInfo append_group_locked(LogCore log, BatchGroup group, int64_t now):
     """The same under the log's lock, for append_group and for commits."""
-    cdef Counters counters
+    cdef Counters counters = log.counters
     cdef Tail tail = tail_of(log)
+    cdef bint simple
     if tail is None:
         log.check_writable()
-        return group_locked(log, group, timed(log, group, now))
-    group.number(log.end_of_append(), tail.epoch)
+    else:
+        group.number(log.end_of_append(), tail.epoch)
     now = timed(log, group, now)
-    if not tail.write_group(log, group, now):
-        return group_locked(log, group, now)
-    counters = log.counters
+    simple = tail is not None and tail.write_group(log, group, now)
+    if not simple:
+        group_locked(log, group, now)
     counters.count_led(group.count, group.nbytes)
+    if not simple:
+        flush_if_due(log)
     return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
 
 
@@ -206,7 +210,7 @@ cpdef AppendInfo lead_alone(LogCore log, buffer, str origin, leader_epoch):
 cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_epoch, int64_t now):
     cdef AppendPolicy policy = log.append_policy
     cdef ValidatedBatch batch
-    cdef Counters counters
+    cdef Counters counters = log.counters
     cdef dict entries = None
     cdef int32_t epoch
     cdef bint simple
@@ -218,17 +222,20 @@ cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_ep
         latest = log.epochs.latest
         epoch = log.epochs.default if latest is None else latest
     batch = leaders_batch(buffer, policy.of_leader, log.end_of_append(), now, origin, epoch, policy.request_bytes_max)
-    simple = tail is not None and batch is not None and epoch == tail.epoch
+    if batch is None:
+        return nothing(log.end_of_append(), log.log_start_offset)
+    simple = tail is not None and epoch == tail.epoch
     if simple and batch.header.producer_id >= 0:
         entries = tail.entries_after(batch, origin == "client")
         simple = entries is not None
-    if simple:
-        last = batch.header.base_offset + batch.header.last_offset_delta
-        if tail.write(log, batch, last, batch.max_timestamp, entries, now):
-            counters = log.counters
-            counters.count_led(batch.header.count, batch.nbytes)
-            return led(batch, epoch, log.log_start_offset)
-    return lead_locked(log, batch, epoch, origin, now)
+    last = batch.header.base_offset + batch.header.last_offset_delta
+    simple = simple and tail.write(log, batch, last, batch.max_timestamp, entries, now)
+    if not simple and (duplicate := lead_locked(log, batch, epoch, origin, now)) is not None:
+        return duplicate
+    counters.count_led(batch.header.count, batch.nbytes)
+    if not simple:
+        flush_if_due(log)
+    return led(batch, epoch, log.log_start_offset)
 
 
 cdef AppendInfo follow(LogCore log, buffer, str origin, leader_epoch):
@@ -260,20 +267,31 @@ cpdef AppendInfo follow_alone(LogCore log, EncodedBatches batches, str origin):
 
 
 cdef AppendInfo followed_locked(LogCore log, Tail tail, EncodedBatches batches, str origin, int64_t now):
-    cdef Counters counters
+    cdef Counters counters = log.counters
     cdef dict entries = None
     cdef int64_t end = log.end_of_append()
-    cdef bint simple = tail is not None and batches.n != 0 and not batches.has_legacy and (
+    cdef bint simple = tail is not None and not batches.has_legacy and (
         batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
         and (batches.first_offset == end or (batches.first_offset > end and origin != "raft")))
+    if batches.n == 0:
+        return nothing(end, log.log_start_offset)
     if simple and batches.has_producers:
         entries = tail.entries_after(batches, False)
         simple = entries is not None
-    if simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now):
-        counters = log.counters
-        counters.count_replicated(batches.nbytes)
-        return followed(batches, log.log_start_offset)
-    return follow_locked(log, batches, origin, now)
+    simple = simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now)
+    if not simple:
+        follow_locked(log, batches, origin, now)
+    counters.count_replicated(batches.nbytes)
+    if not simple:
+        flush_if_due(log)
+    return followed(batches, log.log_start_offset)
+
+
+cdef int flush_if_due(LogCore log) except -1:
+    """A11 of the full path; what needs a flush takes it. A commit flushes once, after all its appends."""
+    if log.written_end < 0:
+        flush_if_due_locked(log)
+    return 0
 
 
 cdef Tail begin(LogCore log, int64_t *now):
@@ -299,11 +317,6 @@ cdef int end(LogCore log, int64_t now) except -1:
     if log.commits is None and is_time_to_look(log, now):
         log.options.scheduler.run_due()
     return 0
-
-
-cpdef AppendInfo nothing(LogCore log):
-    """The result of an append without records."""
-    return AppendInfo(log.log_end_offset, log.log_end_offset - 1, 0, -1, -1)
 
 
 cdef bint is_time_to_look(LogCore log, int64_t now) noexcept:

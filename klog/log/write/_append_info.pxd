@@ -24,4 +24,5 @@ cdef class AppendInfo:
 
 cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset)
 cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset)
+cpdef AppendInfo nothing(int64_t end, int64_t log_start_offset)
 cpdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_start_offset)

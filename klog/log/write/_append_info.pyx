@@ -144,3 +144,8 @@ cpdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_
     info.last_leader_epoch = group.batches[0].leader_epoch
     info.source_compression = "none"
     return info
+
+
+cpdef AppendInfo nothing(int64_t end, int64_t log_start_offset):
+    """The result of an append without a whole batch, or without records."""
+    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log_start_offset)

@@ -31,7 +31,8 @@ cdef class Tail:
     cdef dict entries_after(self, BatchTable batches, bint client)
     cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset) except -1
     cdef int64_t waited(self, int64_t now) noexcept
-    cdef int add(self, LogCore log, BatchTable batches, int64_t next_offset, dict entries, int64_t now) except -1
 
 
 cdef Tail tail_of(LogCore log)
+cpdef int write_at_end(LogCore log, BatchTable batches, int64_t next_offset, int64_t now, dict entries, effects,
+                       savepoint, write_parts) except -1

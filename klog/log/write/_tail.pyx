@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The fast path of appends: a write at the log end and some numbers, or nothing.
+"""The write of every append at the log end, and the fast path to it: a write and some numbers, or nothing.
 
 Most appends find an open segment with enough space, the epoch of the last append and no listener. The full path would
 cost more than the write. It is Python code, append_batches.py, which describes the steps A1 to A11.
@@ -14,7 +14,56 @@ from klog.log.state._fields cimport EpochFields, TransactionFields
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._producer_entry cimport ProducerEntry
 
+from klog.log.write.log_end import end_moved_locked
 from klog.log.write.undo import undo_locked
+
+
+cpdef int write_at_end(LogCore log, BatchTable batches, int64_t next_offset, int64_t now, dict entries, effects,
+                       savepoint, write_parts) except -1:
+    """A8 to A10 of one append: all of it or nothing, also after Ctrl-C. Under the log's lock.
+
+    next_offset: the log end afterwards. entries: those of the batches' producers afterwards, None without producers.
+    effects: what a commit or a failure takes back with take_back(). write_parts: writes the batches to several
+    segments; None: the active one has space for all.
+
+    savepoint: of the active segment, from the full path. Its effects are made by apply(), which returns an error to
+    raise after the end has moved. None, from the fast path: after the write nothing can fail or be interrupted, since
+    all objects are made before and the producers have entries.
+    """
+    cdef tuple before = log.segment_list.segments
+    cdef SegmentState segment = <SegmentState>before[len(before) - 1]
+    cdef ProducerFields producers = <ProducerFields>log.producers
+    cdef int64_t end = log.end_of_append()
+    failure = None
+    if effects is not None and log.written_end >= 0:
+        log.applied.append(effects)
+    try:
+        if write_parts is None:
+            segment.write_batches(batches, 0, <int32_t>batches.n, now)
+        else:
+            write_parts(log, batches, now)
+        if savepoint is not None and effects is not None:
+            failure = effects.apply()
+        producers.appended(next_offset, entries)
+        if log.written_end >= 0:
+            log.written_up_to(next_offset)
+        else:
+            log.advance(next_offset)
+            if savepoint is not None:
+                end_moved_locked(log)
+            elif log.notifier._fds:
+                log.notifier.notify()
+    except BaseException as error:
+        if log.end_of_append() == end:
+            undo_locked(log, before, segment.savepoint() if savepoint is None else savepoint, error)
+            if effects is not None:
+                effects.take_back()
+        else:
+            producers.on_high_watermark_updated(log.high_watermark)     # the interruption may have prevented it
+        raise
+    if failure is not None:
+        raise failure
+    return 0
 
 
 @cython.final
@@ -33,13 +82,12 @@ cdef class Tail:
                           producer, a duplicate, a sequence number out of order, a new producer epoch, the beginning of
                           a transaction, a marker
       takes, write        a roll, a flush that is due
-      add                 a failure: the full path's undo
     """
 
     cdef bint write(self, LogCore log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
                     dict entries, int64_t now) except -1:
-        """A8 to A10, of batches that the segment takes whole or not at all. entries: those of their producers afterwards,
-        None without producers. False: the full path is needed, and nothing has been done."""
+        """write_at_end() of batches that the segment takes whole or not at all. False: the full path is needed, and
+        nothing has been done."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size
         if not self.takes(log, batches, size, last_offset + 1):
@@ -50,7 +98,8 @@ cdef class Tail:
         b.size = <int32_t>batches.nbytes
         if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
             return False
-        self.add(log, batches, last_offset + 1, entries, now)
+        effects = None if entries is None or log.written_end < 0 else ReplacedEntries(self.producers.entries, entries)
+        write_at_end(log, batches, last_offset + 1, now, entries, effects, None, None)
         return True
 
     cdef bint write_group(self, LogCore log, BatchGroup group, int64_t now) except -1:
@@ -62,7 +111,7 @@ cdef class Tail:
         if kl_indexer_fit(&self.index.x, group.batches, n, size, self.segment_bytes, self.segment_ms,
                           self.waited(now)) < n:
             return False
-        self.add(log, group, next_offset, None, now)
+        write_at_end(log, group, next_offset, now, None, None, None, None)
         return True
 
     cdef bint takes(self, LogCore log, BatchTable batches, int64_t size, int64_t next_offset) except -1:
@@ -103,25 +152,6 @@ cdef class Tail:
     cdef int64_t waited(self, int64_t now) noexcept:
         """The age of a segment whose records have no timestamps."""
         return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
-
-    cdef int add(self, LogCore log, BatchTable batches, int64_t next_offset, dict entries, int64_t now) except -1:
-        """Write, and move the log end. After the write nothing can fail or be interrupted: all objects are made before,
-        and the producers have entries."""
-        if entries is not None and log.written_end >= 0:
-            log.applied.append(ReplacedEntries(self.producers.entries, entries))
-        try:
-            self.segment.write_batches(batches, 0, <int32_t>batches.n, now)
-        except BaseException as error:
-            undo_locked(log, self.segments, self.segment.savepoint(), error)
-            raise
-        self.producers.appended(next_offset, entries)
-        if log.written_end >= 0:
-            log.written_up_to(next_offset)
-            return 0
-        log.advance(next_offset)
-        if log.notifier._fds:
-            log.notifier.notify()
-        return 0
 
 
 @cython.final

@@ -11,8 +11,8 @@ import asyncio
 from klog.config.table import LONG_MAX
 from klog.log.options import Compression
 from klog.log.state._log_core import LogCore
-from klog.log.write._append import EncodedGroups, append, append_group, nothing
-from klog.log.write._append_info import AppendInfo
+from klog.log.write._append import EncodedGroups, append, append_group
+from klog.log.write._append_info import AppendInfo, nothing
 from klog.log.write._commit import CommitQueue, Ticket
 from klog.record import BatchGroup, Records
 
@@ -30,7 +30,7 @@ async def append_async(log: LogCore, records: Records, compression: Compression)
         appended = await _submitted(log, commits, Ticket(group, now), loop)
         info = appended if info is None else info.joined(appended)
     log.options.scheduler.run_due()
-    return nothing(log) if info is None else info
+    return nothing(log.log_end_offset, log.log_start_offset) if info is None else info
 
 
 async def append_group_async(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:

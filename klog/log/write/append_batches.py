@@ -5,7 +5,7 @@
   A3  leader: assign offsets, epoch and timestamps, check every record          follower: compare offsets
   A4  leader epochs      A5  segment.bytes      A6  roll             a leader's A4 and A6 stay if a later step fails
   A7  producers: a duplicate ends here, with success
-  A8  write the bytes     A9  producers, transaction index           A10  log end and high watermark
+  A8  write the bytes     A9  producers, transaction index           A10  log end and high watermark: _tail.write_at_end
   A11 flush.messages
 
 An exception before A8 has written nothing; an exception in A8 is undone. Kafka advances the log end before A9, and
@@ -16,7 +16,7 @@ the batch stays, the log is offline and the last stable offset does not move. Th
 In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
 append begins at `append_end`, where the last one ended, and no other thread sees that.
 
-A1 to A3 are in _append, with a fast path for batches that need only A7 to A10. This module is the full path.
+A1 to A3 and A11 are in _append, with a fast path for batches that need only A7 to A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
@@ -39,38 +39,32 @@ from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
 from klog.log.state.segments import check_reached
 from klog.log.state.transactions import CompletedTransaction
-from klog.log.write._append_info import AppendInfo, followed, grouped, led
+from klog.log.write._append_info import AppendInfo
+from klog.log.write._tail import write_at_end
 from klog.log.write.failures import guard, uninterrupted
-from klog.log.write.flush import flush_if_due_locked
-from klog.log.write.log_end import appended_locked
 from klog.log.write.roll import roll_locked, roll_or_undo_locked
 from klog.log.write.undo import savepoint_locked, undo_locked
 from klog.record import BatchGroup, BatchTable, EncodedBatches, ValidatedBatch, decode
 from klog.record.control import marker_coordinator_epoch
 from klog.segment import AbortedTransaction, Header, Segment, producing
 from klog.segment import base_offset as group_base_offset
-from klog.segment import next_offset as group_next_offset
 
 Origin = Literal["client", "replication", "coordinator", "raft"]
 
 
-def lead_locked(log: LogCore, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
-    """Append the validated batch of a leader, which begins at the log end: A4 to A11."""
-    if batch is None:
-        return _nothing(log)
+def lead_locked(log: LogCore, batch: ValidatedBatch, epoch: int, origin: str, now: int) -> AppendInfo | None:
+    """Append the validated batch of a leader, which begins at the log end: A4 to A10. Returns the result of the first
+    append if this is a duplicate."""
     end, last = log.append_end, batch.last_offset
     if log.epochs.assign(epoch, end):
         guard(log, log.epochs.flush)
     duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
-    if duplicate is not None:
-        return _duplicate(log, batch, duplicate, epoch)
-    log.counters.led(batch.count, batch.nbytes)
-    _flush_if_due(log)
-    return led(batch, epoch, log.log_start_offset)
+    return None if duplicate is None else _duplicate(log, batch, duplicate, epoch)
 
 
-def group_locked(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
-    """Append a group of encoded records: assign offsets, and write all or nothing. Rolls if a segment is full."""
+def group_locked(log: LogCore, group: BatchGroup, now: int) -> None:
+    """Append a group of encoded records, A4 to A10: assign offsets, and write all or nothing. Rolls if a segment is
+    full."""
     first = log.append_end
     check_reached(log.name, log.segments[-1], first)
     epoch = log.epochs.latest
@@ -79,20 +73,11 @@ def group_locked(log: LogCore, group: BatchGroup, now: int) -> AppendInfo:
         log.epochs.assign(epoch, first)
         guard(log, log.epochs.flush)
     group.assign(first, epoch)
-    before, savepoint = log.segments, savepoint_locked(log)
-    try:
-        _write_locked(log, group, now)
-        appended_locked(log, log.segments[-1].next_offset)
-    except BaseException as error:  # also after Ctrl-C the group is appended or undone
-        if log.append_end == first:
-            undo_locked(log, before, savepoint, error)
-        raise
-    log.counters.led(group.count, group.nbytes)
-    _flush_if_due(log)
-    return grouped(group, now if log.append_policy.stamps else -1, log.log_start_offset)
+    write_at_end(log, group, first + group.count, now, None, None, savepoint_locked(log), _write_parts)
 
 
-def _write_locked(log: LogCore, group: BatchGroup, now: int) -> None:
+def _write_parts(log: LogCore, group: BatchGroup, now: int) -> None:
+    """A6 and A8 of batches that may be in several segments."""
     done = 0
     while done < group.n:
         active = log.segments[-1]
@@ -109,13 +94,10 @@ def _write_locked(log: LogCore, group: BatchGroup, now: int) -> None:
             continue
         active.append(group, done, done + fits, now)
         done += fits
-    log.producers.end_at(group_next_offset(group, group.n - 1))
 
 
-def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
-    """Append batches with the offsets that their leader has assigned: A3 to A11."""
-    if batches.n == 0:
-        return _nothing(log)
+def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) -> None:
+    """Append batches with the offsets that their leader has assigned: A3 to A10."""
     end, first, last = log.append_end, batches.first_offset, batches.last_offset
     begins = first if first >= 0 else batches.last_offset_of_first_batch
     if begins < end or (origin == "raft" and begins != end):
@@ -131,21 +113,6 @@ def follow_locked(log: LogCore, batches: EncodedBatches, origin: str, now: int) 
         if log.append_end == end:  # else the next append would fall into an epoch of these batches
             take_back_epochs(log, known)
         raise
-    log.counters.replicated(batches.nbytes)
-    _flush_if_due(log)
-    return followed(batches, log.log_start_offset)
-
-
-def _flush_if_due(log: LogCore) -> None:
-    """A11. A commit does it once, after all its appends."""
-    if log.written_end < 0:
-        flush_if_due_locked(log)
-
-
-def _nothing(log: LogCore) -> AppendInfo:
-    """The result of an append without a whole batch."""
-    end = log.append_end
-    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log.log_start_offset)
 
 
 def _duplicate(log: LogCore, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
@@ -227,24 +194,7 @@ def _append_locked(
             undo_locked(log, before, savepoint, error)  # the new segment begins where only these batches could
         raise
     check_reached(log.name, active, base_offset)
-    if active is not before[-1]:
-        before, savepoint = log.segments, active.savepoint()
-    next_offset = last_offset + 1
-    try:
-        active.append(batches, 0, batches.n, now)
-        if pending is not None:
-            pending.apply(next_offset)
-        else:
-            log.producers.end_at(next_offset)
-        appended_locked(log, next_offset, pending)
-    except BaseException as error:  # also after Ctrl-C the append is complete or undone
-        if log.append_end == end:
-            undo_locked(log, before, savepoint, error)
-            if pending is not None:
-                pending.take_back()
-        else:
-            log.producers.on_high_watermark_updated(log.high_watermark)  # the interruption may have prevented it
-        raise
+    write_at_end(log, batches, last_offset + 1, now, None, pending, savepoint_locked(log), None)
     return None
 
 
@@ -322,8 +272,8 @@ class Pending:
                 self._completed.append(completed)
             return  # a batch without a record was emptied by the cleaner: it ends no transaction
 
-    def apply(self, next_offset: int) -> None:
-        """A9, after the bytes are written."""
+    def apply(self) -> StorageOffline | None:
+        """A9, after the bytes are written. Returns the error of an append whose batch stays in the log."""
         log, producers = self._log, self._log.producers
         for append in self._appends.values():
             producers.update(append)
@@ -336,12 +286,11 @@ class Pending:
                     self._segment.txn_index.append(entry)
                 except OSError as error:
                     log.go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
-                    appended_locked(log, next_offset, self)
-                    raise StorageOffline(
-                        f"{log.name} is offline, its transaction index cannot be written: {error}"
-                    ) from error
+                    failure = StorageOffline(f"{log.name} is offline, its transaction index cannot be written: {error}")
+                    failure.__cause__ = error
+                    return failure
             producers.complete(completed)
-        producers.end_at(next_offset)
+        return None
 
     def take_back(self) -> None:
         """Undo apply(), even if it was only partly done, after the bytes were removed."""

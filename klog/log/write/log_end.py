@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
-
-
-class TakenBack(Protocol):
-    """Effects of an append that a commit can undo."""
-
-    def take_back(self) -> None:
-        """Undo them."""
-
-
-def appended_locked(log: LogCore, end: int, pending: TakenBack | None = None) -> None:
-    """Move the end after an append: the log end or, in a commit, the end of what it has written."""
-    if log.written_end < 0:
-        advance_end_locked(log, end)
-    else:
-        log.written(end, pending)
 
 
 def advance_end_locked(log: LogCore, end: int) -> None:
