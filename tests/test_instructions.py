@@ -1,14 +1,19 @@
-"""The instruction counts of csrc stay at bench/baselines/instructions.json, and the gate can fail."""
+"""The instruction counts of csrc stay at bench/baselines/instructions.json, and the gate can fail. Those of a fetch and
+of an append, called from Python, stay at CALLS."""
 
 from __future__ import annotations
 
 import ast
 import json
+import platform
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 from bench import instructions
+from tests.support.singlestep import steps_of
 
 
 def test_the_hot_loops_take_no_more_instructions_than_before(capfd):
@@ -68,3 +73,61 @@ def test_it_is_built_with_the_packages_flags():
         if isinstance(key, ast.Constant) and key.value == "cflags"
     )
     assert ast.unparse(cflags) == "[*FLAGS, *TUNE, *WARN, '-D_GNU_SOURCE', '-fPIC', '-fvisibility=hidden']"
+
+
+# Of a release build with CPython 3.11 and gcc 12. docs/performance.md has them beside their goals.
+CALLS = {
+    "fetch of one batch at a random offset": 6000,
+    "... where the last slice ended": 5410,
+    "append_batches of one batch, leader": 6190,
+    "append_batches of one batch, follower": 5780,
+    "append of one record": 9110,
+}
+CALLS_OF = (3, 11), "gcc 12"
+CALLS_RISE_MAX = 0.05
+
+# The clock stands, so that no append looks for due tasks. One call in 16 is timed, and one append in 24 adds an entry to
+# the index: the smallest count of three is that of the call alone.
+_CALLS = """
+import struct, sys
+import klog
+from klog.clock import ManualClock
+from klog.record import encode
+
+batch, records = encode([(b"k", b"v" * 100, 1_700_000_000_000)]), [(b"k", b"v" * 100)]
+
+def replicated(offset):
+    return struct.pack(">qii", offset, len(batch) - 12, 0) + batch[16:]
+
+with klog.Log.open(sys.argv[1] + "/t-0", clock=ManualClock()) as log:
+    for _ in range(400):
+        log.append(records)
+    fetch, append, append_batches = log.fetch, log.append, log.append_batches
+    for offset in range(1, 20):
+        fetch(200, 1), fetch(offset, 1), append(records), append_batches(batch)
+        append_batches(replicated(log.log_end_offset), origin="replication")
+    trace()
+    measured(lambda: None)
+    for offset in (100, 200, 150, 151, 152, 153):
+        measured(lambda: fetch(offset, 1))
+    for _ in range(3):
+        measured(lambda: append_batches(batch))
+    for _ in range(3):
+        given = replicated(log.log_end_offset)
+        measured(lambda: append_batches(given, origin="replication"))
+    for _ in range(3):
+        measured(lambda: append(records))
+"""
+
+
+def test_a_fetch_and_an_append_take_no_more_instructions_than_before(tmp_path: Path) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("needs: x86_64")
+    if shutil.which(instructions.compiler()[0]) is None:
+        pytest.skip(f"needs: {instructions.compiler()[0]}")
+    steps = steps_of(_CALLS, str(tmp_path))
+    assert len(steps) == 3 * len(CALLS)
+    counts = {name: float(min(steps[at * 3 : at * 3 + 3])) for at, name in enumerate(CALLS)}
+    same = (sys.version_info[:2], instructions.compiler_name().partition(".")[0]) == CALLS_OF
+    margin = CALLS_RISE_MAX if same else instructions.RISE_MAX_OTHER_COMPILER
+    assert instructions.failures(instructions.compare(counts, dict(CALLS)), margin) == [], counts

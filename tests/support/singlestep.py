@@ -1,0 +1,87 @@
+"""Counts the instructions of single calls in user mode: a child of this process is run step by step (ptrace).
+
+Neither load nor the speed of the machine changes the counts. Another version of Python or of the compiler, another
+libc and, by a few percent, another processor do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_CONT, _STEP = 7, 9
+_BEGIN, _END = signal.SIGUSR1, signal.SIGUSR2
+_STEPS_MAX = 1_000_000
+
+# In the child: measured(call) runs it between the two signals.
+_CHILD = """
+import ctypes, gc, os, signal
+
+def trace():
+    gc.collect()
+    gc.disable()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(0, 0, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+def measured(call, begin=signal.SIGUSR1, end=signal.SIGUSR2, send=signal.raise_signal):
+    send(begin)
+    call()
+    send(end)
+"""
+
+
+def steps_of(script: str, folder: str) -> list[int]:
+    """The instructions of each call that `script` gives to measured(), after it has called trace().
+
+    The script runs in `folder`, which sys.argv[1] names too. The first measured call should do nothing: its count,
+    that of the measurement itself, is subtracted from the others.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD + script, folder],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    try:
+        counts = _follow(child.pid)
+        error = child.stderr.read()
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
+    if "PermissionError" in error and "ptrace" in error:
+        pytest.skip("needs: ptrace")
+    assert error == ""
+    empty, *others = counts
+    return [count - empty for count in others]
+
+
+def _follow(pid: int) -> list[int]:
+    """Run the child to its end, between the signals step by step."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    counts: list[int] = []
+    request, steps = _CONT, 0
+    while True:
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return counts
+        reason = os.WSTOPSIG(status)
+        if reason == _BEGIN:
+            request, steps = _STEP, 0
+        elif reason == _END:
+            counts.append(steps)
+            request = _CONT
+        else:
+            steps += 1
+            if steps > _STEPS_MAX:
+                raise AssertionError(f"more than {_STEPS_MAX} instructions")
+        if ptrace(request, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
