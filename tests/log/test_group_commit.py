@@ -51,6 +51,11 @@ class Gated(RealFiles):
         self.syncs = 0
         self.gate.clear()
 
+    def arrival(self, of: Appender) -> None:
+        """Wait until an fdatasync has begun. One without which an append ends fails at once."""
+        until(lambda: self.entered.acquire(blocking=False) or not of.is_alive())
+        assert of.is_alive(), "it has ended without an fdatasync"
+
 
 class Appender(threading.Thread):
     """One call, in a thread: its result or error."""
@@ -97,7 +102,7 @@ def together(log: klog.Log, files: Gated, *calls: Callable[[], Any]) -> list[App
     """Run the calls as one group, in this order, after a group of one record; then the gate is open again."""
     files.close()
     leader = Appender(lambda: log.append([(None, b"leads")]))
-    assert files.entered.acquire(timeout=PATIENCE)
+    files.arrival(leader)
     started = []
     for number, call in enumerate(calls):
         started.append(Appender(call))
@@ -117,7 +122,7 @@ def test_no_append_returns_and_no_record_is_readable_before_the_fdatasync(log: k
     """F24, P2: a stalled fdatasync holds back every append of its group."""
     files.close()
     first = Appender(put(log, b"a"))
-    assert files.entered.acquire(timeout=PATIENCE)
+    files.arrival(first)
     others = [Appender(put(log, b"b")), Appender(lambda: log.append_batches(batch([b"c"])))]
     until(lambda: len(log._core.commits) == 2)
     assert log.log_end_offset == log.high_watermark == log.last_stable_offset == 1
@@ -146,7 +151,7 @@ def test_other_partitions_go_on_while_one_waits_for_its_disk(tmp_path: Path) -> 
             logs.append(topic, [(None, b"0")])
         files.close()
         waiting = Appender(lambda: logs.append("a", [(None, b"1")]))
-        assert files.entered.acquire(timeout=PATIENCE)
+        files.arrival(waiting)
         assert logs.append("b", [(None, b"1")])[0].first_offset == 1
         assert waiting.is_alive() and logs.log("a").log_end_offset == 1
         files.gate.set()
@@ -215,7 +220,7 @@ def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) ->
             log.append([(None, b"first")])
             files.close()
             leader = Appender(put(log, b"leads"))
-            assert files.entered.acquire(timeout=PATIENCE)
+            files.arrival(leader)
             group = []
             for number in range(3):
                 group.append(Appender(put(log, b"%d" % number)))
@@ -373,7 +378,7 @@ def ctrl_c() -> Iterator[None]:
 def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Gated) -> None:
     files.close()
     leader = Appender(put(log, b"leads"))
-    assert files.entered.acquire(timeout=PATIENCE)
+    files.arrival(leader)
     Appender(lambda: (until(lambda: len(log._core.commits) == 1), os.kill(os.getpid(), signal.SIGINT)))
     with pytest.raises(KeyboardInterrupt):
         log.append([(None, b"never")])
@@ -399,7 +404,7 @@ def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_pa
         log.append([(None, b"first")])
         files.close()
         first = Appender(put(log, b"holds"))
-        assert files.entered.acquire(timeout=PATIENCE)
+        files.arrival(first)
 
         def open_while_the_main_thread_waits() -> None:
             until(lambda: len(log._core.commits) == 1)  # it waits, and so leads the next group
@@ -439,7 +444,7 @@ def test_the_newest_record_is_a_readable_one(log: klog.Log, files: Gated) -> Non
     log.append([(None, b"old", NOW - 50), (None, b"young", NOW - 10)])
     files.close()
     waits = Appender(lambda: log.append([(None, b"youngest", NOW + 50)]))
-    assert files.entered.acquire(timeout=PATIENCE)
+    files.arrival(waits)
     before = log.list_offset("max_timestamp")
     files.gate.set()
     assert waits.outcome().first_offset == 3
