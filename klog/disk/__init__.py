@@ -3,7 +3,7 @@
 The only package that makes system calls on files. Its API:
 
   files              Files (the protocol), RealFiles (this machine's), LogFile, HandleCache, read_whole, read_parts
-  new files          NewFile: a stream of bytes that appears as a whole file
+  new files          NewFile: a stream of bytes that appears as a whole file; FileSink: a stream of bytes
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
   private files      Files.replace(private=True), read_private: mode 0600, for keys
   names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree
@@ -34,7 +34,7 @@ from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.leases import NUMBERS, Holder, Leases
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
-from klog.disk.new_file import NewFile
+from klog.disk.new_file import FileSink, NewFile
 from klog.disk.presence import check_directory, exists, is_directory
 from klog.disk.private import read_private
 from klog.disk.removal import remove_tree
@@ -52,6 +52,7 @@ __all__ = [
     "DirectReader",
     "DirectWriter",
     "DirectoryLock",
+    "FileSink",
     "Files",
     "HandleCache",
     "Handles",

@@ -33,6 +33,9 @@ class Files(Protocol):
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         """The same, with large reads and writes past the page cache if the file system supports it."""
 
+    def create(self, path: str) -> LogFile:
+        """Create a file that other programs read: its mode is 0666 less the umask. Raises FileExistsError."""
+
     def fsync(self, file: LogFile) -> None:
         """Wait until data and metadata are on disk. An OSError is final: never retried."""
 
@@ -56,11 +59,15 @@ class Files(Protocol):
         """Exchange two names in one step; durable only after fsync_dir. Raises OSError, with EINVAL or ENOSYS where the
         file system cannot do that."""
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; durable only after fsync_dir. Raises FileExistsError, and OSError where the file
+        system has no hard links."""
+
     def unlink(self, path: str) -> None:
         """Remove a file; one that does not exist is not an error."""
 
-    def mkdir(self, path: str) -> None:
-        """Make a directory with mode 0750; durable only after fsync_dir of its parent. Raises FileExistsError."""
+    def mkdir(self, path: str, mode: int = 0o750) -> None:
+        """Make a directory; durable only after fsync_dir of its parent. Raises FileExistsError."""
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory; durable only after fsync_dir of its parent."""
@@ -82,6 +89,11 @@ class RealFiles:
         with contextlib.suppress(OSError):  # EINVAL: not supported by this file system
             direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
         return DirectFile(fd, path, write, self.table, direct=direct)
+
+    def create(self, path: str) -> LogFile:
+        with naming_the_next_step(path):
+            fd = os.open(path, _OPEN | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        return LogFile(fd, path, True, self.table)
 
     def fsync(self, file: LogFile) -> None:
         sync_file(file.fileno(), file.path, False, self.table)
@@ -133,13 +145,17 @@ class RealFiles:
     def exchange(self, path: str, other: str) -> None:
         exchange(path, other)
 
+    def link(self, source: str, target: str) -> None:
+        with naming_the_next_step(target):
+            os.link(source, target)
+
     def unlink(self, path: str) -> None:
         with naming_the_next_step(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, mode: int = 0o750) -> None:
         with naming_the_next_step(path):
-            os.mkdir(path, 0o750)
+            os.mkdir(path, mode)
 
     def rmdir(self, path: str) -> None:
         with naming_the_next_step(path):

@@ -1,7 +1,7 @@
-"""A file that is written as a stream and appears whole, under its name, or not at all.
+"""Files that are written as a stream: FileSink, and NewFile, which appears whole, under its name, or not at all.
 
-Bytes go to `<path>.tmp`. commit() syncs it, renames it and syncs the directory; without a commit it is removed. A crash
-may leave the `.tmp`, which the next file of this name replaces.
+The bytes of a NewFile go to `<path>.tmp`. commit() syncs it, renames it and syncs the directory; without a commit it is
+removed. A crash may leave the `.tmp`, which the next file of this name replaces.
 """
 
 from __future__ import annotations
@@ -19,27 +19,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class NewFile(io.RawIOBase):
-    """A writable binary file, for libraries that take a Python file. One thread.
+class FileSink(io.RawIOBase):
+    """A writable binary file, for libraries that take a Python file. close() leaves the LogFile open. One thread."""
 
-    path: raises FileExistsError if it exists, unless overwrite. Raises OSError with the path.
-    """
+    _file: LogFile | None = None
 
-    def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
+    def __init__(self, file: LogFile) -> None:
         super().__init__()
-        self._file: LogFile | None = None
-        self._temporary: str | None = None  # set while there is one to be removed
-        if not overwrite and exists(path):
-            raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
-        directory = os.path.dirname(path) or "."
-        if not is_directory(directory):
-            raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)
-        self._path, self._files = path, files
+        self._file = file
         self._size = 0
-        temporary = f"{path}.tmp"
-        files.unlink(temporary)
-        self._file = files.open(temporary, write=True, create=True)
-        self._temporary = temporary
 
     def writable(self) -> bool:
         return True
@@ -55,6 +43,26 @@ class NewFile(io.RawIOBase):
     def tell(self) -> int:
         """The number of bytes written."""
         return self._size
+
+
+class NewFile(FileSink):
+    """A FileSink of its own file.
+
+    path: raises FileExistsError if it exists, unless overwrite. Raises OSError with the path.
+    """
+
+    def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
+        self._temporary: str | None = None  # set while there is one to be removed
+        if not overwrite and exists(path):
+            raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
+        directory = os.path.dirname(path) or "."
+        if not is_directory(directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)
+        self._path, self._files = path, files
+        temporary = f"{path}.tmp"
+        files.unlink(temporary)
+        super().__init__(files.open(temporary, write=True, create=True))
+        self._temporary = temporary
 
     def commit(self) -> None:
         """Make the file appear under its name, on disk when this returns. Nothing can be written after that."""

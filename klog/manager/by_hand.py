@@ -13,8 +13,9 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from klog.cleaner import CompactionStats, PurgeStats
+from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import exists
+from klog.disk import Files, exists
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
 from klog.log import Log
 from klog.log.directory.partition_names import parse_directory_name
@@ -48,13 +49,15 @@ def compact_directory(
     dry_run: bool = False,
     top: int = 10,
     progress: Progress | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
 ) -> list[Outcome]:
     """Run Log.compact for every partition of a topic or of all compacted topics, in a log.dir or a partition directory.
 
     roll closes active segments first, so that they are cleaned too.
     Raises UnknownTopicOrPartition, ConfigUnknown, PolicyViolation (H2), AlreadyLocked, InvalidConfig.
     """
-    with _opened(path, topic, config, dry_run, wants_policy=True) as logs:
+    with _opened(path, topic, config, dry_run, clock, files, wants_policy=True) as logs:
 
         def compact(log: Log, overall: Progress | None) -> CompactionStats:
             stats = log.compact(roll=roll, dry_run=dry_run, top=top, progress=overall)
@@ -73,12 +76,14 @@ def purge_directory(
     roll: bool = True,
     dry_run: bool = False,
     progress: Progress | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
 ) -> list[Outcome]:
     """Run Log.purge_key for every partition of a topic, or of all topics, whatever their policy.
 
     Raises UnknownTopicOrPartition, AlreadyLocked, CorruptAudit.
     """
-    with _opened(path, topic, None, dry_run, wants_policy=False) as logs:
+    with _opened(path, topic, None, dry_run, clock, files, wants_policy=False) as logs:
         return _each(
             logs,
             "purge",
@@ -92,7 +97,14 @@ Opener = Callable[[], Log]
 
 @contextmanager
 def _opened(
-    path: str | os.PathLike[str], topic: str | None, config: Config | None, read_only: bool, *, wants_policy: bool
+    path: str | os.PathLike[str],
+    topic: str | None,
+    config: Config | None,
+    read_only: bool,
+    clock: Clock | None,
+    files: Files | None,
+    *,
+    wants_policy: bool,
 ) -> Iterator[list[tuple[str, int, str, Opener]]]:
     """(topic, partition, path, function that loads it) of the chosen partitions."""
     where = os.path.abspath(os.fspath(path))
@@ -103,7 +115,7 @@ def _opened(
     if only is not None and not _is_log_dir(where) and not _is_log_dir(parent):
         if topic not in (None, only[0]):
             raise UnknownTopicOrPartition(f"{where} is a partition of {only[0]}, not of {topic}")
-        log = Log.open(where, config=config, read_only=read_only)
+        log = Log.open(where, config=config, read_only=read_only, clock=clock, files=files)
         with closing(log):
             if wants_policy:
                 _check_policy(only[0], log.config.compacts if config is not None else None)
@@ -112,7 +124,7 @@ def _opened(
     if only is None and not _is_log_dir(where) and not any(map(parse_directory_name, os.listdir(where))):
         raise UnknownTopicOrPartition(f"{where} is not a log directory: it has no partition directories")
     single = only if only is not None and not _is_log_dir(where) else None
-    with open_directory(parent if single else where, read_only=read_only) as logs:
+    with open_directory(parent if single else where, read_only=read_only, clock=clock, files=files) as logs:
         there = logs.topics()
         topic = single[0] if single and topic is None else topic
         if topic is not None and (topic not in there or (single and topic != single[0])):

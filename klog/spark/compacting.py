@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +25,7 @@ import klog
 from klog import Log, LogConfig, LogManager, arguments
 from klog.cleaner import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.clock import Clock, SystemClock
+from klog.disk import Files, RealFiles, remove_tree
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation
 from klog.log.staged import layout, writers
 from klog.log.write.removal import unlink_now
@@ -181,13 +181,14 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Compaction:
-    """The driver's side. logs: open for writing. One thread."""
+    """The driver's side. logs: open for writing. files: those that logs uses. One thread."""
 
     logs: LogManager
     where: str
     topics: Sequence[str]
     clock: Clock = field(default_factory=SystemClock)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    files: Files = field(default_factory=RealFiles)
 
     def __post_init__(self) -> None:
         self._partitions: dict[tuple[str, int], _Partition] = {}
@@ -251,7 +252,8 @@ class Compaction:
         else:
             assert outcome.built is not None
             adopt(log._core, plan, outcome.built, outcome.directory)
-            shutil.rmtree(outcome.directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # clear_staging() removes it, or the next open for writing
+                remove_tree(outcome.directory, self.files)
             partition.dropped += outcome.built.stats.records_dropped
             partition.rounds += 1
             partition.done = outcome.built.stats.end <= plan.range.first_dirty  # the map has no space for a single key
@@ -278,17 +280,18 @@ class Compaction:
 # ---- the tasks -------------------------------------------------------------------------------------------------------
 
 
-def build_one(work: Work, clock: Clock | None = None) -> Outcome:
+def build_one(work: Work, clock: Clock | None = None, files: Files | None = None) -> Outcome:
     """Build the cleaned segments of one partition; C1."""
     started = SystemClock().monotonic()
     topic, partition = work.topic, work.partition
     try:
         path = layout.partition_path(work.log_dir, topic, partition)
-        with contextlib.closing(Log.open(path, config=work.config, read_only=True, clock=clock)) as log:
+        opened = Log.open(path, config=work.config, read_only=True, clock=clock, files=files)
+        with contextlib.closing(opened) as log:
             records = log.count()
             built, directory = None, ""
             if work.plan is not None:
-                directory = jobs.attempt_directory(work.log_dir, topic, partition, work.token, work.driver)
+                directory = jobs.attempt_directory(work.log_dir, topic, partition, work.token, work.driver, files)
                 built = build(log._core, work.plan, directory)
         return Outcome(topic, partition, directory, built, records, SystemClock().monotonic() - started)
     except SplitNeeded:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog import arguments
-from klog.disk import RealFiles
+from klog.disk import Files, RealFiles
 from klog.errors import UnknownTopicOrPartition
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import writers
@@ -215,11 +215,14 @@ def segments_of(path: str) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def attempt_directory(log_dir: str, topic: str, partition: int, token: str, driver: writers.Driver | None) -> str:
+def attempt_directory(
+    log_dir: str, topic: str, partition: int, token: str, driver: writers.Driver | None, files: Files | None = None
+) -> str:
     """Make a directory among the staged files of a partition, for one attempt of a task (J1); returns its path."""
-    staging = writers.make_staging(log_dir, topic, partition, token, driver, RealFiles())
+    files = files or RealFiles()
+    staging = writers.make_staging(log_dir, topic, partition, token, driver, files)
     path = os.path.join(staging, uuid.uuid4().hex)
-    os.mkdir(path, 0o750)
+    files.mkdir(path)
     return path
 
 
@@ -228,11 +231,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def clear_staging(path: str, token: str) -> None:
+def clear_staging(path: str, token: str, files: Files | None = None) -> None:
     """Remove what the tasks of a job have staged, under the lock. A task that still runs may stage again, and an error
     may leave some: the next open for writing removes that."""
     try:
-        writers.remove_staging(path, token, RealFiles())
+        writers.remove_staging(path, token, files or RealFiles())
     except OSError as error:
         logger.warning("event=staging_not_removed path=%s token=%s error=%s", path, token, error)
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from klog.disk import RealFiles
+from klog.disk import Files, FileSink, RealFiles
 from klog.manager.partitioner import targets
 from klog.spark.plan import Range
 from klog.spark.rows import BAD_VALUE
@@ -28,6 +28,7 @@ from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
 GROUP_BYTES = 32 << 20
 _SPLIT_MAX = 4  # bits: 16 files, each with a row group in memory
@@ -38,12 +39,14 @@ _MIX, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and how files are written. columns: those of the table, in order."""
+    """Where and how files are written. columns: those of the table, in order. files: None: the disk of the machine that
+    runs the task."""
 
     directory: str
     columns: tuple[str, ...]
     compression: str
     target_bytes: int
+    files: Files | None = None
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
@@ -248,6 +251,13 @@ class _Split:
 # ---- one file --------------------------------------------------------------------------------------------------------
 
 
+class _Sink(FileSink):
+    """Drops what a writer of Parquet, which is given up, still has to write."""
+
+    def write(self, data: Buffer, /) -> int:  # type: ignore[override]
+        return memoryview(data).nbytes if self.closed else super().write(data)
+
+
 class _Output:
     """A Parquet file that is being written (W1, W2)."""
 
@@ -259,7 +269,9 @@ class _Output:
         self._place = place
         self._path = place.path(self.name)
         self._schema = pa.schema([schema.field(name) for name in place.columns])
-        self._sink = pa.OSFile(self._path, "wb")
+        self._files = place.files or RealFiles()
+        self._file = self._files.create(self._path)
+        self._sink = _Sink(self._file)
         self._writer = pq.ParquetWriter(self._sink, self._schema, compression=place.compression, write_page_index=True)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -268,7 +280,7 @@ class _Output:
     @property
     def size(self) -> int:
         """Bytes so far, without the row group that is being gathered."""
-        return int(self._sink.tell())
+        return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -299,18 +311,17 @@ class _Output:
             self._write_group()
         self._writer.close()
         size = self.size
-        self._sink.close()
-        files = RealFiles()
-        with closing(files.open(self._path, write=True)) as file:
-            files.fsync(file)
+        self._files.fsync(self._file)
+        self._file.close()
         return DataFile(self.name, 0, -1, 0, 0, self._rows, size)
 
     def abandon(self) -> None:
-        for each in (self._writer, self._sink):
-            with suppress(Exception):  # the error that led here is the one to report
-                each.close()
+        self._sink.close()
+        with suppress(Exception):  # the error that led here is the one to report
+            self._writer.close()
+        self._file.close()
         with suppress(OSError):
-            os.unlink(self._path)
+            self._files.unlink(self._path)
 
 
 def _stored(path: str) -> Iterator[pa.RecordBatch]:
@@ -324,7 +335,7 @@ def _stored(path: str) -> Iterator[pa.RecordBatch]:
 def _remove(place: Place, files: Iterable[DataFile], outputs: Iterable[_Output | None]) -> None:
     for file in files:
         with suppress(OSError):
-            os.unlink(place.path(file.name))
+            (place.files or RealFiles()).unlink(place.path(file.name))
     for output in outputs:
         if output is not None:
             output.abandon()

@@ -10,7 +10,9 @@
       one step (rename), partition by partition, in the order of the slots. So a listing of the target shows each
       partition up to some offset between two commits, each record once (latest=true: each bucket before or after the
       commit; while a bucket is split, the keys that move may be missing for a moment).
-  A3  A process that stops between A1 and A2 leaves that to the next call: locked() does it, from any state.
+  A3  A process that stops between A1 and A2 leaves that to the next call: locked() does it, from any state. First the
+      names that the stopped call has changed go to disk: a power cut takes back no commit that a later call has
+      returned, or that the target shows.
   A4  What no manifest names, of tasks that failed, is removed by the next call. `kept` (T4) by the next commit.
 
 Spark and pyarrow ignore names that begin with an underscore, and nothing below _klog is named .parquet.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from klog.disk import DirectoryLock, Files, RealFiles, read_whole
 from klog.errors import AlreadyLocked, CorruptData
@@ -69,6 +71,8 @@ class TableStore:
                 holder=error.holder,
             ) from None
         try:
+            for directory in (os.path.dirname(self.target), self.target, self._own):  # A3
+                self._files.fsync_dir(directory)
             manifest = self.load()
             if manifest is not None:
                 self._show(manifest)
@@ -105,7 +109,8 @@ class TableStore:
             missing.append(path)
             path = os.path.dirname(path)
         for path in reversed(missing):
-            os.makedirs(path, exist_ok=True)
+            with suppress(FileExistsError):  # another call makes it, too
+                self._files.mkdir(path, 0o777)
             self._files.fsync_dir(os.path.dirname(path))
 
     def _show(self, manifest: Manifest) -> None:
@@ -135,7 +140,7 @@ class TableStore:
         link = os.path.join(self._own, "link")
         self._files.unlink(link)
         try:
-            os.link(source, link)
+            self._files.link(source, link)
         except OSError as error:
             error.add_note(f"{self.target}: a materialized table needs a file system with hard links")
             raise

@@ -19,14 +19,17 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.errors import KlogError
 from klog.log.options import Policy
 from klog.spark.compacting import Compaction, build_one
 from klog.spark.jobs import clear_staging
+from tests.crash.staged import as_after_a_restart
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
 from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
+from tests.support.numbered_names import numbered_names
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
 TOPIC = "t"
@@ -101,27 +104,27 @@ class Way:
 
 @dataclass(frozen=True)
 class Tasks(Way):
-    """A log that is compacted as klog.spark.compact does: parts by tasks, the rest by their driver. It uses the real disk,
-    and is closed after an exception, too."""
+    """A log that is compacted as klog.spark.compact does: parts by tasks, the rest by their driver. abandoned: of no
+    effect, since it has no process of its own to die."""
 
     def clean(
         self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
     ) -> None:
         clock = ManualClock(self.at)
         armed()
-        with klog.open(root, clock=clock, config=self.broker) as logs:
-            compaction = Compaction(logs, str(root), [TOPIC], clock)
+        with numbered_names(), klog.open(root, clock=clock, config=self.broker, files=files) as logs:
+            compaction = Compaction(logs, str(root), [TOPIC], clock, files=files or RealFiles())
             try:
                 while items := compaction.items():
                     for item in items:
                         work = pickle.loads(pickle.dumps(item.value))
-                        outcome = pickle.loads(pickle.dumps(build_one(work, clock)))
+                        outcome = pickle.loads(pickle.dumps(build_one(work, clock, files)))
                         compaction.take(outcome)
                 for row in compaction.rows():
                     if row[-1] is not None:
                         raise KlogError(row[-1])
             finally:
-                clear_staging(str(root), compaction.token)
+                clear_staging(str(root), compaction.token, files)
 
 
 @dataclass(frozen=True)
@@ -288,7 +291,11 @@ def problems(root: Path, way: Way) -> list[klog.inspect.Problem]:
 
 SMALL = {**CONFIG, "segment.bytes": 1000, "segment.index.bytes": 128}
 ROUNDS = {"log.cleaner.dedupe.buffer.size": 24 * 7}
-WAYS = {"log": Way(False, SMALL, ROUNDS), "manager": Way(True, SMALL, ROUNDS)}
+WAYS = {
+    "log": Way(False, SMALL, ROUNDS),
+    "manager": Way(True, SMALL, ROUNDS),
+    "tasks": Tasks(True, SMALL, ROUNDS, roll=True),
+}
 
 
 def long_log(log: klog.Log) -> None:
@@ -311,6 +318,7 @@ class LookCleaned:
         self._cleaning = cleaning
 
     def __call__(self, root: Path, recovery: Policy) -> None:
+        as_after_a_restart(root)
         self._cleaning.check(root)
 
     def quick(self, state: State, root: Path, recovery: Policy) -> None:

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import RealFiles
 from klog.log.options import Policy
-from klog.log.staged.writers import announce
-from tests.crash import staged
 from tests.crash.operations import OPERATIONS, Book, Operation
+from tests.crash.staged import as_after_a_restart
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles
@@ -69,15 +67,6 @@ def start(root: Path, files: CrashFiles) -> None:
         logs.load_all()
     finally:
         abandon(logs)
-
-
-def as_after_a_restart(root: Path) -> None:
-    """Private files are private, which a State does not keep. The process of each staged job has ended."""
-    for path in root.glob("klog-*.json"):
-        path.chmod(0o600)
-    for path in root.glob("klog-staging-*.json"):
-        path.unlink()
-        announce(str(root), path.stem.removeprefix("klog-staging-"), staged.ended(), RealFiles())
 
 
 JOBS = [name for name, operation in OPERATIONS.items() if operation.run_on is not None]

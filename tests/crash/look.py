@@ -17,6 +17,7 @@ from klog.disk import Files, HandleCache
 from klog.log.directory import checkpoint
 from klog.log.options import Options, Policy
 from klog.scheduler import Scheduler
+from klog.values import replace
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles
@@ -99,7 +100,7 @@ class Look:
         self.topic = topic
         self.through_manager = 0
         self._gaps = gaps
-        self._starts: dict[bytes, _Start] = {}
+        self._starts: dict[int, _Start] = {}
 
     def __call__(self, root: Path, recovery: Policy = "strict") -> Found:
         """The full look."""
@@ -149,7 +150,7 @@ class Look:
             return found
         if start.options is None:
             return Found(start.clean, None)
-        options = dataclasses.replace(
+        options = replace(
             start.options,
             recovery=recovery,
             handles=HandleCache(),

@@ -24,7 +24,7 @@ from klog.broker.admin.dynamic_configs import DynamicConfigs
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
 from klog.coordinator.transactions.producer_ids import ProducerIds
-from klog.disk import DirectReader, DirectWriter, Files, NewFile, RealFiles
+from klog.disk import DirectReader, DirectWriter, Files, FileSink, NewFile, RealFiles
 from klog.handover import handover, metadata
 from klog.log.load import reindex
 from klog.log.staged import layout
@@ -37,6 +37,8 @@ from klog.security.acl_types import Acl, AclFilter, PatternType, Permission, Res
 from klog.security.acl_types import Operation as AclOperation
 from klog.security.config import AUTHORIZER
 from klog.spark.jobs import clear_staging
+from klog.spark.table_manifest import DataFile, Manifest
+from klog.spark.table_store import TableStore
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
 from tests.crash.compaction import CONFIG as COMPACTED
@@ -330,6 +332,7 @@ def killed_two_topics(root: Path) -> None:
     max((root / "u-0").glob("*.timeindex")).write_bytes(b"\xff" * 24)
     for path in (root / "u-1").glob("*.snapshot"):
         path.write_bytes(path.read_bytes()[:-1])
+    (root / "u-1" / "partition.metadata").write_bytes(b"")
 
 
 TWELVE = [b"%d" % number * 40 for number in range(12)]
@@ -527,11 +530,17 @@ def keyed_check(root: Path, notes: list[Any]) -> None:
         assert b"secret" not in {record.key for record in logs.log("t").read()}
 
 
-@operation(keyed, keyed_check)
-def purge_and_compact_by_hand(root: Path, _book: Book) -> None:
-    for outcome in (*compact_directory(root), *purge_directory(root, b"secret")):
+@durable_operation(keyed, keyed_check)
+def purge_and_compact_by_hand(root: Path, book: Book, files: Files) -> None:
+    clock = ManualClock(NOW)
+    for outcome in (
+        *compact_directory(root, clock=clock, files=files),
+        *purge_directory(root, b"secret", clock=clock, files=files),
+    ):
         if outcome.error is not None:
             raise outcome.error
+    assert read_audit(root)[-1]["outcome"] == "done"
+    book.note("purged")
 
 
 @durable_operation(keyed, keyed_check)
@@ -779,6 +788,53 @@ def hand_over(root: Path, book: Book, files: Files) -> None:
     assert metadata(root / "data").topics.keys() == {"t", "u"}
 
 
+# ---- a materialized table ----------------------------------------------------------------------------------------------------
+
+
+def an_empty_log_dir(root: Path) -> None:
+    with opened(root / "data"):
+        pass
+
+
+def table_at(root: Path, files: Files | None = None) -> TableStore:
+    return TableStore(str(root / "tables" / "t"), files)
+
+
+def table_after(number: int) -> Manifest:
+    """Each commit writes one file, in the slot of the last but one."""
+    made = [DataFile(f"{at:012}", 0, at % 2, 0, 1, 1, 900) for at in range(1, number + 1)]
+    return Manifest(number, "t", None, False, {}, {}, {}, tuple(made[-2:]), tuple(file.name for file in made[-3:-2]))
+
+
+def is_shown(root: Path, notes: list[Any]) -> None:
+    """A1 to A4 of klog/spark/table_store.py: a commit that has returned is there, and the next one or not."""
+    store, done = table_at(root), max(notes, default=0)
+    with store.locked() as found:
+        number = 0 if found is None else found.number
+        assert number in (done, done + 1)
+        names = [file.name for file in table_after(number).files]
+        assert [file.name for file in (found.files if found else ())] == sorted(names, key=lambda name: int(name) % 2)
+        shown = sorted(path.read_bytes() for path in Path(store.target).glob("*.parquet"))
+        assert shown == sorted(name.encode() * 75 for name in names)
+        assert all(Path(store.path(name)).read_bytes() == name.encode() * 75 for name in names)
+
+
+@durable_operation(an_empty_log_dir, is_shown)
+def commits_of_a_table(root: Path, book: Book, files: Files) -> None:
+    store = table_at(root, files)
+    for number in range(1, 4):
+        with store.locked():
+            made = table_after(number)
+            file = files.create(store.path(made.files[-1].name))
+            try:
+                FileSink(file).write(made.files[-1].name.encode() * 75)
+                files.fsync(file)
+            finally:
+                file.close()
+            store.commit(made)
+            book.note(number)
+
+
 # ---- topics and partitions ---------------------------------------------------------------------------------------------------
 
 
@@ -883,6 +939,7 @@ def direct_files(root: Path, _book: Book) -> None:
     data = b"0123456789abcdef" * 1000
     with DirectWriter(RealFiles(), str(root / "file")) as writer:
         writer.write(data)
+        writer.sync()
     with DirectReader(RealFiles(), str(root / "file")) as reader:
         assert bytes(reader.read(0, len(data))) == data
 

@@ -143,7 +143,7 @@ class LookRepaired:
         return found
 
     def quick(self, state: State, root: Path, recovery: Policy) -> dict[str, bytes]:
-        found = on_disk(root)
+        found = state.files
         for name in self._repairing.judge(found):
             log = klog.Log.open(root / "data" / name, config=CONFIG, clock=ManualClock(NOW))
             try:

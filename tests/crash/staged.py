@@ -8,10 +8,10 @@ from pathlib import Path
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Files
+from klog.disk import Files, RealFiles
 from klog.inspect.verify import verify
 from klog.log.staged.manifest import StagedFile
-from klog.log.staged.writers import Driver, this_machine
+from klog.log.staged.writers import Driver, announce, this_machine
 from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import commit_staged
@@ -59,6 +59,15 @@ class StopsAtManifest(FailingFiles):
 def ended() -> Driver:
     """The driver of a job that has ended: what its process left may be swept."""
     return Driver(this_machine(), os.getpid(), 1)
+
+
+def as_after_a_restart(root: Path) -> None:
+    """Private files are private, which a crash state does not keep. The process of each staged job has ended."""
+    for path in root.glob("klog-*.json"):
+        path.chmod(0o600)
+    for path in root.glob("klog-staging-*.json"):
+        path.unlink()
+        announce(str(root), path.stem.removeprefix("klog-staging-"), ended(), RealFiles())
 
 
 def fill(root: Path, files: Files | None = None) -> None:

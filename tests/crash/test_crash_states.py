@@ -136,6 +136,62 @@ def test_an_index_that_is_created_and_written_as_a_plain_file_keeps_its_bytes(tm
     assert all(state.files == {"0.index": b"12345678"} for state in list(files.cut(root).fixed()))
 
 
+def test_a_removed_tree_stays_removed_once_its_parent_is_synced(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    for name in ("a", "a/b"):
+        files.mkdir(str(root / name))
+        files.fsync_dir(str((root / name).parent))
+    put(files, root / "a" / "b" / "f", (0, b"f"), sync=True)
+    files.fsync_dir(str(root / "a" / "b"))
+    files.unlink(str(root / "a" / "b" / "f"))
+    files.rmdir(str(root / "a" / "b"))
+    files.rmdir(str(root / "a"))
+    assert some(drawn(files.cut(root)), lambda found: found == {"a/b/f": b"f"})
+    files.fsync_dir(str(root))
+    assert all(state.files == {} for state in drawn(files.cut(root)))
+
+
+def test_a_rename_to_another_directory_lands_after_what_came_before_it_in_both(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    for name in "ab":
+        files.mkdir(str(root / name))
+    files.fsync_dir(str(root))
+    put(files, root / "a" / "new", (0, b"new"), sync=True)
+    put(files, root / "b" / "f", (0, b"old"), sync=True)
+    files.fsync_dir(str(root / "a"))
+    files.fsync_dir(str(root / "b"))
+    files.rename(str(root / "b" / "f"), str(root / "b" / "aside"))
+    files.rename(str(root / "a" / "new"), str(root / "b" / "f"))
+    states = drawn(files.cut(root))
+    for expected in (
+        {"a/new": b"new", "b/f": b"old"},
+        {"a/new": b"new", "b/aside": b"old"},
+        {"b/f": b"new", "b/aside": b"old"},
+    ):
+        assert some(states, lambda found, expected=expected: found == expected), expected
+    assert not some(states, lambda found: found.get("b/f") == b"new" and "b/aside" not in found)
+
+
+def test_two_names_of_a_file_are_two_names_of_one_file_after_the_cut(tmp_path: Path) -> None:
+    files, root = prepared(tmp_path)
+    put(files, root / "f", (0, b"f"), sync=True)
+    files.fsync_dir(str(root))
+    files.link(str(root / "f"), str(root / "g"))
+    states = drawn(files.cut(root))
+    assert some(states, lambda found: found == {"f": b"f"}) and some(states, lambda found: "g" in found)
+    place = StateDirectory(tmp_path / "states")
+    for state in [*states, *states]:
+        at = place.lay_out(state)
+        assert content(at) == state.files
+        names = [path for path in ("f", "g") if path in state.files]
+        assert len({(at / path).stat().st_ino for path in names}) == 1
+        (at / "h").hardlink_to(at / "f")
+    files.unlink(str(root / "f"))
+    put(files, root / "f", (0, b"other"))
+    for state in drawn(files.cut(root)):
+        assert content(place.lay_out(state)) == state.files
+
+
 def test_a_state_is_laid_out_over_another(tmp_path: Path) -> None:
     """Whatever an engine has left there meanwhile."""
     files, root = old_and_new(tmp_path)

@@ -6,19 +6,22 @@ The ordinary run stops at a sample of the steps; `deep` at all.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import klog
 from klog.errors import CorruptData
+from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
 from tests.support.killer import killed_at
-from tests.support.tables import Row, in_log, latest_of, manifest, materialize, shown, stored, table
+from tests.support.tables import check_seen, in_log, latest_of, manifest, materialize, shown, stored, table
 
 SAMPLES = pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 12])
 LATEST = pytest.mark.parametrize("latest", [False, True], ids=["history", "latest"])
@@ -71,17 +74,6 @@ def check(home: Path, target: Path, latest: bool) -> bool:
     return kept == new
 
 
-def check_seen(seen: list[Row], old: list[Row], new: list[Row], latest: bool) -> None:
-    assert len(set(seen)) == len(seen) and set(seen) <= {*old, *new}
-    if latest:
-        assert len({(row[0], row[2]) for row in seen}) == len(seen)
-        return
-    assert set(old) <= set(seen)
-    for partition in (0, 1):
-        mine = [row for row in seen if row[0] == partition]
-        assert mine == [row for row in new if row[0] == partition][: len(mine)]
-
-
 @LATEST
 @SAMPLES
 def test_a_kill_at_any_call_leaves_a_whole_table(home: Path, sample: int, latest: bool) -> None:
@@ -105,13 +97,20 @@ def test_a_kill_at_any_call_leaves_a_whole_table(home: Path, sample: int, latest
     assert outcomes == {False, True}
 
 
+NAMES = ("open", "create", "fsync", "replace", "rename", "link", "unlink", "fsync_dir")
+
+
 @LATEST
-@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize(("only", "stride"), [(NAMES, 1), (("write",), 9)], ids=["names", "torn writes"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
-def test_a_failure_of_the_disk_leaves_a_whole_table(home: Path, error: int, torn: bool, latest: bool) -> None:
-    for nth in range(1, 100):
+def test_a_failure_of_the_disk_leaves_a_whole_table(
+    home: Path, error: int, only: tuple[str, ...], stride: int, latest: bool
+) -> None:
+    """A Parquet file is written in many pieces: some of them fail."""
+    for nth in range(1, 200, stride):
         target = copied(home, latest)
-        files = FailingFiles(nth, error, torn=torn)
+        files = FailingFiles(nth, error, torn=True)
+        files.only = only
         try:
             materialize(home / "data", target, target_bytes=TARGET_BYTES, files=files)
         except OSError as raised:
@@ -122,6 +121,36 @@ def test_a_failure_of_the_disk_leaves_a_whole_table(home: Path, error: int, torn
             assert nth > 5
             return
     raise AssertionError("no run had fewer operations")
+
+
+def test_a_call_that_goes_on_after_a_stopped_one_keeps_what_that_has_done(home: Path) -> None:
+    """The stopped one has replaced the manifest, or shown the table, without a sync of the names (A3)."""
+    for stop in ("fsync _klog/", "fsync out/"):
+        target = copied(home, latest=False)
+        files = CrashFiles()
+        files.keep(target)
+        with killed_before(files, stop):
+            materialize(home / "data", target, target_bytes=TARGET_BYTES, files=files)
+        assert materialize(home / "data", target, target_bytes=TARGET_BYTES, files=files).version == 2
+        new = sorted(in_log(home / "data"))
+        for state in files.cut(target).fixed():
+            left = state.lay_out(home / f"{stop[6:-1]} {state.name}")
+            assert manifest(left).number == 2
+            assert sorted(stored(left)) == sorted(shown(left)) == new, state.name
+
+
+@contextlib.contextmanager
+def killed_before(files: CrashFiles, last: str) -> Iterator[None]:
+    """The process dies before the last operation of this kind of a call."""
+    plain, seen = files.step, len(files.log)
+
+    def step(what: str) -> None:
+        if what == last and any(one.startswith("rename") for one in files.log[seen:]):
+            raise PowerCut(what)
+        plain(what)
+
+    with mock.patch.object(files, "step", step), contextlib.suppress(PowerCut):
+        yield
 
 
 def test_the_first_call_may_stop_anywhere(home: Path) -> None:

@@ -17,6 +17,7 @@ from tests.crash.jobs import cut_job
 from tests.crash.life import cut_life
 from tests.crash.producing import cut_producers
 from tests.crash.repaired import cut_repair
+from tests.crash.tables import cut_tables
 from tests.crash.topics import cut_topics
 from tests.crash.workload import POLICIES, cut_writer
 from tests.support.power_cuts import Tally
@@ -45,6 +46,11 @@ def repair(place: Path, *, randoms: int, **how: Any) -> Tally:
     return cut_repair(place, randoms=-(-randoms // 8), **how)
 
 
+def tables(place: Path, *, randoms: int, **how: Any) -> Tally:
+    """Fewer states of each cut: the cuts are many, since a Parquet file is written in many pieces."""
+    return cut_tables(place, randoms=-(-randoms // 4), **how)
+
+
 def jobs(place: Path, *, randoms: int, **how: Any) -> Tally:
     """Fewer states: each gets the whole check of its operation."""
     return cut_job(place, randoms=-(-randoms // 20), **how)
@@ -59,6 +65,7 @@ WORKLOADS: dict[str, tuple[int, Workload]] = {
     "topics": (1, topics),
     "repair": (1, repair),
     "jobs": (2, jobs),
+    "tables": (2, tables),
 }
 """The workloads, and how often a seed picks each: a history differs from seed to seed, the others mostly do not."""
 

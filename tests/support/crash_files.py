@@ -61,10 +61,15 @@ class MappedFiles:
         status = os.stat(path)
         self._durable.pop((status.st_dev, status.st_ino), None)
 
-    def durable(self, path: Path) -> bytes | None:
-        """None: it was never synced."""
-        status = path.stat()
-        return self._durable.get((status.st_dev, status.st_ino))
+    def now_and_durable(self, path: str) -> tuple[bytes, bytes | None]:
+        """The content, and the last synced one; None: it was never synced."""
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            status = os.fstat(fd)
+            data = os.pread(fd, status.st_size, 0)
+        finally:
+            os.close(fd)
+        return data, self._durable.get((status.st_dev, status.st_ino))
 
 
 class CrashFile(LogFile):
@@ -158,17 +163,22 @@ class CrashFiles(RealFiles):
             self.names.pop(gone, None)
         if there is not None and inode is not None:
             self.names[there] = inode
+        change = NameChange(inode, gone, there)
         for directory in {os.path.dirname(name) for name in (gone, there) if name is not None}:
-            self._unsynced.setdefault(directory, []).append(NameChange(inode, gone, there))
+            self._unsynced.setdefault(directory, []).append(change)
 
     def keep(self, directory: Path) -> None:
         """Record a directory, every file below it, and their names, as durable."""
+        known: dict[int, Inode] = {}
         for path in [directory, *directory.rglob("*")]:
             if path.is_dir():
                 self._known_directories[str(path)] = path.stat().st_ino
             if path.is_file():
                 mapped = is_mapped(path)
-                inode = Inode(bytearray(b"" if mapped else path.read_bytes()), mapped=mapped)
+                status = path.stat()
+                inode = known.get(status.st_ino) if status.st_nlink > 1 else None
+                if inode is None:
+                    inode = known[status.st_ino] = Inode(bytearray(b"" if mapped else path.read_bytes()), mapped=mapped)
                 self.names[str(path)] = self.durable_names[str(path)] = inode
                 if mapped:
                     self._mapped.keep(path)
@@ -176,7 +186,8 @@ class CrashFiles(RealFiles):
     def is_synced(self, path: str) -> bool:
         """Would a cut leave the bytes of this file as they are, if it leaves the name?"""
         if is_mapped(path):
-            return self._mapped.durable(Path(path)) == Path(path).read_bytes()
+            now, durable = self._mapped.now_and_durable(path)
+            return now == durable
         return not self.names[path].pending
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
@@ -190,9 +201,18 @@ class CrashFiles(RealFiles):
             self.step(f"create {os.path.basename(path)}")
             self.inode(path)
         plain = super().open(path, write=write, create=create)
-        file = kind(os.dup(plain.fileno()), path, write)
+        return self._as(kind, plain, self.inode(path) if write and not is_mapped(path) else Inode(), write)
+
+    def create(self, path: str) -> LogFile:
+        self.step(f"create {os.path.basename(path)}")
+        plain = super().create(path)
+        self._name(Inode(), None, path)
+        return self._as(CrashFile, plain, self.names[path], True)
+
+    def _as(self, kind: type[CrashFile], plain: LogFile, inode: Inode, write: bool) -> CrashFile:
+        file = kind(os.dup(plain.fileno()), plain.path, write)
         plain.close()
-        file.disk, file.inode = self, self.inode(path) if write and not is_mapped(path) else Inode()
+        file.disk, file.inode = self, inode
         return file
 
     @staticmethod
@@ -262,9 +282,14 @@ class CrashFiles(RealFiles):
         known[path], known[other] = known[other], known[path]
         self._have_moved({path: other, other: path})
 
-    def mkdir(self, path: str) -> None:
+    def link(self, source: str, target: str) -> None:
+        self.step(f"link {os.path.basename(source)} {os.path.basename(target)}")
+        super().link(source, target)
+        self._name(self._known(source), None, target)
+
+    def mkdir(self, path: str, mode: int = 0o750) -> None:
         self.step(f"mkdir {os.path.basename(path)}/")
-        super().mkdir(path)
+        super().mkdir(path, mode)
         self._notice_directories(os.path.dirname(path))
 
     def rmdir(self, path: str) -> None:
@@ -338,12 +363,20 @@ class CrashFiles(RealFiles):
             self._directories.pop(directory, None)
         for name in filter(is_mapped, os.listdir(path)):
             self._known(os.path.join(path, name))
+        removed = {name for name in map(os.path.dirname, self.durable_names) if self._is_removed(name, path)}
         for name in list(self.durable_names):
-            directory = os.path.dirname(name)
-            if directory == path or (os.path.dirname(directory) == path and not os.path.isdir(directory)):
+            if os.path.dirname(name) in {path, *removed}:
                 del self.durable_names[name]  # removed, or its directory was
         self.durable_names.update({name: inode for name, inode in self.names.items() if os.path.dirname(name) == path})
-        self._unsynced.pop(path, None)
+        for directory in [one for one in self._unsynced if one == path or self._is_removed(one, path)]:
+            del self._unsynced[directory]
+
+    @staticmethod
+    def _is_removed(directory: str, path: str) -> bool:
+        """Whether the sync of `path` has made the removal of a directory somewhere below it durable."""
+        return directory.startswith(path + "/") and not os.path.isdir(
+            f"{path}/{directory[len(path) + 1 :].split('/', 1)[0]}"
+        )
 
     # ---- after the cut -------------------------------------------------------------------------------------------
 
@@ -355,7 +388,7 @@ class CrashFiles(RealFiles):
     def cuts(self, root: Path, seed: int, randoms: int = 2) -> Iterator[State]:
         """Crash states of the tree at root, each content once. "all" comes first: there only the process has died."""
         cut, rng = self.cut(root), random.Random(seed)
-        seen: set[bytes] = set()
+        seen: set[int] = set()
         for state in cut.states(rng, randoms):
             if state.key not in seen:
                 seen.add(state.key)
@@ -363,11 +396,12 @@ class CrashFiles(RealFiles):
 
     def cut(self, root: Path) -> Cut:
         """A power cut at this moment."""
-        for directory, _, _ in os.walk(root):
+        there = []
+        for directory, _, names in os.walk(root):
+            there.append(directory)
             self._notice_directories(directory)
-        for path in root.rglob("*index*"):
-            if is_mapped(path) and path.is_file():
-                self._known(str(path))
+            for name in filter(is_mapped, names):
+                self._known(f"{directory}/{name}")
         return Cut(
             root,
             self.steps,
@@ -375,6 +409,7 @@ class CrashFiles(RealFiles):
             self.durable_names,
             self._unsynced.values(),
             self._mapped_now(),
+            there,
             self._directories,
             [exchange.names for exchange in self._exchanges],
         )
@@ -384,7 +419,7 @@ class CrashFiles(RealFiles):
         found: dict[Inode, tuple[bytes, bytes | None]] = {}
         for path, inode in self.names.items():
             if inode.mapped:
-                found[inode] = Path(path).read_bytes(), self._mapped.durable(Path(path))
+                found[inode] = self._mapped.now_and_durable(path)
         changed = (change.inode for changes in self._unsynced.values() for change in changes)
         for inode in {*self.durable_names.values(), *changed}:
             if inode is not None and inode.mapped and inode not in found:

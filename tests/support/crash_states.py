@@ -3,8 +3,8 @@
 What a cut leaves is chosen independently:
 
     names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
-             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A new directory,
-             or the new name of one, may be missing until its parent is synced. Two directories that have exchanged
+             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A rename
+             from one directory to another comes after all that came before it in either. A new directory, or the new name of one, may be missing until its parent is synced. Two directories that have exchanged
              their names have both done so, or neither
     bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
              pages; each sector as any of its writes left it; any subset of the writes; the last one torn
@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -57,28 +56,36 @@ def apply(content: bytearray, change: Change) -> None:
     content[position : position + len(data)] = data
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class NameChange:
-    """A change of a directory's names in one step: `gone` is removed, `there` is the new name."""
+    """A change of a directory's names in one step: `gone` is removed, `there` is the new name. One from a directory to
+    another is among the changes of both."""
 
     inode: Inode | None
     gone: str | None
     there: str | None
 
 
-def digest_of(files: Mapping[str, bytes]) -> bytes:
-    """Equal for equal names and bytes."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(files):
-        data = files[path]
-        digest.update(b"%s\0%d\0" % (path.encode(), len(data)))
-        digest.update(data)
-    return digest.digest()
+def digest_of(files: Mapping[str, bytes]) -> int:
+    """Equal for equal names and bytes: 128 bits."""
+    whole = 0
+    for one in files.items():
+        whole ^= _digest_of_file(*one)
+    return whole
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest_of_file(path: str, data: bytes) -> int:
+    """Most files of a state are those of the one before."""
+    digest = hashlib.blake2b(b"%s\0" % path.encode(), digest_size=16)
+    digest.update(data)
+    return int.from_bytes(digest.digest(), "big")
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut before operation `stop_at` may leave below a directory. files: bytes by relative path.
+    """What a cut before operation `stop_at` may leave below a directory. files: bytes by relative path. links: those of
+    them that are further names of another one, which comes before them.
 
     by_sectors: part of a page may have landed without the rest, which "strict" cannot always tell from damage."""
 
@@ -87,11 +94,14 @@ class State:
     files: dict[str, bytes]
     directories: tuple[str, ...]
     by_sectors: bool
+    links: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def key(self) -> bytes:
+    def key(self) -> int:
         """Equal for equal content."""
-        return digest_of(self.files)
+        if not self.links:
+            return digest_of(self.files)
+        return digest_of({**self.files, "\0links": repr(sorted(self.links.items())).encode()})
 
     def lay_out(self, out: Path) -> Path:
         """Write the files below `out`, which is created."""
@@ -99,15 +109,18 @@ class State:
             (out / directory).mkdir(parents=True, exist_ok=True)
         for path, data in self.files.items():
             (out / path).parent.mkdir(parents=True, exist_ok=True)  # one whose removal is not on disk either
-            (out / path).write_bytes(data)
+            if path in self.links:
+                (out / path).hardlink_to(out / self.links[path])
+            else:
+                (out / path).write_bytes(data)
         return out
 
 
 class Cut:
     """The moment before operation `stop_at`. names, durable_names: what each name leads to, as processes see it, and
     as the last syncs of the directories left it. unsynced: the changes between the two, by directory. mapped: of each
-    mapped file the content and the last synced one, None if it was never synced. directories: those whose own names are
-    not synced, and their synced ones, None for a new one. exchanges: those of them that have exchanged their names."""
+    mapped file the content and the last synced one, None if it was never synced. there: all directories. directories:
+    those whose own names are not synced, and their synced ones, None for a new one. exchanges: those of them that have exchanged their names."""
 
     def __init__(
         self,
@@ -117,6 +130,7 @@ class Cut:
         durable_names: dict[str, Inode],
         unsynced: Iterable[list[NameChange]],
         mapped: dict[Inode, tuple[bytes, bytes | None]],
+        there: Iterable[str],
         directories: Mapping[str, str | None],
         exchanges: Iterable[tuple[str, ...]] = (),
     ) -> None:
@@ -124,8 +138,13 @@ class Cut:
         self._below = len(str(root)) + 1
         self._names, self._durable_names = names, durable_names
         self._unsynced = [list(changes) for changes in unsynced if changes]
+        places: dict[NameChange, list[tuple[int, int]]] = {}
+        for number, changes in enumerate(self._unsynced):
+            for at, change in enumerate(changes):
+                places.setdefault(change, []).append((number, at))
+        self._of_two = [found for found in places.values() if len(found) > 1]
         self._mapped = mapped
-        self._directories = tuple(os.path.relpath(path, root) for path, _, _ in os.walk(root))
+        self._directories = tuple(path[self._below :] or "." for path in there)
         self._moved = {
             path[self._below :]: None if synced is None else synced[self._below :]
             for path, synced in directories.items()
@@ -189,6 +208,8 @@ class Cut:
     ) -> State:
         """undone: renames and creations of directories that are not on disk."""
         files: dict[str, bytes] = {}
+        first: dict[Inode, str] = {}
+        links: dict[str, str] = {}
         for path, inode in names.items():
             data = self._settled.get(inode)
             if data is None:
@@ -196,26 +217,52 @@ class Cut:
                 data = bytes(way.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
             if data is not None:
                 files[path[self._below :]] = data
+                if first.setdefault(inode, path) is not path:
+                    links[path[self._below :]] = first[inode][self._below :]
         if not undone:
-            return State(name, self.stop_at, files, self._directories, way.by_sectors)
+            return State(name, self.stop_at, files, self._directories, way.by_sectors, links)
         there = tuple(_undone(path, undone) for path in self._directories)
         places = {path: _undone(path, undone) for path in {old.rpartition("/")[0] for old in files}}
-        files = {
-            f"{place}/{base}" if place else base: data
-            for (directory, _, base), data in ((old.rpartition("/"), data) for old, data in files.items())
-            if (place := places[directory]) is not None
-        }
-        return State(name, self.stop_at, files, tuple(filter(None, there)), way.by_sectors)
+        now: dict[str, str] = {}
+        for old in files:
+            directory, _, base = old.rpartition("/")
+            if (place := places[directory]) is not None:
+                now[old] = f"{place}/{base}" if place else base
+        return State(
+            name,
+            self.stop_at,
+            {now[old]: data for old, data in files.items() if old in now},
+            tuple(filter(None, there)),
+            way.by_sectors,
+            {now[old]: now[of] for old, of in links.items() if old in now and of in now},
+        )
 
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
         names = dict(self._durable_names)
-        for changes in self._unsynced:
-            for change in changes[: rng.choice([0, len(changes), rng.randrange(len(changes) + 1)])]:
+        landed = [rng.choice([0, len(changes), rng.randrange(len(changes) + 1)]) for changes in self._unsynced]
+        for changes, count in zip(self._unsynced, self._in_order(landed), strict=True):
+            for change in changes[:count]:
                 if change.gone is not None:
                     names.pop(change.gone, None)
                 if change.there is not None and change.inode is not None:
                     names[change.there] = change.inode
         return names
+
+    def _in_order(self, landed: list[int]) -> list[int]:
+        """How many changes of each directory have landed, if no more than these have: one of two directories has landed
+        in both."""
+        while self._of_two:
+            late = [
+                (one, at)
+                for places in self._of_two
+                for one, at in places
+                if at < landed[one] and any(other_at >= landed[other] for other, other_at in places)
+            ]
+            if not late:
+                break
+            for one, at in late:
+                landed[one] = min(landed[one], at)
+        return landed
 
 
 def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
@@ -230,7 +277,13 @@ def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
 
 def is_mapped(path: str | Path) -> bool:
     """Whether this is an index, also one with a temporary suffix."""
-    return any(suffix in INDEXES for suffix in Path(path).suffixes)
+    return _entry_size(str(path)) > 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _entry_size(path: str) -> int:
+    """Of a mapped file; 0 for another one."""
+    return next((INDEXES[suffix] for suffix in Path(path).suffixes if suffix in INDEXES), 0)
 
 
 # ---- bytes: what a file holds after the cut ------------------------------------------------------------------------------
@@ -380,7 +433,7 @@ def missing(index: Mapped) -> bytes | None:
 
 def earlier(index: Mapped, rng: random.Random) -> bytes:
     """As it was some entries ago, but not before the sync."""
-    width = next(INDEXES[suffix] for suffix in Path(index.path).suffixes if suffix in INDEXES)
+    width = _entry_size(index.path)
     entries, least = (-(-len(data.rstrip(b"\0")) // width) for data in (index.data, index.before))
     kept = rng.randrange(min(least, entries), entries + 1) * width
     return index.data[:kept] + bytes(len(index.data) - kept)

@@ -1,6 +1,7 @@
 """A disk that fails on purpose: the Nth operation, once or from then on, or every one below a path.
 
-Operations are those of Files: open to write, write, fsync, fdatasync, truncate, replace, rename, unlink, fsync_dir.
+Operations are those of Files: open to write, create, write, fsync, fdatasync, truncate, replace, rename, link, unlink,
+fsync_dir.
 Failures of system calls below Files are in faulty_io.
 """
 
@@ -75,7 +76,13 @@ class FailingFiles(RealFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         if write:
             self.check("open", path)
-        plain = super().open(path, write=write, create=create)
+        return self._failing(super().open(path, write=write, create=create), path, write)
+
+    def create(self, path: str) -> LogFile:
+        self.check("create", path)
+        return self._failing(super().create(path), path, True)
+
+    def _failing(self, plain: LogFile, path: str, write: bool) -> LogFile:
         file = FailingFile(os.dup(plain.fileno()), path, write)
         plain.close()
         file.disk = self
@@ -107,6 +114,10 @@ class FailingFiles(RealFiles):
     def exchange(self, path: str, other: str) -> None:
         self.check("exchange", path)
         super().exchange(path, other)
+
+    def link(self, source: str, target: str) -> None:
+        self.check("link", target)
+        super().link(source, target)
 
     def unlink(self, path: str) -> None:
         self.check("unlink", path)

@@ -45,7 +45,11 @@ FILES = (
     "fsync_dir",
     "rename",
     "exchange",
+    "link",
     "unlink",
+    "create",
+    "mkdir",
+    "rmdir",
 )
 LOG_FILE = ("write", "write_parts", "read", "preallocate", "write_behind", "advise", "length")
 BARE = ("open", "exists", "is_directory", "read_whole", "identity_of", "exchange", "DirectoryPass")

@@ -130,7 +130,7 @@ class PowerCuts(Generic[Found]):
         self._look, self._judge, self._opened = look, judge, opened
         self._torn, self._share = torn, share
         self._stride, self._first, self._randoms, self._seed = stride, first, randoms, seed
-        self._found: dict[bytes, Found] = {}
+        self._found: dict[int, Found] = {}
         self._failure: BaseException | None = None
         self._one = threading.RLock()  # one cut at a time
         self.files = CrashFiles(before_step=self._before_step)
@@ -145,6 +145,7 @@ class PowerCuts(Generic[Found]):
         with contextlib.suppress(PowerCut), quiet():
             workload(self.root, self.files)
             self._cut()
+        self.files.before_step = None  # no cycle of objects: what this one holds is released with it
         if self._failure is not None:
             raise self._failure
         self.tally.steps = self.files.steps
@@ -178,7 +179,7 @@ class PowerCuts(Generic[Found]):
 
     def _distinct(self, cut: Cut, rng: random.Random) -> Iterator[State]:
         """The states of one moment, each content once."""
-        seen: set[bytes] = set()
+        seen: set[int] = set()
         idle = 0
         for state in cut.states(rng, self._randoms):
             self.tally.states += 1
@@ -194,7 +195,7 @@ class PowerCuts(Generic[Found]):
         key = state.key
         if key not in self._found:
             self._found[key] = self._open(state, self._states.lay_out(state))
-            self.tally.digests.add(int.from_bytes(key[:8], "big"))
+            self.tally.digests.add(key & ((1 << 64) - 1))
             self._opened(state, self._states.path)
             if self._share > 1 and self.tally.distinct % self._share == self._share // 2:
                 self._crash_again(state, rng)

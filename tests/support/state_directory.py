@@ -1,50 +1,104 @@
-"""One directory in which crash states are laid out one after the other: cheaper than a new tree for each."""
+"""One directory in which crash states are laid out one after the other: cheaper than a new tree for each.
+
+Every file of a state is compared with what is there, and written where it differs. Its descriptor stays open: while the
+name leads to the same inode, the comparison is one pread(2).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
 from tests.support.crash_states import State
 
+_OPEN_MAX = 300
+
 
 class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._root = str(path)
+        self._open: dict[str, tuple[int, int]] = {}  # descriptor and inode number, by path in the state
+
+    def __del__(self) -> None:
+        self._close_all()
+
+    def _close_all(self) -> None:
+        for fd, _ in self._open.values():
+            os.close(fd)
+        self._open.clear()
 
     def lay_out(self, state: State) -> Path:
         """Replace whatever is here by a state."""
+        if len(self._open) > _OPEN_MAX:
+            self._close_all()
+        there: dict[str, int] = {}
         for directory in state.directories:
-            self._sweep(directory, state)
+            self._sweep(directory, state, there)
+        if len(set(there.values())) < len(there):
+            self._part(state, there)
         for path, data in state.files.items():
-            fd = self._open(f"{self._root}/{path}")
-            if data:
-                os.write(fd, data)
-            os.ftruncate(fd, len(data))
-            os.close(fd)
+            if path in state.links:
+                self._link(state.links[path], path)
+            else:
+                self._put(path, data, there.get(path))
         return self.path
 
-    def _sweep(self, directory: str, state: State) -> None:
-        """Create a directory, or remove from it what the state does not have."""
+    def _sweep(self, directory: str, state: State, there: dict[str, int]) -> None:
+        """Create a directory, or remove from it what the state does not have. Notes the inode numbers of the rest."""
         at, prefix = (self._root, "") if directory == "." else (f"{self._root}/{directory}", directory + "/")
         try:
-            names = os.listdir(at)
+            with os.scandir(at) as entries:
+                found = [(prefix + entry.name, entry.inode()) for entry in entries]
         except FileNotFoundError:
             os.makedirs(at)
             return
-        for name in names:
-            if prefix + name not in state.files and prefix + name not in state.directories:
-                _remove(f"{at}/{name}")
+        for path, inode in found:
+            if path in state.files:
+                there[path] = inode
+            elif path not in state.directories:
+                _remove(f"{self._root}/{path}")
 
-    @staticmethod
-    def _open(path: str) -> int:
+    def _part(self, state: State, there: dict[str, int]) -> None:
+        """Remove the names of files that have other ones, too, unless the state has the same names for them."""
+        files: dict[int, set[str]] = {}
+        for path, inode in there.items():
+            files.setdefault(inode, set()).add(state.links.get(path, path))
+        for path, inode in [*there.items()]:
+            if len(files[inode]) > 1:
+                os.unlink(f"{self._root}/{path}")
+                del there[path]
+
+    def _put(self, path: str, data: bytes, inode: int | None) -> None:
+        known = self._open.get(path)
+        fd = self._opened(path) if known is None or known[1] != inode else known[0]
+        found = os.pread(fd, len(data) + 1, 0)
+        if found != data:
+            assert os.pwrite(fd, data, 0) == len(data)
+            if len(found) > len(data):
+                os.ftruncate(fd, len(data))
+
+    def _opened(self, path: str) -> int:
+        if path in self._open:
+            os.close(self._open.pop(path)[0])
         try:
-            return os.open(path, os.O_WRONLY | os.O_CREAT, 0o640)
+            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT, 0o640)
         except FileNotFoundError:  # its directory is removed, which is not on disk
-            os.makedirs(os.path.dirname(path))
-            return os.open(path, os.O_WRONLY | os.O_CREAT, 0o640)
+            os.makedirs(os.path.dirname(f"{self._root}/{path}"))
+            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT, 0o640)
+        self._open[path] = fd, os.fstat(fd).st_ino
+        return fd
+
+    def _link(self, source: str, path: str) -> None:
+        here, target = f"{self._root}/{source}", f"{self._root}/{path}"
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(target).st_ino == os.stat(here).st_ino:
+                return
+            os.unlink(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.link(here, target)
 
 
 def _remove(path: str) -> None:

@@ -21,27 +21,30 @@ from klog.spark.table_jobs import Merged, keyed_rows, merge_rows, write_pieces
 from klog.spark.table_manifest import DataFile, Manifest
 from klog.spark.table_options import request
 from klog.spark.table_store import TableStore
+from klog.values import replace
 
 Row = tuple[int, int, bytes | None, bytes | None]
 """(partition, offset, key, value)"""
 
 
 class LocalJobs:
-    """The jobs in this process, each task in its own call."""
+    """The jobs in this process, each task in its own call. files: those of the tasks."""
 
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
+    def __init__(self, reader: Any, files: Files | None = None) -> None:
+        self._reader, self._files = reader, files
 
     def read(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         yield from self._reader.read(InputPartition((wanted,)))
 
     def write(self, tasks: Sequence[Sequence[Piece]], place: Place) -> list[DataFile]:
+        place = replace(place, files=self._files)
         return [file for pieces in tasks for file in write_pieces(self.read, pieces, place)]
 
     def merge(self, bins: Sequence[Bin], buckets: Sequence[Bucket], place: Place, tasks: int) -> list[Merged]:
         keyed = [batch for ranges in bins for batch in keyed_rows(self.read, ranges, buckets)]
         if not keyed:
             return []
+        place = replace(place, files=self._files)
         rows = pa.Table.from_batches(keyed).sort_by([(BUCKET, "ascending"), ("offset", "ascending")])
         return list(merge_rows(rows.combine_chunks().to_batches(max_chunksize=7), buckets, place))
 
@@ -69,7 +72,7 @@ def materialize(
         TableStore(call.target, files),
         call,
         schema,
-        lambda columns: jobs(source.reader(columns)),
+        lambda columns: jobs(source.reader(columns), files),
         latest=latest,
         compression=compression,
         target_bytes=target_bytes,
@@ -88,7 +91,7 @@ def table(path: Path, target: Path, topic: str = "t", **options: str) -> list[Ro
     bins = tail_of(call, found)
     reader = KlogSource(call.raw).reader(read_schema(StructType.fromJson(found.schema), found.latest, call.options))
     jobs = LocalJobs(reader)
-    tail = [row for ranges in bins for each in ranges for batch in jobs.read(each) for row in _rows(batch)]
+    tail = [row for ranges in bins for each in ranges for batch in jobs.read(each) for row in rows_of(batch)]
     if not found.latest:
         return stored(target) + tail
     newer = {(row[0], row[2]) for row in tail}
@@ -104,7 +107,7 @@ def manifest(target: Path) -> Manifest:
 def shown(target: Path) -> list[Row]:
     """What a reader of Parquet sees in the target."""
     found = pa.dataset.dataset(target, format="parquet")
-    return _rows(found.to_table(["partition", "offset", "key", "value"])) if found.files else []
+    return rows_of(found.to_table(["partition", "offset", "key", "value"])) if found.files else []
 
 
 def stored(target: Path) -> list[Row]:
@@ -112,10 +115,22 @@ def stored(target: Path) -> list[Row]:
     found = manifest(target)
     store = TableStore(str(target))
     tables = [pa.parquet.read_table(store.path(file.name)) for file in found.files]
-    return [row for table in tables for row in _rows(table)]
+    return [row for table in tables for row in rows_of(table)]
 
 
-def _rows(table: pa.Table) -> list[Row]:
+def check_seen(seen: list[Row], old: list[Row], new: list[Row], latest: bool) -> None:
+    """Check what a reader of Parquet sees while a commit is shown (A2 of table_store.py)."""
+    assert len(set(seen)) == len(seen) and set(seen) <= {*old, *new}
+    if latest:
+        assert len({(row[0], row[2]) for row in seen}) == len(seen)
+        return
+    assert set(old) <= set(seen)
+    for partition in {row[0] for row in new}:
+        mine = [row for row in seen if row[0] == partition]
+        assert mine == [row for row in new if row[0] == partition][: len(mine)]
+
+
+def rows_of(table: pa.Table) -> list[Row]:
     names = ("partition", "offset", "key", "value")
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
