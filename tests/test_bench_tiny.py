@@ -21,6 +21,7 @@ import pytest
 from bench import broker_contests, broker_peers, plot
 from bench.figures import lines
 
+pytestmark = pytest.mark.timeout(900)  # the usual limit, and so this file, minutes of one process, starts first
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("aiokafka", "google_crc32c", "matplotlib", "pytest_benchmark", "pyperf", "pyarrow")
 
