@@ -13,6 +13,8 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile
 from klog.errors import InvalidProducerEpoch, RecordBatchTooLarge, StorageOffline
+from klog.log.state.producer_append import ProducerAppend
+from klog.log.state.producers import Producers
 from tests.log.test_group_commit import Appender
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
@@ -222,3 +224,31 @@ def test_a_failed_append_changes_no_state(tmp_path: Path, name: str, managed: bo
         if not files.failed:
             break
     assert taken_back
+
+
+def test_an_undo_that_is_interrupted_takes_no_batch_for_a_duplicate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C, before the producer is as it was: the log is offline, and its next load goes by the batches."""
+    update, sent = Producers.update, produced(6, 0, 0)
+
+    def interrupt_after(producers: Producers, append: ProducerAppend) -> None:
+        update(producers, append)
+        raise KeyboardInterrupt
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path, Unsynced()) as log:
+        log.append_batches(produced(5, 0, 0))
+        with monkeypatch.context() as patched:
+            patched.setattr(Producers, "update", interrupt_after)
+            patched.setattr(Producers, "take_back", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                log.append_batches(sent)
+        with pytest.raises(StorageOffline):
+            log.append_batches(sent)
+        assert log.log_end_offset == 1
+    with opened(tmp_path, Unsynced()) as log:
+        assert not log.append_batches(sent).is_duplicate
+        assert log.count() == log.log_end_offset == 2

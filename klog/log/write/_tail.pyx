@@ -14,6 +14,7 @@ from klog.log.state._fields cimport EpochFields, TransactionFields
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._producer_entry cimport ProducerEntry
 
+from klog.log.write.failures import uninterrupted
 from klog.log.write.log_end import end_moved_locked
 from klog.log.write.undo import undo_locked
 
@@ -56,8 +57,10 @@ cpdef int write_at_end(LogCore log, BatchTable batches, int64_t next_offset, int
     except BaseException as error:
         if log.end_of_append() == end:
             undo_locked(log, before, segment.savepoint() if savepoint is None else savepoint, error)
-            if effects is not None:
-                effects.take_back()
+            if effects is not None and log.written_end >= 0:
+                effects.take_back()     # if this is interrupted, the undo of the commit does it again
+            elif effects is not None:
+                uninterrupted(log, effects.take_back)
         else:
             producers.on_high_watermark_updated(log.high_watermark)     # the interruption may have prevented it
         raise
