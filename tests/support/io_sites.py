@@ -85,7 +85,7 @@ OS = [
 OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "samefile", "islink", "lexists"]
 IN_C = (
     r"kl_(?:pread|pwrite|preadv|pwritev|write_zeros|pread_direct|pwrite_direct|fsync|fdatasync|write_behind|ftruncate|"
-    r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|look)|io->\w+|"
+    r"fallocate|fadvise|sendfile|splice|cachestat|mincore|pread_cached|stat)|io->\w+|"
     r"open|fstat|stat|mmap|msync|mincore|kl_getdents|kl_exchange|syscall|pread|pwrite"
 )
 _CALL_IN_C = re.compile(rf"(?<![\w.>])({IN_C})\(|\b(?:os|_?files)\.(\w+)\(")
