@@ -7,6 +7,8 @@ it has every record that klog has promised, without a gap.
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -16,10 +18,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import klog
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
+from klog.log.directory.partition_names import parse_directory_name
 from klog.log.options import Policy
-from tests.crash import compaction, history, life, producing, workload
+from tests.crash import compaction, history, life, producing, topics, workload
 from tests.crash.life import cut_life
 from tests.crash.look import open_logs
 from tests.crash.producing import cut_producers
@@ -36,77 +40,85 @@ pytestmark = pytest.mark.java
 BATCH = 300  # directories per request
 
 
-class Takeover:
-    """Kafka loads the directory of each state: after a stop, as clean and as unclean, and after a death."""
+Name = tuple[str, int]
+"""Topic and partition."""
 
-    def __init__(self, judge: Judge, place: Path, topic: str, config: Mapping[str, Any]) -> None:
+
+class Takeover:
+    """Kafka loads the directory of each partition of a state: after a stop, as clean and as unclean, and after a death.
+
+    least: the promised log ends of the states to come; None: what klog finds."""
+
+    def __init__(
+        self, judge: Judge, place: Path, open_: Callable[..., klog.LogManager], config: Mapping[str, Any]
+    ) -> None:
         self.loads = 0
         self.raw = 0
-        self.least: int | None = 0  # the promised log end of the states to come; None: what klog finds
-        self._judge, self._place, self._topic, self._config = judge, place, topic, config
+        self.least: Mapping[Name, int] | None = None
+        self._judge, self._place, self._open, self._config = judge, place, open_, config
         self._waiting: list[tuple[str, Given, Verdict]] = []
-        self._as_left: list[tuple[str, Given, int]] = []
+        self._as_left: list[tuple[str, list[Given], int]] = []
         self._found: list[str] = []
+        self._numbers = itertools.count()
+
+    def _copy(self) -> Path:
+        return self._place / f"{next(self._numbers)}"
 
     def add(self, state: State, _: Path) -> None:
         """Add a crash state that klog can open."""
-        least = self.least
+        ends: dict[Name, int] = {}
         for ending in ("stopped", "died"):
-            root = state.lay_out(self._place / f"{len(self._waiting)}")
+            root = state.lay_out(self._copy())
             try:
                 mine = self._left_by_klog(root, ending, "strict")
             except CorruptLog:
                 assert state.by_sectors
                 mine = self._left_by_klog(root, ending, "kafka")
-            if mine is None:
-                shutil.rmtree(root)
-                continue
-            if least is None:
-                least = mine.log_end_offset
             for clean in (True, False) if ending == "stopped" else (False,):
-                self._waiting.append(
-                    (f"stop_at={state.stop_at} {state.name}, {ending}, {clean=}", self._given(root, clean), mine)
-                )
-                root = Path(shutil.copytree(root, self._place / f"{len(self._waiting)}", dirs_exist_ok=True))
+                copy = Path(shutil.copytree(root, self._copy()))
+                for path, verdict in mine.items():
+                    ends.setdefault(name_of(path), verdict.log_end_offset)
+                    where = f"stop_at={state.stop_at} {state.name}, {path}, {ending}, {clean=}"
+                    self._waiting.append((where, self._given(copy / path, clean), verdict))
             shutil.rmtree(root)
-        root = state.lay_out(self._place / f"as left {len(self._as_left)}")
-        if (root / f"{self._topic}-0").exists():
-            clean = (root / checkpoint.CLEAN_SHUTDOWN).exists()
-            where = f"stop_at={state.stop_at} {state.name}, as the cut has left it"
-            self._as_left.append((where, self._given(root, clean), least or 0))
-        else:
-            assert not least, f"{state.name}: no partition"
+        self._add_as_left(state, ends if self.least is None else self.least)
         if len(self._waiting) >= BATCH:
             self.ask()
 
-    def _left_by_klog(self, root: Path, ending: str, recovery: Policy) -> Verdict | None:
-        """klog's own view of the directory; None without a topic."""
-        logs = open_logs(root, recovery=recovery)
+    def _add_as_left(self, state: State, least: Mapping[Name, int]) -> None:
+        root, partitions = state.lay_out(self._copy()), dict[Name, list[Path]]()
+        for path in state.directories:
+            if (name := parse_directory_name(os.path.basename(path))) is not None:
+                partitions.setdefault(name, []).append(root / path)
+        lost = [name for name, end in least.items() if end and name not in partitions]
+        assert not lost, f"{state.name}: no directory of {lost}"
+        for name, paths in partitions.items():
+            where = f"stop_at={state.stop_at} {state.name}, {name}, as the cut has left it"
+            given = [self._given(path, (path.parent / checkpoint.CLEAN_SHUTDOWN).exists()) for path in paths]
+            self._as_left.append((where, given, least.get(name, 0)))
+
+    def _left_by_klog(self, root: Path, ending: str, recovery: Policy) -> dict[str, Verdict]:
+        """klog's own view of each partition, by its path."""
+        logs = self._open(root, recovery=recovery)
         try:
-            if self._topic not in logs.topics():
-                return None
-            log = logs.log(self._topic)
-            if ending == "died":
-                log.append([(b"k", b"the last word", NOW)])
-            mine = klog_verdict(log)
+            mine = {}
+            for topic, partitions in logs.topics().items():
+                for number in partitions:
+                    log = logs.log(topic, number)
+                    if ending == "died":
+                        log.append([(b"k", b"the last word", NOW)])
+                    mine[os.path.relpath(log.path, root)] = klog_verdict(log)
             if ending == "stopped":
                 logs.close()
             return mine
         finally:
             abandon(logs)
 
-    def _given(self, root: Path, clean: bool) -> Given:
+    def _given(self, path: Path, clean: bool) -> Given:
         def of(name: str) -> int:
-            return checkpoint.read_offsets(str(root / name)).get((self._topic, 0), 0)
+            return checkpoint.read_offsets(str(path.parent / name)).get(name_of(str(path)), 0)
 
-        return Given(
-            root / f"{self._topic}-0",
-            clean,
-            NOW,
-            of(checkpoint.RECOVERY_POINT),
-            of(checkpoint.LOG_START),
-            self._config,
-        )
+        return Given(path, clean, NOW, of(checkpoint.RECOVERY_POINT), of(checkpoint.LOG_START), self._config)
 
     def ask(self) -> None:
         """Ask Kafka about all waiting directories."""
@@ -116,19 +128,24 @@ class Takeover:
             self._found += [f"{where}: {text}" for text in differences(verdict, mine, leave_out=left_out)]
         self.loads += len(self._waiting)
         self._waiting.clear()
-        for (where, _, least), verdict in zip(
-            self._as_left, kafka_loads(self._judge, [given for _, given, _ in self._as_left]), strict=True
-        ):
-            problems = [verdict.error] if verdict.error is not None else []
-            if verdict.log_end_offset < least:
-                problems.append(f"Kafka's log ends at {verdict.log_end_offset}, klog has promised {least}")
-            if verdict.read_error is not None:
-                problems.append(f"Kafka cannot read {verdict.read_error}")
+        raw = iter(kafka_loads(self._judge, [given for _, some, _ in self._as_left for given in some]))
+        for where, given, least in self._as_left:
+            found = [next(raw) for _ in given]
+            problems = [verdict.error for verdict in found if verdict.error is not None]
+            if (end := max(verdict.log_end_offset for verdict in found)) < least:
+                problems.append(f"Kafka's log ends at {end}, klog has promised {least}")
+            problems += [f"Kafka cannot read {it.read_error}" for it in found if it.read_error is not None]
             self._found += [f"{where}: {problem}" for problem in problems]
-        self.raw += len(self._as_left)
+            self.raw += len(found)
         self._as_left.clear()
         shutil.rmtree(self._place)
         assert not self._found, "\n".join(self._found)
+
+
+def name_of(path: str) -> Name:
+    name = parse_directory_name(os.path.basename(path))
+    assert name is not None
+    return name
 
 
 def _forgets_last_epoch(kafka: Verdict, mine: Verdict) -> bool:
@@ -138,14 +155,40 @@ def _forgets_last_epoch(kafka: Verdict, mine: Verdict) -> bool:
     return emptied and [start for _, start in last] == [mine.log_end_offset] and not kafka.leader_epochs
 
 
+def least_of_log(promised: Any, *, only_died: bool) -> int | None:
+    """The promised log end; None for a workload that promises all that is there."""
+    if promised == "":
+        return None
+    if isinstance(promised, tuple):  # of producers: acknowledged, durable, stops
+        return int(promised[not only_died])
+    legal = promised if isinstance(promised, list) else [promised]
+    return min(one.acknowledged if only_died else one.durable for one in legal)
+
+
+def least_of_topics(promised: Any, *, only_died: bool) -> Mapping[Name, int]:
+    all_topics, _, changing, _ = promised
+    return {
+        (topic, number): 0 if topic in changing else one.acknowledged if only_died else one.durable
+        for topic, partitions in all_topics.items()
+        for number, one in enumerate(partitions)
+    }
+
+
 class Workload(NamedTuple):
-    """A workload whose crash states Kafka loads; config: of the topic, or a function of the seed; deep: how many loads the
-    deep run has at least."""
+    """A workload whose crash states Kafka loads; topic: None for many; config: of the topics, or a function of the seed;
+    deep: how many loads the deep run has at least."""
 
     cut: Callable[..., object]
-    topic: str
+    topic: str | None
     config: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
     deep: int
+
+    def least(self, promised: Any, *, only_died: bool) -> Mapping[Name, int] | None:
+        """The promised log ends; None: what is there."""
+        if self.topic is None:
+            return least_of_topics(promised, only_died=only_died)
+        end = least_of_log(promised, only_died=only_died)
+        return None if end is None else {(self.topic, 0): end}
 
 
 def cut_cleaning(place: Path, **how: Any) -> Tally:
@@ -154,6 +197,11 @@ def cut_cleaning(place: Path, **how: Any) -> Tally:
 
 def cut_history(place: Path, *, seed: int = 0, **how: Any) -> Tally:
     return history.cut_history(place, seed=seed, **how)
+
+
+def cut_topics(place: Path, *, seed: int = 0, **how: Any) -> Tally:
+    place.mkdir()
+    return topics.cut_topics(place, seed=seed, **how)
 
 
 def config_of_history(seed: int) -> Mapping[str, Any]:
@@ -167,35 +215,28 @@ WORKLOADS = {
     "appends": Workload(partial(cut_writer, durability="os"), workload.TOPIC, workload.CONFIG, 1000),
     "durable appends": Workload(partial(cut_writer, durability="sync"), workload.TOPIC, workload.CONFIG, 1000),
     "cleaning": Workload(cut_cleaning, compaction.TOPIC, compaction.SMALL, 900),
+    "topics": Workload(cut_topics, None, topics.CONFIG, 1000),
 }
-
-
-def least_of(promised: Any, *, only_died: bool) -> int | None:
-    """The promised log end; None for a workload that promises all that is there."""
-    if promised == "":
-        return None
-    if isinstance(promised, tuple):  # of producers: acknowledged, durable, stops
-        return int(promised[not only_died])
-    legal = promised if isinstance(promised, list) else [promised]
-    return min(one.acknowledged if only_died else one.durable for one in legal)
 
 
 def loaded(judge: Judge, place: Path, name: str, **how: int) -> int:
     """How many directories Kafka has loaded. Printed: docs/guarantees.md has the sum."""
-    cut, topic, config, _ = WORKLOADS[name]
-    takeover = Takeover(judge, place / "takeover", topic, config(how.get("seed", 0)) if callable(config) else config)
+    workload = WORKLOADS[name]
+    config = workload.config(how.get("seed", 0)) if callable(workload.config) else workload.config
+    takeover = Takeover(judge, place / "takeover", open_logs if workload.topic else topics.open_both, config)
 
     class Rig(PowerCuts[Any]):
         def check(self, state: State, rng: random.Random) -> None:
-            takeover.least = least_of(self.promised(), only_died=state.name == "all")
+            takeover.least = workload.least(self.promised(), only_died=state.name == "all")
             super().check(state, rng)
 
-    cut(place / "states", **how, opened=takeover.add, rig=Rig)
+    workload.cut(place / "states", **how, opened=takeover.add, rig=Rig)
     takeover.ask()
     print(f"count: {takeover.loads} crash states loaded by Kafka {judge.kafka.version} after klog, of {name}")
     print(
         f"count: {takeover.raw} crash states loaded by Kafka {judge.kafka.version} as the cut has left them, of {name}"
     )
+    assert takeover.raw > takeover.loads // 5
     return takeover.loads
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,7 @@ def cut_topics(
     stride: int = 1,
     share: int = 1,
     rig: type[PowerCuts[Found]] = PowerCuts,
+    opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> Tally:
     """Cut the power at every `stride`th operation of the disk."""
     topics = Topics(seed)
@@ -243,6 +245,7 @@ def cut_topics(
         randoms=randoms,
         seed=seed,
         share=share,
+        opened=opened,
         promised=lambda: (topics.topics, topics.gone, topics.changing, topics.growing),
     )
     return cuts.run(topics.run)
