@@ -18,6 +18,7 @@ import argparse
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from klog.cli.output import progress_bar
 from klog.progress import Event
+from tests.fuzz.face import PROGRAM
 from tests.fuzz.programs import write_header
 from tests.fuzz.seeds import make_seeds
 
@@ -152,7 +154,17 @@ def _command(name: str) -> list[str]:
         return [str(build_fuzzer(name))]
     if importlib.util.find_spec("atheris") is None:
         raise Unavailable("atheris (extra [fuzz])")
-    return [sys.executable, "-m", "tests.fuzz.face", name]
+    return [str(_program_of_face(name))]
+
+
+def _program_of_face(name: str) -> Path:
+    """A program, since libFuzzer starts itself again to merge."""
+    program = WORK / "bin" / name
+    program.parent.mkdir(parents=True, exist_ok=True)
+    command = shlex.join([sys.executable, "-m", "tests.fuzz.face", name])
+    program.write_text(f'#!/bin/sh\n{PROGRAM}="$0" exec {command} "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def keep(name: str) -> int:
@@ -166,6 +178,9 @@ def keep(name: str) -> int:
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
     chosen = sorted(path for path in smallest.iterdir() if path.name not in of_seeds)
     (HERE / "corpus").mkdir(exist_ok=True)
+    if not chosen:
+        (HERE / "corpus" / f"{name}.zip").unlink(missing_ok=True)
+        return 0
     with zipfile.ZipFile(HERE / "corpus" / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path in chosen:
             archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -225,8 +240,11 @@ def main() -> int:
     if asked.inputs:
         return long([name for name in asked.names or C_TARGETS if name in C_TARGETS], asked.inputs)
     if asked.keep:
-        for name in asked.names or C_TARGETS:
-            print(f"{name}: {keep(name)} inputs kept", flush=True)
+        for name in asked.names or C_TARGETS + FACE_TARGETS:
+            try:
+                print(f"{name}: {keep(name)} inputs kept", flush=True)
+            except Unavailable as missing:
+                print(f"{name}: left as it is, needs: {missing}", flush=True)
         return False
     for name in asked.names or C_TARGETS + FACE_TARGETS:
         try:

@@ -7,11 +7,13 @@ targets can still be called: the suite replays kept inputs.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import struct
 import sys
 import tempfile
 from collections.abc import Callable
+from types import FunctionType
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
@@ -177,15 +179,31 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 
 
+_MEASURED = {
+    "directory": ("klog.log.", "klog.manager.", "klog.segment.", "klog.codec."),
+    "compact": ("klog.cleaner.", "klog.codec."),
+    "checkpoint": ("klog.log.directory.",),
+    "snapshot": ("klog.log.state.",),
+}
+"""The packages whose Python code is measured, "klog.codec." for the others. libFuzzer covers the native modules in C."""
+PROGRAM = "KLOG_FUZZ_PROGRAM"
+"""Environment: the program by which libFuzzer starts this one again."""
+
+
+def functions_of(name: str) -> list[FunctionType]:
+    """What is measured for a target. It runs once, to import what it needs."""
+    TARGETS[name](bytes(1))
+    packages = _MEASURED.get(name, ("klog.codec.",))
+    return [one for one in gc.get_objects() if type(one) is FunctionType and str(one.__module__).startswith(packages)]
+
+
 def main() -> None:
     import atheris
 
     name = sys.argv.pop(1)
-    # Coverage is measured for Python code of these packages; libFuzzer covers the native modules in C.
-    for module in ("klog.codec.compress", "klog.log.directory.checkpoint", "klog.log.state.producers"):
-        for item in vars(sys.modules[module]).values():
-            if callable(item) and getattr(item, "__module__", "") == module and hasattr(item, "__code__"):
-                item.__code__ = atheris.instrument_func(item).__code__
+    sys.argv[0] = os.environ.get(PROGRAM, sys.argv[0])
+    for function in functions_of(name):
+        atheris.instrument_func(function)
     atheris.Setup(sys.argv, TARGETS[name])
     atheris.Fuzz()
 

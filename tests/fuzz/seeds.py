@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import struct
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fuzz import programs
+from tests.fuzz.hostile_directory import directory
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 _BYTES_MAX = 2048
-_COUNT_MAX = 80
+_COUNT_MAX = 100
+_SMALL = 32
 
 
 def batches(data: bytes) -> Iterator[bytes]:
@@ -114,6 +117,49 @@ def _damage() -> Iterator[bytes]:
             yield struct.pack(">BBBHB", rules, file, kind, 61 * file + 16 * kind, len(given)) + given
 
 
+_BASE_OFFSET, _LEADER_EPOCH, _KEY_OF_MARKER = 7, 15, 69
+"""Bytes of a batch."""
+
+
+def _past_bugs() -> Iterator[bytes]:
+    """Damage that klog once did not report, or took for something else: tests/crash/FINDINGS.md."""
+    for rules in range(3):
+        files = directory(bool(rules & 1))
+        names = sorted(files)
+        edit = functools.partial(_edit, names)
+        log = next(name for name in names if name.endswith(".log"))
+        index, epochs = log.replace(".log", ".index"), log.rpartition("/")[0] + "/leader-epoch-checkpoint"
+        second = len(next(batches(files[log])))
+        where, marker = next(_markers(files))
+        number = files["klog-topics.json"].index(b"700")
+        for edits in (
+            edit(log, 4, second + _BASE_OFFSET),  # lookups by time, and count(), went by it
+            edit(log, 4, second + _BASE_OFFSET) + edit(index, 1, 0),  # a rebuilt index had an entry of it
+            edit(log, 4, second + _LEADER_EPOCH),  # the start of an epoch moved
+            edit(log, 4, second + _LEADER_EPOCH) + edit(epochs, 1, 0),  # a load took it over
+            edit(log, 0, second, bytes(200)),  # pages that were not written back
+            edit(log, 1, 0),  # the first segment is emptied
+            edit(where, 4, marker + _KEY_OF_MARKER),  # aborted records were served
+            edit("klog-topics.json", 4, number),  # read as another number
+        ):
+            yield bytes((rules,)) + edits
+
+
+def _markers(files: dict[str, bytes]) -> Iterator[tuple[str, int]]:
+    """The file and the position of each batch with a marker."""
+    for name in sorted(files):
+        at = 0
+        for batch in batches(files[name]) if name.endswith(".log") else ():
+            if batch[22] & 0x20:
+                yield name, at
+            at += len(batch)
+
+
+def _edit(names: list[str], name: str, kind: int, position: int, given: bytes = b"") -> bytes:
+    """As tests/fuzz/hostile_directory.py reads it."""
+    return struct.pack(">BBHB", names.index(name), kind, position, len(given)) + given
+
+
 def _of(name: str) -> Iterator[bytes]:
     shape = {
         "columns": lambda batch: bytes((0, 0, 0, 0, len(batch) & 1, 0)) + batch,
@@ -131,6 +177,7 @@ def _of(name: str) -> Iterator[bytes]:
     elif name == "snapshot":
         yield from _files("*/logdir/*/*.snapshot")
     elif name == "directory":
+        yield from _past_bugs()
         yield from _damage()
     elif name == "legacy":
         yield from _legacy()
@@ -155,6 +202,7 @@ def make_seeds(folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     met: set[tuple[int, bytes]] = set()
     for seed in _of(name):
-        if (len(seed), seed[:3]) not in met and len(met) < _COUNT_MAX:
-            met.add((len(seed), seed[:3]))
+        like = len(seed), seed[:3] if len(seed) > _SMALL else seed
+        if like not in met and len(met) < _COUNT_MAX:
+            met.add(like)
             (folder / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
