@@ -5,5 +5,6 @@ from dataclasses import field as field
 from dataclasses import fields as fields
 from dataclasses import replace as replace
 from typing import Any
+from typing import NamedTuple as NamedTuple
 
 def fields_of(kind: type) -> tuple[Field[Any], ...]: ...

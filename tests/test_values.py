@@ -8,7 +8,8 @@ import inspect
 import pickle
 import subprocess
 import sys
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -78,11 +79,24 @@ def outcome(work: Any) -> Any:
     try:
         return work()
     except Exception as error:
-        return type(error), str(error).replace("make.<locals>.", "")
+        return type(error), str(error).replace("make.<locals>.", "").replace("Standard", "Ours")
+
+
+@pytest.fixture(params=["first", "later"])
+def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The classes, new, or with so many objects that their __init__ is compiled."""
+    made = make(values)
+    if request.param == "later":
+        for kind in made.values():
+            for _ in range(values.PLAIN_MAX + 1):
+                kind(**{values.fields(kind)[0].name: 1})
+    return made
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs"), ARGUMENTS)
-def test_objects_look_and_compare_as_standard_ones(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_objects_look_and_compare_as_standard_ones(
+    ours: dict[str, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     for ask in (
         repr,
         hash,
@@ -97,15 +111,17 @@ def test_objects_look_and_compare_as_standard_ones(name: str, args: tuple[Any, .
         lambda value: type(value).__doc__ if name == "Point" else None,
         lambda value: [each.name for each in dataclasses.fields(value)],
     ):
-        assert outcome(lambda ask=ask: ask(OURS[name](*args, **kwargs))) == outcome(
+        assert outcome(lambda ask=ask: ask(ours[name](*args, **kwargs))) == outcome(
             lambda ask=ask: ask(STANDARD[name](*args, **kwargs))
         )
 
 
 @pytest.mark.parametrize("name", ["Point", "Place", "Counter", "Named", "Version", "Plain"])
 def test_signatures(name: str) -> None:
+    """As soon as __init__ is compiled."""
     kwargs = {"a": 1} if name == "Named" else {}
-    OURS[name](*([] if kwargs else [1]), **kwargs)
+    for _ in range(values.PLAIN_MAX + 1):
+        OURS[name](*([] if kwargs else [1]), **kwargs)
     ours, standard = inspect.signature(OURS[name]).parameters, inspect.signature(STANDARD[name]).parameters
     assert [(each.name, each.kind) for each in ours.values()] == [(each.name, each.kind) for each in standard.values()]
 
@@ -133,6 +149,79 @@ def test_functions_of_this_module() -> None:
         values.dataclass(type("Bad", (), {"__annotations__": {"a": "list"}, "a": []}))
     with pytest.raises(TypeError, match="follows"):
         values.dataclass(type("Bad", (), {"__annotations__": {"a": "int", "b": "int"}, "a": 1}))(b=1)
+
+
+class Ours(values.NamedTuple):
+    """A pair."""
+
+    a: int
+    b: int = 2
+
+    @property
+    def total(self) -> int:
+        return self.a + self.b
+
+
+class Standard(NamedTuple):
+    """A pair."""
+
+    a: int
+    b: int = 2
+
+    @property
+    def total(self) -> int:
+        return self.a + self.b
+
+
+PAIRS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((1,), {}),
+    ((1, 3), {}),
+    ((), {"b": 4, "a": 5}),
+    ((), {}),
+    ((1, 2, 3), {}),
+    ((1,), {"a": 2}),
+    ((1,), {"c": 2}),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs"), PAIRS)
+def test_named_tuples_look_and_compare_as_standard_ones(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def seen(kind: Any) -> Any:
+        value = kind(*args, **kwargs)
+        first, *rest = value
+        match value:
+            case kind(x, y):
+                matched = x, y
+        facts = value == (first, *rest), hash(value) == hash((first, *rest)), isinstance(value, tuple), matched
+        more = value._asdict(), kind._fields, kind._field_defaults, kind.__doc__, hasattr(value, "__dict__")
+        return facts, more, value.a, value.b, value.total, value._replace(b=7).b, repr(value).partition("(")[2]
+
+    assert outcome(lambda: seen(Ours)) == outcome(lambda: seen(Standard))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda kind: kind(1)._replace(c=2), lambda kind: kind._make([1]), lambda kind: kind(1).__setattr__("a", 2)],
+)
+def test_mistakes_with_named_tuples(wrong: Callable[[Any], Any]) -> None:
+    found, standard = outcome(lambda: wrong(Ours)), outcome(lambda: wrong(Standard))
+    assert found[0] is standard[0]
+    assert found[1] == standard[1]
+
+
+def test_named_tuples_can_be_pickled_copied_and_subclassed() -> None:
+    class Place(Ours):
+        __slots__ = ()
+
+        @property
+        def doubled(self) -> int:
+            return 2 * self.total
+
+    assert pickle.loads(pickle.dumps(Ours(1))) == copy.deepcopy(Ours(1)) == (1, 2)
+    assert type(pickle.loads(pickle.dumps(Ours(1)))) is Ours
+    assert Place(1).doubled == 6
+    assert repr(Place(1)) == "Place(a=1, b=2)"
+    assert list(inspect.signature(Ours).parameters) == ["a", "b"]
 
 
 @values.dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ ApiVersions itself (KIP-511): the client goes on with a version from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

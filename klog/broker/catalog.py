@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from klog.errors import TopicExists, UnknownTopicOrPartition
 from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,10 +8,11 @@ divide() and join() are for an error of some topics or partitions alone: the res
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.protocol.layout import load
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

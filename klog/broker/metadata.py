@@ -3,12 +3,13 @@ KafkaApis.handleTopicMetadataRequest."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from klog import security
 from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of, leader_epoch
 from klog.errors import InvalidTopic, KlogError, TopicExists
 from klog.protocol import ApiKey, ErrorCode, messages
-from klog.security import authorized_operations
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ class Metadata:
             cluster_id=self._cluster_id,
             controller_id=nodes[0].node_id,
             topics=topics,
-            cluster_authorized_operations=authorized_operations(context.authorized, "CLUSTER", CLUSTER)
+            cluster_authorized_operations=security.authorized_operations(context.authorized, "CLUSTER", CLUSTER)
             if request.include_cluster_authorized_operations
             else _NOT_ASKED,
         )
@@ -134,7 +135,7 @@ class Metadata:
             topic_id=self._topics.topic_id(name) or NO_ID,
             is_internal=name in INTERNAL_TOPICS,
             partitions=[self._partition(name, number, nodes) for number in range(count)],
-            topic_authorized_operations=authorized_operations(context.authorized, "TOPIC", name)
+            topic_authorized_operations=security.authorized_operations(context.authorized, "TOPIC", name)
             if request.include_topic_authorized_operations
             else _NOT_ASKED,
         )

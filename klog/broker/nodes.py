@@ -14,14 +14,14 @@ StripedReplicaPlacer.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog import arguments
 from klog.broker.listeners import advertised
 from klog.broker.metadata import Node, Placement
 from klog.errors import InvalidConfig
 from klog.network import Server
-from klog.values import replace
+from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     import ssl

@@ -8,7 +8,7 @@ SharePartitionManager, DelayedShareFetch.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import code_of, find_log
 from klog.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, ShareSessions
@@ -18,6 +18,7 @@ from klog.coordinator.share.state_log import ShareKey
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

@@ -11,10 +11,11 @@ A session belongs to a connection, and ends with it. Kafka: ShareSession, ShareS
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

@@ -13,7 +13,9 @@ character class is a set of these, and the rest of Unicode matters only in that 
 from __future__ import annotations
 
 import string
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

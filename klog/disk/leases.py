@@ -23,11 +23,11 @@ import os
 import struct
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock
 from klog.errors import ForkedHandle, LogClosed
+from klog.values import NamedTuple
 
 NUMBERS = 2**31
 _SLOTS_FIRST, _SLOTS_END = 2**32, 2**32 + 2**20

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog.clock import Clock
 from klog.locks import OwnLock
+from klog.values import NamedTuple
 
 
 class CacheCounts(NamedTuple):

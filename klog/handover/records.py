@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog.internal_topics import cluster_metadata, encode_value
+from klog.values import NamedTuple
 
 
 class MetadataRecord(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from klog.config.properties import format_properties
 from klog.internal_topics import consumer_offsets, transaction_state
+from klog.values import NamedTuple
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER: Final = re.compile(r"(?:([A-Z_]+)://)?(\[[0-9a-fA-F:.]+\]|[^:/\s,\[\]]*):(\d{1,5})")

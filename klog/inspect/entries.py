@@ -14,11 +14,11 @@ ProducerStateManager.
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog.errors import CorruptIndex
 from klog.log.state import snapshots
-from klog.values import dataclass
+from klog.values import NamedTuple, dataclass
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")

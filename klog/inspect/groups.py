@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
@@ -23,6 +23,7 @@ from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
 from klog.log.directory.reader_positions import decode as decode_positions
 from klog.log.directory.reader_positions import reader_names
+from klog.values import NamedTuple
 
 Entry = dict[str, Any]
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes

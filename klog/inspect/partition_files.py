@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from klog import arguments
 from klog.disk import check_directory
@@ -25,6 +24,7 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.log.staged.layout import holds_only_staging
+from klog.values import NamedTuple
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 SUFFIXES = {"log": ".log", "index": ".index", "snapshot": ".snapshot"}

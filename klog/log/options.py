@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from klog.arguments import chosen, having
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.scheduler import Scheduler
-from klog.values import dataclass
+from klog.values import NamedTuple, dataclass
 
 Policy = Literal["strict", "kafka"]  # of a recovery
 Durability = Literal["os", "interval", "sync"]

@@ -15,7 +15,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, exists, failed_sync_in, identity_of, is_final, naming_the_next_step
@@ -37,6 +36,7 @@ from klog.log.staged import layout
 from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
 from klog.segment import names
+from klog.values import NamedTuple
 
 _log = logger_of("manager")
 RESERVED_IDS = 100  # Kafka reserves the first ids: unassigned, lost, migrating

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from klog.disk import Files, exists, read_whole, remove_tree
 from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
@@ -44,7 +43,7 @@ from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
-from klog.values import dataclass, field, replace
+from klog.values import NamedTuple, dataclass, field, replace
 
 _log = logger_of("manager")
 NOTE = names.MOVE_NOTE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
@@ -19,6 +19,7 @@ from klog.manager.topic_cursor import TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource
 from klog.record import Record
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding

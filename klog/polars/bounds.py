@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.arguments import LONG_MAX
-from klog.values import dataclass, replace
+from klog.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     import polars as pl

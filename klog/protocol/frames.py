@@ -8,7 +8,7 @@ The header's version follows from the API and its version. Kafka: RequestHeader,
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.arguments import instance, whole
 from klog.errors import CorruptFrame, UnsupportedVersion
@@ -17,6 +17,7 @@ from klog.protocol._encode import encode_frame
 from klog.protocol._message import Message
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.classes import message as class_of
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

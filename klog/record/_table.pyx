@@ -11,7 +11,7 @@ from klog._c.batch cimport (
 
 from klog.record._arguments cimport check_buffer
 
-from typing import NamedTuple
+from klog.values import NamedTuple
 
 BATCH_HEADER = KL_BATCH_HEADER  # bytes
 DELETE_HORIZON = KL_ATTR_DELETE_HORIZON     # bit of the attributes

@@ -24,7 +24,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists
 from klog.disk.drop_behind import DropBehind
@@ -51,6 +51,7 @@ from klog.segment._state import SegmentState
 from klog.segment.active import Active, WriteCounts, open_to_write
 from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import TxnIndex
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog.record import BatchTable

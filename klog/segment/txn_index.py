@@ -12,10 +12,10 @@ import contextlib
 import os
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from klog.disk import Files, exists
 from klog.errors import CorruptIndex
+from klog.values import NamedTuple
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size

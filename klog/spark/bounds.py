@@ -10,11 +10,11 @@ B4  All times before now are before the same moment, that of planning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from klog.errors import KlogError, OffsetOutOfRange
 from klog.logger import logger_of
-from klog.values import dataclass, field, replace
+from klog.values import NamedTuple, dataclass, field, replace
 
 logger = logger_of("spark")
 

@@ -6,11 +6,12 @@ once it is committed, so the reader is read_committed. Kafka: OffsetCommitKey, O
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.errors import CorruptData
 from klog.internal_topics import decode
 from klog.internal_topics.consumer_offsets import TOPIC, is_offset_key
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog import Log

@@ -19,7 +19,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import klog
 from klog import Log, LogConfig, LogManager, arguments
@@ -33,7 +33,7 @@ from klog.log.write.roll import roll
 from klog.progress import Progress
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
-from klog.values import dataclass, field
+from klog.values import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

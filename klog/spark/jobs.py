@@ -12,7 +12,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog import arguments
 from klog.disk import Files, RealFiles
@@ -24,6 +24,7 @@ from klog.progress import Event, Progress
 from klog.segment import names
 from klog.spark.plan import Sizing
 from klog.spark.sink_options import absolute_path
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

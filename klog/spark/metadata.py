@@ -14,10 +14,11 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog import record
 from klog.errors import CorruptBatch
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,10 +19,9 @@ import heapq
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from klog.spark.bounds import TopicPartition
-from klog.values import dataclass, replace
+from klog.values import NamedTuple, dataclass, replace
 
 TARGET_MIN = 32 << 20
 TARGET_MAX = 128 << 20

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import klog
 from klog import record
@@ -29,7 +29,7 @@ from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
 from klog.spark.reading import Reading
 from klog.spark.rows import RowShaper, pieces
-from klog.values import dataclass, replace
+from klog.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

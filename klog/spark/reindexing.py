@@ -14,7 +14,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import klog
 from klog import Log, LogConfig
@@ -26,7 +26,7 @@ from klog.log.staged import layout, writers
 from klog.progress import Progress
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
-from klog.values import dataclass, field
+from klog.values import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import klog
 from klog import record
@@ -36,7 +36,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
 from klog.spark.pushdown import Pushed
-from klog.values import replace
+from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     from klog import Log

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.errors import CorruptData
 from klog.inspect.batches import Examined, examine
@@ -22,6 +22,7 @@ from klog.report import Problem
 from klog.segment import names
 from klog.spark import jobs
 from klog.spark.jobs import Item, Job
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

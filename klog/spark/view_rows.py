@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import klog
 from klog.log.directory import cleaner_offsets
@@ -16,6 +16,7 @@ from klog.log.directory.checkpoint import encode_uuid
 from klog.spark.plan import Range
 from klog.spark.read import check_present
 from klog.spark.rows import cast, joined, repeated
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import klog
 from klog.errors import UnknownTopicOrPartition
@@ -16,7 +16,7 @@ from klog.spark.api import DataSourceReader, InputPartition
 from klog.spark.bounds import TopicPartition
 from klog.spark.options import Options, Subscription
 from klog.spark.rows import arrow_schema
-from klog.values import replace
+from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

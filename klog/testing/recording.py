@@ -15,13 +15,14 @@ import base64
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from klog import arguments
 from klog.clock import SystemClock
 from klog.errors import CorruptData, NewerFormat
 from klog.protocol import ApiKey
 from klog.shown import to_json
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

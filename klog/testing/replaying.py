@@ -11,13 +11,14 @@ from __future__ import annotations
 import select
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.clock import SystemClock
 from klog.errors import CorruptData, CorruptFrame, UnsupportedVersion
 from klog.protocol import ApiKey, decode_request, decode_response
 from klog.testing.recording import recorded
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import os

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.broker.fetch_sessions import is_incremental
 from klog.protocol import ApiKey
 from klog.testing.named import EVERY, forgotten_partitions, named_partitions
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

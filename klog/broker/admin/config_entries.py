@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from klog.config import BROKER_KEYS, TOPIC_KEYS, Key
 from klog.config.table import SYNONYMS
 from klog.config.values import format_value, parse_value
 from klog.errors import InvalidConfig
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

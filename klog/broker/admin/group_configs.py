@@ -6,12 +6,13 @@ is deleted. It has the properties of consumer groups and those of share groups, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.config_entries import Entry, Source, Synonym
 from klog.broker.admin.dynamic_configs import changed
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

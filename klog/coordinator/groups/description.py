@@ -3,10 +3,11 @@ offset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from klog.protocol import decode_data, messages
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.group import Group

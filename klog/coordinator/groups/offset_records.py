@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import NamedTuple
 
 from klog.errors import CorruptData
+from klog.values import NamedTuple
 
 _TYPE_AND_SIZE = struct.Struct(">hh")
 _SIZE = struct.Struct(">h")

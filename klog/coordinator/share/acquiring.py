@@ -7,9 +7,10 @@ ShareFetchUtils, SharePartition.maybeFilterAbortedTransactionalAcquiredRecords.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.record import decode
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog.log import FetchData, Log

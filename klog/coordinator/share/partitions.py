@@ -15,7 +15,7 @@ SharePartition, DefaultStatePersister.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.deadlines import Deadlines
 from klog.coordinator.groups.refusal import Refused
@@ -26,6 +26,7 @@ from klog.errors import KlogError, OffsetOutOfRange
 from klog.locks import OwnLock
 from klog.logger import logger_of
 from klog.protocol import ErrorCode
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

@@ -12,13 +12,14 @@ State: Empty without members, else Stable. Kafka: ShareGroup, and the replay met
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from klog.coordinator.groups.consumer_member import partitions_of
 from klog.coordinator.groups.consumer_records import Change, encode_changes, id_of, id_text, target_of
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.share.assignor import NAME
 from klog.protocol import ErrorCode, messages
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

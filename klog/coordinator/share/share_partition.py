@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ Kafka: TransactionCoordinator, KIP-360, KIP-890.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from klog.coordinator.transactions.metadata import (
     COMPLETE_ABORT,
@@ -30,6 +30,7 @@ from klog.coordinator.transactions.metadata import (
     is_exhausted,
 )
 from klog.protocol import ErrorCode
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

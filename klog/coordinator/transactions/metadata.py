@@ -19,7 +19,9 @@ Kafka: TransactionMetadata, TransactionState.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from klog.values import NamedTuple
 
 EMPTY: Final = "Empty"
 ONGOING: Final = "Ongoing"

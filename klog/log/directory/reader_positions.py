@@ -21,18 +21,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from klog.arguments import text
 from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptCheckpoint, CorruptData, NewerFormat
 from klog.log.directory import versioned
 from klog.logger import logger_of
+from klog.values import NamedTuple
 
 _log = logger_of("log")
 VERSION = 1
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-_FILE = re.compile(rf"klog-reader\.({_NAME.pattern})\.json")
+_NAME = r"[a-zA-Z0-9._-]{1,200}"
+_FILE = rf"klog-reader\.({_NAME})\.json"
 _OFFSET_MAX = 2**63 - 1
 
 
@@ -46,7 +46,7 @@ class TopicPositions(NamedTuple):
 def reader_name(argument: str, name: str) -> str:
     """Return the name of a reader or of a group. Raises TypeError, ValueError."""
     name = text(argument, name)
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ValueError(f"{argument}={name!r} is not a reader name: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
     return name
 
@@ -151,7 +151,7 @@ def _parsed(entry: Mapping[str, object]) -> TopicPositions:
 
 def reader_names(directory: str) -> list[str]:
     """Return the names of readers that have committed positions in a log.dir."""
-    return sorted(found[1] for name in os.listdir(directory) if (found := _FILE.fullmatch(name)))
+    return sorted(found[1] for name in os.listdir(directory) if (found := re.fullmatch(_FILE, name)))
 
 
 def lower_positions(

@@ -11,14 +11,14 @@ Headers of dead letters have Kafka Connect's names. Kafka Connect: DeadLetterQue
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from klog.arguments import chosen, having, text
 from klog.decode import COLUMNS, Decode, Decoder, Format, decoders_of, formats_of, slices
 from klog.errors import BadValue
 from klog.log.read.tables import pyarrow_for
 from klog.record import FIELDS, ArrowStream, Columns, Record
-from klog.values import dataclass
+from klog.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     import pyarrow

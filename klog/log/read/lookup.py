@@ -13,7 +13,6 @@ import bisect
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from klog.arguments import LONG_MAX, LONG_MIN, whole
 from klog.errors import CorruptBatch
@@ -25,6 +24,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.segments import number_of
 from klog.record import iter_records
 from klog.segment import FoundByTime, Segment, count_records
+from klog.values import NamedTuple
 
 _NUMBERS = {
     -1: "latest",

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
 
 from klog.disk import Watched, exists
 from klog.errors import CorruptCheckpoint, NewerFormat
@@ -37,6 +36,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import BATCH_HEADER
 from klog.segment import Segment, names
+from klog.values import NamedTuple
 
 _VALID_MS = 100  # the checkpoints of the log.dir change beside the files of a log
 _FINGERPRINT_BYTES = BATCH_HEADER  # a header of magic 2, or an older header and more bytes: both include the checksum

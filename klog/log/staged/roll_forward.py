@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from klog.disk import LogFile
 from klog.errors import CorruptBatch, UnexplainedLogEnd
@@ -33,6 +32,7 @@ from klog.log.write.flush import flush
 from klog.log.write.roll import roll
 from klog.record import renumber
 from klog.segment import HeaderIterator, names
+from klog.values import NamedTuple
 
 PIECE_BYTES = 1 << 20  # of staged batches at a time; one batch may be larger
 SEGMENT_BYTES = 32 << 20  # A6: from here on, or from half of segment.bytes on

@@ -21,7 +21,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog.clock import process_start_time
 from klog.disk import (
@@ -36,7 +36,7 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import layout
-from klog.values import dataclass
+from klog.values import NamedTuple, dataclass
 
 VERSION = 1
 STALE_MS = 24 * 3600 * 1000

@@ -7,7 +7,7 @@ number.
 
 cimport cython
 
-from typing import NamedTuple
+from klog.values import NamedTuple
 
 from klog.log.state.segments import Sizes
 from klog.segment import Segment

@@ -12,10 +12,10 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from klog.log.state._fields import TransactionFields
 from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.values import NamedTuple
 
 
 class Transaction(NamedTuple):
