@@ -35,7 +35,7 @@ import klog
 from bench.contest import Unavailable
 from bench.memory_cgroup import memory_cgroup, peak_bytes, run_in
 from bench.workloads import FIRST_TIMESTAMP, noise
-from klog.cleaner.throttle import Throttle
+from klog.manager.throttle import Throttle
 from klog.progress import Event
 
 Figures = dict[str, Any]

@@ -6,7 +6,6 @@ read_audit                   what was purged from the logs of a log.dir
 clean_round, RoundStats      one round; the caller decides when
 cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure functions)
 cleanable_now                the same for a log
-Throttle                     limits the rate of reads and writes
 plan_cleaning, build, adopt  a cleaning by two processes: CleaningPlan, Built; SplitNeeded
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in bounded memory
@@ -24,7 +23,6 @@ from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.purge import purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.cleaner.staged import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
-from klog.cleaner.throttle import Throttle
 from klog.log.retain.cleaning_stats import CompactionStats, Held, PurgeStats, WastedKey
 from klog.log.state.cleaning_state import CleaningAborted, Overtaken
 
@@ -42,7 +40,6 @@ __all__ = [
     "RoundStats",
     "SplitFirst",
     "SplitNeeded",
-    "Throttle",
     "WastedKey",
     "adopt",
     "build",

@@ -30,8 +30,8 @@ from klog.log.retain import retention
 from klog.log.write.flush import flush, is_due
 from klog.logger import logger_of
 from klog.manager.broker_config import BrokerConfig
-from klog.manager.cleaner import Cleaner
 from klog.manager.cleaner_settings import CleanerSettings
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.flush_queue import FlushQueue
@@ -59,7 +59,7 @@ class BackgroundTasks:
     _directories: DirectorySet
     _registry: LogRegistry
     _loading: Loading
-    _cleaner: Cleaner
+    _cleaner: BackgroundCleaner
     _scheduler: Scheduler
     _clock: Clock
     _user: Callable[[], object]

@@ -1,9 +1,10 @@
-"""The cleaner's settings, computed from the broker-level configuration. Values only. Kafka: CleanerConfig."""
+"""The cleaner's settings, from the broker-level configuration, and which logs it handles. Kafka: CleanerConfig."""
 
 from __future__ import annotations
 
 from klog.config import ManagerConfig
 from klog.errors import InvalidConfig
+from klog.log.log import Log
 from klog.values import dataclass
 
 ENTRY_BYTES = 24  # of the key map, for one key
@@ -42,3 +43,9 @@ class CleanerSettings:
             config.log_cleaner_io_max_bytes_per_second,
             max(config.log_cleaner_backoff_ms, 1),
         )
+
+
+def is_compacted(log: Log) -> bool:
+    """True if the cleaner handles this log: its configuration is known and compacts."""
+    known: bool = log._core.options.config_known and log.config.compacts
+    return known and not (log.closed or log._core.health.deleted or log.offline is not None)

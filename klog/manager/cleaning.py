@@ -26,6 +26,7 @@ from klog.log.log import Log
 from klog.log.retain import retention
 from klog.log.state.segments import closed_from
 from klog.logger import logger_of
+from klog.manager.cleaner_settings import is_compacted
 from klog.manager.directories import LogDirectory
 from klog.segment import Segment
 from klog.values import dataclass, field
@@ -77,12 +78,6 @@ class Survey:
             key=lambda candidate: candidate.dirt.ratio,
             reverse=True,
         )
-
-
-def is_compacted(log: Log) -> bool:
-    """True if the cleaner handles this log: its configuration is known and compacts."""
-    known: bool = log._core.options.config_known and log.config.compacts
-    return known and not (log.closed or log._core.health.deleted or log.offline is not None)
 
 
 class FirstTimestamps:

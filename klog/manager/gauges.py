@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from klog.disk import Files
 from klog.histogram import Histogram
 from klog.log.log import Log
-from klog.manager.cleaner import Cleaner
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directory_set import DirectorySet
 from klog.manager.flush_queue import FlushQueue
 from klog.manager.loading import Loading
@@ -32,7 +32,7 @@ def read(
     registry: LogRegistry,
     loading: Loading,
     flushes: FlushQueue,
-    cleaner: Cleaner,
+    cleaner: BackgroundCleaner,
     traffic: Traffic,
     page_cache: bool,
 ) -> Gauges:

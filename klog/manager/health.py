@@ -9,7 +9,7 @@ from klog.errors import KlogError
 from klog.health import Engine, HealthReport, LogFacts, examine, read_machine
 from klog.log.log import Log
 from klog.manager.catalog import TopicCatalog
-from klog.manager.cleaner import Cleaner
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directory_set import DirectorySet
 from klog.manager.gauges import sampled
 from klog.manager.open_state import OpenState
@@ -26,7 +26,7 @@ def report(
     directories: DirectorySet,
     catalog: TopicCatalog,
     registry: LogRegistry,
-    cleaner: Cleaner,
+    cleaner: BackgroundCleaner,
     traffic: Traffic,
 ) -> HealthReport:
     """Return the findings; see LogManager.health."""

@@ -36,7 +36,6 @@ from klog.log.log import Log
 from klog.log.options import Compression, Durability, Options, Policy, check_choices, check_tools
 from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
-from klog.log.read.latest import LatestByKey, LatestOfLog
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.log.read.reader import LogReader, in_turn
@@ -46,7 +45,7 @@ from klog.manager import gauges
 from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
-from klog.manager.cleaner import Cleaner
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
@@ -72,9 +71,9 @@ if TYPE_CHECKING:
     from klog.decode import Decode
     from klog.health import HealthReport
     from klog.log.read.decoding import DeadLetter, OnBad
+    from klog.log.read.latest import LatestByKey
     from klog.log.read.page_cache import LogPageCache
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
-    from klog.manager.cleaner_threads import BackgroundCleaner
     from klog.manager.named_reader import NamedReader
     from klog.manager.topic_cursor import Missing
     from klog.manager.topic_tail import TopicTail
@@ -172,13 +171,7 @@ class LogManager:
             self._topic_life = TopicLife(
                 state, broker, directories, catalog, registry, self._deletions, self._moves, files
             )
-
-            def new_cleaner() -> BackgroundCleaner:
-                from klog.manager.cleaner_threads import BackgroundCleaner
-
-                return BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
-
-            self._cleaner = Cleaner(new_cleaner)
+            self._cleaner = BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
             self._tasks = BackgroundTasks(
                 state, broker, directories, registry, self._loading, self._cleaner, scheduler, clock, user
             )
@@ -691,6 +684,8 @@ class LogManager:
         self._state.check_open()
         logs = [self.log(topic, number) for number in self._catalog.partitions(text("topic", topic))]
         decoding = optional_decoding(topic, decode, on_bad, None)
+        from klog.log.read.latest import LatestByKey, LatestOfLog
+
         return LatestByKey([LatestOfLog(log._core.now, isolation) for log in logs], decoding)
 
     def tail(

@@ -49,12 +49,12 @@ def test_gauges_exist_while_the_cleaner_runs(tmp_path: Path) -> None:
 
 def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
     """Pretend that as many threads took these times."""
-    from klog.manager.cleaner_threads import _Worker
+    from klog.manager.cleaner_worker import Worker
 
-    workers = [_Worker() for _ in seconds]
+    workers = [Worker() for _ in seconds]
     for worker, each in zip(workers, seconds, strict=True):
         worker.seconds = each
-    logs._cleaner._started._workers = workers
+    logs._cleaner._workers = workers
 
 
 def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> Non
             dirty(log)
         until(lambda: all(map(is_clean, several)))
         logs.alter_config({"log.cleaner.io.buffer.size": 100_000, "log.cleaner.threads": 2})
-        assert (logs.config.log_cleaner_threads, len(logs._cleaner._started._workers)) == (2, 2)
+        assert (logs.config.log_cleaner_threads, len(logs._cleaner._workers)) == (2, 2)
         for log in several:
             dirty(log, value=b"w", rounds=9)
         until(lambda: all(map(is_clean, several)))

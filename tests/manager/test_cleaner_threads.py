@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import klog
-from klog.cleaner import Throttle
+from klog.cleaner import RoundStats
 from klog.clock import ManualClock, SystemClock
 from klog.errors import InvalidConfig, KlogError
+from klog.manager.throttle import Throttle
 from tests.manager.cleaned_logs import NOW, checkpoints, dirty, first_dirty, is_clean, opened, pass_time, topic, values
 from tests.support.patience import until
 
@@ -105,10 +106,9 @@ def test_gauges_of_several_threads(tmp_path: Path) -> None:
     """CL40: the maximum of all, or a ratio over all."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.threads": 3}) as logs:
         logs.start()
-        until(lambda: len(logs._cleaner._started._workers) == 3)
-        for number, worker in enumerate(logs._cleaner._started._workers):
-            worker.stats.map_utilization = number / 10
-            worker.stats.bytes_read, worker.stats.bytes_written = 100, 10 * number
+        until(lambda: len(logs._cleaner._workers) == 3)
+        for number, worker in enumerate(logs._cleaner._workers):
+            worker.stats = RoundStats(map_utilization=number / 10, bytes_read=100, bytes_written=10 * number)
             worker.seconds, worker.delay_ms = number, number * 1000
         metrics = logs.metrics()
         assert metrics["max-buffer-utilization-percent"] == {"": pytest.approx(20)}
@@ -122,7 +122,7 @@ def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
     """CL44: each dead thread; its log becomes free, and a reconfiguration starts new threads."""
     with opened(tmp_path, SystemClock(), {**OFTEN, "log.cleaner.threads": 2}) as logs:
         several = [topic(logs, f"t{n}") for n in range(2)]
-        from klog.manager import cleaner_threads
+        from klog.manager import cleaner_work
 
         class Death(BaseException):
             pass
@@ -131,7 +131,7 @@ def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
             raise Death
 
         with monkeypatch.context() as broken:
-            broken.setattr(cleaner_threads, "clean_round", die)
+            broken.setattr(cleaner_work, "clean_round", die)
             logs.start()
             assert logs.metrics()["DeadThreadCount"] == {"": 0}
             for log in several:
@@ -150,10 +150,10 @@ def test_the_rate_changes_in_place(tmp_path: Path) -> None:
     """CL41: the threads go on, with the new rate."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.io.max.bytes.per.second": 10e6}) as logs:
         logs.start()
-        before, throttle = cleaners(), logs._cleaner._started._throttle
+        before, throttle = cleaners(), logs._cleaner._throttle
         assert throttle.rate == 10e6
         logs.alter_config({"log.cleaner.io.max.bytes.per.second": 20e6})
-        assert logs._cleaner._started._throttle is throttle
+        assert logs._cleaner._throttle is throttle
         assert throttle.rate == 20e6
         assert cleaners() == before
 
@@ -186,7 +186,7 @@ def test_reconfiguring_threads_and_memory(tmp_path: Path) -> None:
         more = {"log.cleaner.io.buffer.size": 100_000, "log.cleaner.dedupe.buffer.size": 1 << 20}
         logs.alter_config({**more, "log.cleaner.threads": 2})
         assert len(cleaners()) == 2
-        settings = logs._cleaner._started._settings
+        settings = logs._cleaner._settings
         assert settings is not None
         assert settings.map_bytes == 1 << 19
         until(lambda: is_clean(log))

@@ -134,16 +134,16 @@ def shares(logs: klog.LogManager, percents: dict[str, int]) -> dict[str, klog.Lo
 
 def order(logs: klog.LogManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The logs that one wakeup of the background cleaner cleans, in order."""
-    from klog.manager import cleaner_threads
+    from klog.manager import cleaner_work
 
     taken: list[str] = []
-    real = cleaner_threads.clean_round
+    real = cleaner_work.clean_round
 
     def noted(log: klog.Log, *rest: Any, **more: Any) -> Any:
         taken.append(log.topic)
         return real(log, *rest, **more)
 
-    monkeypatch.setattr(cleaner_threads, "clean_round", noted)
+    monkeypatch.setattr(cleaner_work, "clean_round", noted)
     pass_time(clock)
     return taken
 
@@ -160,12 +160,12 @@ def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path, monkeypatch: pytest.M
 def test_one_survey_serves_many_cleanings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many logs the eligible ones are cleaned one after the other, the dirtiest first, before the next
     survey."""
-    from klog.manager import cleaner_threads
+    from klog.manager import cleaner_work
 
     clock, looks = ManualClock(NOW), []
-    real = cleaner_threads.survey
-    monkeypatch.setattr(cleaner_threads, "survey", lambda *args: looks.append(len(args[0])) or real(*args))
-    monkeypatch.setattr(cleaner_threads, "_MANY", 2)
+    real = cleaner_work.survey
+    monkeypatch.setattr(cleaner_work, "survey", lambda *args: looks.append(len(args[0])) or real(*args))
+    monkeypatch.setattr(cleaner_work, "_MANY", 2)
     with opened(tmp_path, clock) as logs:
         shares(logs, {"a": 20, "c": 30, "b": 25})
         logs.start()

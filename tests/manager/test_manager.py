@@ -32,7 +32,7 @@ from klog.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from klog.manager.cleaner import Cleaner
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.child import in_child, living_child
@@ -784,7 +784,7 @@ def test_a_killed_writers_directory_opens_at_once(tmp_path: Path) -> None:
         assert not logs.clean_shutdown
 
 
-@pytest.mark.parametrize(("of", "step"), [(Cleaner, "stop"), (Scheduler, "stop"), (klog.LogManager, "_stop")])
+@pytest.mark.parametrize(("of", "step"), [(BackgroundCleaner, "stop"), (Scheduler, "stop"), (klog.LogManager, "_stop")])
 def test_an_interrupted_close_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str
 ) -> None:

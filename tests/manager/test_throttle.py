@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klog.cleaner import Throttle
+from klog.manager.throttle import Throttle
 
 
 class Time:
