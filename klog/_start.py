@@ -50,7 +50,8 @@ class Interruptible:
 
 class NoCollections:
     """Around the imports of klog/__init__.py: no garbage collections, which would look through all that was imported,
-    again and again, and take a tenth of the time. Imports make hardly any garbage."""
+    again and again, and take a tenth of the time. Imports make hardly any garbage. What they leave becomes old at once,
+    so that the next collections of young objects do not look through it either."""
 
     def __enter__(self) -> None:
         self._enabled = gc.isenabled()
@@ -58,6 +59,9 @@ class NoCollections:
 
     def __exit__(self, *error: object) -> None:
         if self._enabled:
+            if not gc.get_freeze_count():  # else unfreeze() would undo what the program has frozen
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -6,9 +6,7 @@ The HTML is a heading and tables, without scripts. Every text is escaped, becaus
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -16,7 +14,6 @@ from klog.errors import KlogError
 
 LENGTH_MAX = 60  # of a key or value
 ITEMS_MAX = 5
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def short(value: object) -> str:
@@ -55,8 +52,10 @@ def plain(value: bytes | None) -> str:
 
 def iso(ms: int) -> str:
     """Return milliseconds as ISO text in UTC; beyond the calendar as a number with its unit."""
+    from datetime import UTC, datetime, timedelta  # takes a millisecond
+
     try:
-        moment = _EPOCH + timedelta(milliseconds=ms)
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     except OverflowError:
         return f"{ms} ms"
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
@@ -81,6 +80,8 @@ def size(count: int) -> str:
 
 def to_json(value: Any) -> str:
     """Return one line of JSON, without escaping non-ASCII characters."""
+    import json
+
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

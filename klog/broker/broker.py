@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from base64 import urlsafe_b64encode
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -22,11 +22,15 @@ from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
 from klog.clock import SystemClock
+from klog.codec import load_libraries
+from klog.config import ManagerConfig
 from klog.config.properties import read_properties
+from klog.disk import RealFiles
 from klog.locks import OwnLock
+from klog.log.directory.checkpoint import encode_uuid
 from klog.log.options import Durability
 from klog.logger import logger_of
-from klog.manager import LogManager, open_directory
+from klog.manager import LogManager
 from klog.manager.directory_set import Paths, as_paths
 from klog.network import Listener
 from klog.scheduler import Scheduler
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from klog.metrics import Sample
 
 _STOP_SECONDS = 30.0
+_CODECS_MS = 500
 _log = logger_of("broker")
 
 
@@ -208,13 +213,15 @@ class Broker:
 
     def _start(self) -> None:
         properties = self._properties
-        logs = open_directory(
+        logs = LogManager(
             self._path,
             create=True,
-            config=properties.engine,
+            read_only=False,
+            config=ManagerConfig(properties.engine),
             recovery="kafka",
             durability=self._durability,
             clock=self._clock,
+            files=RealFiles(),
         )
         scheduler = Scheduler(self._clock)
         # A request waits in the clients' time, also when a test holds the clock of everything else.
@@ -243,6 +250,8 @@ class Broker:
             self.nodes.bind(serving.dispatcher_of)
             scheduler.start()
             waits.start()
+            # What klog.open() does at once. A start does not wait for it, and later there may be no descriptor left.
+            waits.schedule("codecs", load_libraries, _CODECS_MS)
             self._logs, self._topics, self._serving = logs, topics, serving  # gates ask for them at the first request
             self.nodes.start()
         except BaseException:
@@ -349,5 +358,4 @@ def _cluster_id(path: str) -> str:
         return found
     from random import Random  # uuid5() loads libcrypto, which takes 3.5 MB
 
-    made = Random(os.path.realpath(path)).getrandbits(128).to_bytes(16, "big")
-    return urlsafe_b64encode(made)[:22].decode()
+    return encode_uuid(uuid.UUID(int=Random(os.path.realpath(path)).getrandbits(128)))

@@ -14,11 +14,6 @@ from libc.stdint cimport int64_t, uint8_t
 
 import os
 
-try:
-    from lz4.block import _block    # a private name, which a later version may change
-except ImportError:
-    _block = None
-
 cdef extern from "dlfcn.h" nogil:
     enum:
         RTLD_NOW
@@ -30,13 +25,19 @@ cdef enum:
     NOGIL_MIN = 16 << 10    # bytes of result: taking the GIL back may cost more than less work
 
 cdef kl_lz4_t lz4
-cdef bint found = False, wanted = True
+cdef bint looked = False, found = False, wanted = True
 
 
 cdef int find_lz4() except -1:
+    """Look for the functions. Without memory or descriptors to import the package, the next call looks again."""
     cdef void *library
     cdef bytes path
-    global found
+    global looked, found
+    try:
+        from lz4.block import _block    # a private name, which a later version may change
+    except ImportError:
+        return 0
+    looked = True
     if getattr(_block, "__file__", None) is None:
         return 0
     path = os.fsencode(_block.__file__)
@@ -48,10 +49,9 @@ cdef int find_lz4() except -1:
     return 0
 
 
-find_lz4()
-
-
-cdef const kl_lz4_t *direct_lz4() noexcept nogil:
+cdef const kl_lz4_t *direct_lz4() except? NULL:
+    if not looked:
+        find_lz4()
     return &lz4 if found and wanted else NULL
 
 

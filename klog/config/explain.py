@@ -20,7 +20,7 @@ _UNITS = {
     "bytes": "bytes",
     "messages": "records",
 }
-_NAMED_UNIT = re.compile(r", (?:ms|s|bytes|bytes a second)(?=[;,]|$)")  # in a text of the tables
+_NAMED_UNIT = r", (?:ms|s|bytes|bytes a second)(?=[;,]|$)"  # in a text of the tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _explanation(
         topic_key=topic_key,
         broker_keys=broker_keys,
         dynamic=dynamic,
-        meaning=_NAMED_UNIT.sub("", key.doc),
+        meaning=re.sub(_NAMED_UNIT, "", key.doc),
     )
 
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
-_KEY_END = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
-_SPECIAL = re.compile(r"[\\=:#! \t\f\n\r]|[^\x20-\x7e]")
+_ESCAPED = r"(?s)\\(u[0-9a-fA-F]{4}|.?)"
+_KEY_END = r"(?s)(?:\\.|[^\\=: \t\f])*"
+_SPECIAL = r"[\\=:#! \t\f\n\r]|[^\x20-\x7e]"
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """Return the entries of a properties text."""
     values: dict[str, str] = {}
     for line in _logical_lines(text):
-        key = _KEY_END.match(line)
+        key = re.match(_KEY_END, line)
         assert key is not None  # the pattern also matches an empty string
         rest = line[key.end() :].lstrip(_BLANK)
         if rest[:1] in ("=", ":"):
@@ -61,7 +61,7 @@ def _unescape(text: str) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
 
-    return _ESCAPED.sub(character, text) if "\\" in text else text
+    return re.sub(_ESCAPED, character, text) if "\\" in text else text
 
 
 def format_properties(values: Mapping[str, str]) -> str:
@@ -77,4 +77,4 @@ def _escape(text: str) -> str:
         units = character.encode("utf-16-be", "surrogatepass")
         return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
-    return _SPECIAL.sub(escaped, text)
+    return re.sub(_SPECIAL, escaped, text)

@@ -51,7 +51,6 @@ from klog.log.read.fetch import FetchData, fetch_counted
 from klog.log.read.fetch_range import FetchRange, fetch_range
 from klog.log.read.gauges import metrics_of, page_cache_of
 from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
-from klog.log.read.latest import LatestByKey, LatestOfLog, LogAsOf
 from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import Position, whole_number
@@ -60,7 +59,6 @@ from klog.log.read.reader import LogReader
 from klog.log.read.refresh import refresh
 from klog.log.read.steady import check_there, noting, steadily
 from klog.log.retain import retention
-from klog.log.standalone import open_standalone
 from klog.log.state import high_watermark
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.producers import ProducerState
@@ -78,6 +76,7 @@ if TYPE_CHECKING:
 
     from klog.decode import Decode
     from klog.log.read.decoding import DeadLetter, OnBad
+    from klog.log.read.latest import LatestByKey, LogAsOf
     from klog.log.read.page_cache import LogPageCache
     from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
@@ -118,6 +117,8 @@ class Log:
         flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
         UnknownTopicOrPartition.
         """
+        from klog.log.standalone import open_standalone
+
         check_tools(clock, files)
         if not read_only:
             load_libraries()
@@ -421,6 +422,8 @@ class Log:
         aborted transactions are, too. The first use reads the log once and keeps the keys with their offsets in memory.
         decode, on_bad: of the tables and of decoded(), as in read().
         """
+        from klog.log.read.latest import LatestByKey, LatestOfLog
+
         core = self._core.now
         core.check_open()
         return LatestByKey([LatestOfLog(core, isolation)], optional_decoding(core.topic, decode, on_bad, None))
@@ -431,6 +434,8 @@ class Log:
 
         as_of("2013-02-08").latest_by_key() has the latest of these for each key. Raises OffsetOutOfRange, ValueError.
         """
+        from klog.log.read.latest import LogAsOf
+
         core = self._core.now
         core.check_open()
         return LogAsOf(self._core, *lookup.moment(core, moment))

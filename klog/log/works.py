@@ -3,44 +3,41 @@ call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from klog._start import log_works
-from klog.config import LogConfig
-from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
-from klog.log.state._log_core import LogCore
-from klog.progress import Progress
-from klog.report import Report
 from klog.values import dataclass
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from matplotlib.axes import Axes
 
+    from klog.config import LogConfig
     from klog.log.read.page_cache import LogPageCache
+    from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
+    from klog.log.state._log_core import LogCore
+    from klog.progress import Progress
+    from klog.report import Report
 
+    class _Compact(Protocol):
+        def __call__(
+            self, log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+        ) -> CompactionStats: ...
 
-class _Compact(Protocol):
-    def __call__(
-        self, log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
-    ) -> CompactionStats: ...
+    class _PurgeKey(Protocol):
+        def __call__(
+            self, log: LogCore, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None
+        ) -> PurgeStats: ...
 
+    class _Verify(Protocol):
+        def __call__(self, log: LogCore, progress: Progress | None) -> Report: ...
 
-class _PurgeKey(Protocol):
-    def __call__(
-        self, log: LogCore, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None
-    ) -> PurgeStats: ...
+    class _Plot(Protocol):
+        def __call__(self, log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes: ...
 
-
-class _Verify(Protocol):
-    def __call__(self, log: LogCore, progress: Progress | None) -> Report: ...
-
-
-class _Plot(Protocol):
-    def __call__(self, log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes: ...
-
-
-class _Reopen(Protocol):
-    def __call__(self, path: str, config: LogConfig) -> LogCore: ...
+    class _Reopen(Protocol):
+        def __call__(self, path: str, config: LogConfig) -> LogCore: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from klog.log.log import Log
 from klog.log.retain.retention import remove_below_start
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.manifest import AssignedFile, Manifest, NewTopic, Part, StagedFile, read_all
-from klog.log.staged.roll_forward import check, roll_forward
 from klog.logger import logger_of
 from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
@@ -221,6 +220,8 @@ class Commits:
         with directory.guarded():
             if manifest.state == "committed":
                 self._create_topics(directory, manifest)
+                from klog.log.staged.roll_forward import check
+
                 for log in self._logs(manifest.parts):
                     check(log._core, manifest)
                 manifest = self._apply(directory, manifest)
@@ -228,6 +229,8 @@ class Commits:
 
     def _apply(self, directory: LogDirectory, manifest: Manifest) -> Manifest:
         """Steps 3, without the topics, and 4. Returns the manifest that then is there."""
+        from klog.log.staged.roll_forward import roll_forward  # few processes commit
+
         for log in self._logs(manifest.parts):
             roll_forward(log._core, manifest)
         applied = manifest.applied()
@@ -236,6 +239,8 @@ class Commits:
 
     def _clean_up(self, directory: LogDirectory, manifest: Manifest) -> None:
         """Step 5."""
+        from klog.log.staged.roll_forward import roll_forward
+
         overwritten = self._logs(part for part in manifest.parts if part.overwrite)
         for log in overwritten:
             roll_forward(log._core, manifest)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 from klog.arguments import whole
 from klog.errors import UnknownTopicOrPartition
 from klog.log.read.positions import Position, checked_position
 
-TopicPosition = Position | Mapping[int, Position]
+TopicPosition: TypeAlias = "Position | Mapping[int, Position]"
 
 
 def check_positions(name: str, value: TopicPosition | None, topic: str, partitions: Collection[int]) -> None:

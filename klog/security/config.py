@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
-from klog.security import plain, scram
+from klog.security.exchange import PLAIN, SCRAM
 from klog.security.plain import PlainUsers
 from klog.values import dataclass, field
 
 _log = logger_of("security")
-MECHANISMS = (plain.NAME, *scram.MECHANISMS)
+MECHANISMS = (PLAIN, *SCRAM)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _LISTENER = "listener.name."
@@ -138,7 +138,7 @@ def _listeners(values: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[st
             if listener not in given:
                 raise InvalidConfig(f"{name}: {_PROTOCOLS} does not have the listener {listener}")
             given[listener][mechanism, key] = name, value
-    enabled = _mechanisms(_ENABLED, values[_ENABLED]) if _ENABLED in values else tuple(scram.MECHANISMS)
+    enabled = _mechanisms(_ENABLED, values[_ENABLED]) if _ENABLED in values else SCRAM
     allow = _flag(values, "klog.sasl.plaintext.allow")
     return {
         listener: _listener(listener, protocols[listener], properties, enabled, numbers, allow)
@@ -156,8 +156,8 @@ def _listener(
 ) -> ListenerConfig:
     if (None, _ENABLED) in properties:
         enabled = _mechanisms(*properties[None, _ENABLED])
-    if protocol == "SASL_PLAINTEXT" and plain.NAME in enabled and not allow_plaintext:
-        enabled = tuple(each for each in enabled if each != plain.NAME)
+    if protocol == "SASL_PLAINTEXT" and PLAIN in enabled and not allow_plaintext:
+        enabled = tuple(each for each in enabled if each != PLAIN)
         hint = "PLAIN sends passwords as they are, and it has no TLS; klog.sasl.plaintext.allow=true allows it"
         if not enabled:
             raise InvalidConfig(f"{_ENABLED}: the listener {listener} would have no mechanism, because {hint}")
@@ -170,7 +170,7 @@ def _listener(
         )
     receive = properties.get((None, _RECEIVE))
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, _INT_MAX)
-    modules = properties.get((plain.NAME.lower(), _JAAS))
+    modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
     return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+PLAIN = "PLAIN"
+SCRAM = SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+
 
 class Refused(Exception):
     """The client is not authenticated. The text goes to the client: it says nothing about users or keys."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from klog.security.exchange import Refused
 
-NAME = "PLAIN"
 MESSAGE_BYTES_MAX = 1 << 16  # a password may be a token of some KiB
 USER_BYTES_MAX = 1024
 INVALID = "Authentication failed: Invalid username or password"

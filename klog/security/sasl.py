@@ -20,7 +20,7 @@ from klog.logger import logger_of
 from klog.network.notices import Notices
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import plain, scram
-from klog.security.exchange import Exchange, Refused
+from klog.security.exchange import PLAIN, Exchange, Refused
 from klog.security.failures import FailureLimits
 from klog.security.plain import PlainExchange
 from klog.security.scram import ScramExchange
@@ -168,7 +168,7 @@ class SaslSession:
         return True
 
     def _new_exchange(self, mechanism: str) -> Exchange:
-        if mechanism == plain.NAME:
+        if mechanism == PLAIN:
             return PlainExchange(self._config.plain_users)
         found = scram.MECHANISMS[mechanism]
         return ScramExchange(found, lambda user: self._users.credential(found, user))
@@ -226,7 +226,7 @@ class SaslSession:
 
 
 def _invalid_credentials(mechanism: str | None) -> str:
-    if mechanism == plain.NAME:
+    if mechanism == PLAIN:
         return plain.INVALID
     return scram.invalid_credentials(str(mechanism))
 

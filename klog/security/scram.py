@@ -23,7 +23,7 @@ import binascii
 import os
 from collections.abc import Callable
 
-from klog.security.exchange import Refused
+from klog.security.exchange import SCRAM_SHA_256, SCRAM_SHA_512, Refused
 from klog.security.saslprep import is_prepared
 from klog.values import dataclass, field
 
@@ -46,8 +46,7 @@ class Mechanism:
 
 
 MECHANISMS = {
-    each.name: each
-    for each in (Mechanism("SCRAM-SHA-256", 1, "sha256", 32), Mechanism("SCRAM-SHA-512", 2, "sha512", 64))
+    each.name: each for each in (Mechanism(SCRAM_SHA_256, 1, "sha256", 32), Mechanism(SCRAM_SHA_512, 2, "sha512", 64))
 }
 BY_NUMBER = {each.number: each for each in MECHANISMS.values()}
 

@@ -17,13 +17,14 @@ from klog.broker import Broker
 from klog.protocol import ApiKey, decode_response, encode_request, messages
 from klog.record import encode
 from tests.support.frames import frames_of
+from tests.support.patience import PATIENCE
 from tests.support.resources import resident_bytes
 from tests.support.syscalls import count_syscalls
 
 ROOT = Path(__file__).resolve().parents[2]
 T = 1_700_000_000_000
 SESSION_PARTITIONS = 1000
-MODULES = 445  # of an idle broker, those of Python included
+MODULES = 410  # of an idle broker, those of Python included
 
 
 class Sent:
@@ -244,7 +245,24 @@ def test_modules_of_an_idle_broker(command: list[str]) -> None:
         lines = process.stderr.read().decode().splitlines()
     loaded = {line.split("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert {"klog.broker.broker", "klog.manager.manager"} <= loaded
-    assert loaded.isdisjoint({"click", "hashlib", "inspect", "logging", "ssl", "tempfile", "traceback"})
-    assert not [name for name in loaded if name.startswith("klog.broker.admin")]
+    assert loaded.isdisjoint(
+        {"click", "cramjam", "datetime", "hashlib", "inspect", "logging", "ssl", "tempfile", "traceback"}
+    )
+    assert not [name for name in loaded if name.startswith(("klog.broker.admin", "klog.cleaner"))]
     assert loaded.isdisjoint({"klog.coordinator.groups.coordinator", "klog.coordinator.transactions.coordinator"})
     assert len(loaded) < MODULES, sorted(loaded)
+
+
+def test_codecs_are_imported_soon_after_the_start(tmp_path: Path) -> None:
+    """Later the process may be out of descriptors."""
+    script = f"""
+import sys, time
+import klog
+with klog.Broker({str(tmp_path)!r}, listeners=["127.0.0.1:0"]):
+    assert "zstandard" not in sys.modules
+    until = time.monotonic() + {PATIENCE}
+    while not {{"cramjam", "lz4.block", "lz4.frame", "zstandard"}} <= set(sys.modules):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)

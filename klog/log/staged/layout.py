@@ -14,20 +14,20 @@ from collections.abc import Iterable
 
 STAGING = ".klog-staging-"
 _COMMIT, _WRITER, _STREAM, _JSON = "klog-commit-", "klog-staging-", "klog-stream-", ".json"
-_TOKEN = re.compile(r"[a-zA-Z0-9-]{1,120}")
-_FILE = re.compile(r"[0-9]{1,10}-[0-9]{1,19}")
+_TOKEN = r"[a-zA-Z0-9-]{1,120}"
+_FILE = r"[0-9]{1,10}-[0-9]{1,19}"
 
 
 def check_token(token: str) -> str:
     """Return the token. Raises ValueError for one that cannot be part of a file name."""
-    if not _TOKEN.fullmatch(token):
+    if not re.fullmatch(_TOKEN, token):
         raise ValueError(f"token={token!r}: 1 to 120 of a-z A-Z 0-9 - are allowed")
     return token
 
 
 def is_file_name(name: str) -> bool:
     """Can a staged file have this name?"""
-    return _FILE.fullmatch(name) is not None
+    return re.fullmatch(_FILE, name) is not None
 
 
 def commit_path(log_dir: str, token: str) -> str:
@@ -58,7 +58,7 @@ def partition_path(log_dir: str, topic: str, partition: int) -> str:
 def staged_in(names: Iterable[str]) -> list[str]:
     """The tokens of the jobs that have staged files, among the names of a partition's directory, sorted."""
     tokens = [name.removeprefix(STAGING) for name in names if name.startswith(STAGING)]
-    return sorted(filter(_TOKEN.fullmatch, tokens))
+    return sorted(token for token in tokens if re.fullmatch(_TOKEN, token))
 
 
 def commits_in(names: Iterable[str]) -> list[str]:
@@ -80,7 +80,7 @@ def _token(name: str, prefix: str) -> str | None:
     if not name.endswith(_JSON):
         return None
     token = name[len(prefix) : -len(_JSON)]
-    return token if _TOKEN.fullmatch(token) else None
+    return token if re.fullmatch(_TOKEN, token) else None
 
 
 def temporaries_in(names: Iterable[str]) -> list[str]:
