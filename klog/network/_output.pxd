@@ -25,7 +25,6 @@ cdef class Output:
     cdef bint is_light(self) noexcept
     cdef int clear(self) except -1
     cdef Flushed flush(self, sock, int fd, SendCounts counts) except *
-    cdef int64_t send_first(self, sock, int64_t most, SendCounts counts) except -1
     cdef int64_t send_bytes(self, int fd) except -1
     cdef int pass_over(self, int64_t went) except -1
     cdef object take(self)

@@ -79,26 +79,24 @@ cdef class Output:
 
     cdef Flushed flush(self, sock, int fd, SendCounts counts) except *:
         """Send. Raises OSError; EOFError if a file ends before its slice."""
-        cdef int64_t budget = TURN_BYTES, went
+        cdef int64_t budget = TURN_BYTES, asked, went
+        cdef FileSlice part
         while self.size > 0:
             if budget <= 0:
                 return MORE
             if type(self.parts[0]) is FileSlice:
-                went = self.send_first(sock, min(budget, TURN_BYTES), counts)
+                part = self.parts[0]
+                asked = min(budget, part.size - self.sent)
+                went = send_slice(sock, part.file, part.position + self.sent, asked, counts)
+                self.pass_over(went)
+                if went < asked:        # the socket is full
+                    return BLOCKED
             else:
                 went = self.send_bytes(fd)
-            if went == 0:
-                return BLOCKED
+                if went == 0:
+                    return BLOCKED
             budget -= went
         return EMPTY
-
-    cdef int64_t send_first(self, sock, int64_t most, SendCounts counts) except -1:
-        cdef FileSlice part = self.parts[0]
-        cdef int64_t went = send_slice(
-            sock, part.file, part.position + self.sent, min(most, part.size - self.sent), counts
-        )
-        self.pass_over(went)
-        return went
 
     cdef int64_t send_bytes(self, int fd) except -1:
         """Send bytes up to the next slice, by one call. Returns how many; 0: the socket takes no more."""

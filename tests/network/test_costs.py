@@ -58,6 +58,59 @@ def test_system_calls_of_a_small_request(together: int, most: float, monkeypatch
     )  # a call more would be a third; the interpreter makes a few, more on a busy machine
 
 
+FULL = """
+import os, socket, sys
+from klog.clock import SystemClock
+from klog.disk import RealFiles
+from klog.network import FileSlice, Listener, NetworkConfig
+from klog.network._loop import Loop
+from klog.network._pool import MemoryPool
+from klog.network._queue import RequestQueue
+from klog.network.notices import Notices
+from tests.support.sockets import tcp_pair
+
+path, is_large, connections = sys.argv[1], sys.argv[2] == "large", int(sys.argv[3])
+file = RealFiles().open(path)
+
+class Handler:
+    served = 0
+
+    def is_cheap(self, request):
+        return True
+
+    def __call__(self, request):
+        request.respond(FileSlice(file, 0, 1 << 20) if is_large else b"small")
+        self.served += 1
+        if self.served == connections:
+            loop.stop()
+
+clock = SystemClock()
+loop = Loop(0, NetworkConfig(), MemoryPool(0, clock), Handler(), RequestQueue(5), Notices(clock), clock,
+            lambda listener, peer: None, lambda: None)
+peers = []
+for number in range(connections):
+    ours, theirs = tcp_pair()
+    theirs.sendall(bytes([0, 0, 0, 1, 7]))
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 102_400)
+    loop.connect(ours, Listener(), ("x", number), number, None)
+    peers.append(theirs)
+loop.run()
+os._exit(0)
+"""
+
+
+def test_a_full_socket_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sigaction, sendfile, and a sendfile that the socket refuses, instead of the sendmsg of a small response: each that it
+    refuses has read 16 pages before. The peers do not read."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    connections = 20
+    small, large = (count_syscalls(FULL, str(path), kind, str(connections)) for kind in ("small", "large"))
+    assert (large - small) / connections <= 2.2
+
+
 IDLE = """
 from tests.support.network import Client, Inline, serving
 from tests.support.resources import resident_bytes
