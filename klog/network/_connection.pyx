@@ -31,7 +31,7 @@ from klog.network._network_thread cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THR
 
 import os
 
-from klog.arguments import whole
+from klog.arguments import LONG_MAX, whole
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *data, size_t size, int flags)
@@ -575,6 +575,13 @@ cdef object part_of(part):
     return view.cast("B")
 
 
+cdef int64_t waits(throttle_ms) except -1:
+    """An argument throttle_ms, checked."""
+    if type(throttle_ms) is int and 0 <= throttle_ms <= LONG_MAX:
+        return throttle_ms
+    return whole("throttle_ms", throttle_ms, 0)
+
+
 @cython.final
 cdef class Request:
     """One request, which its handler completes once: by respond(), no_response() or close(), now or later. Any thread.
@@ -588,11 +595,11 @@ cdef class Request:
         have been sent. throttle_ms: how long the connection is not read afterwards. Raises RuntimeError if the request has
         been completed."""
         found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
-        self.end(RESPONDED, found, whole("throttle_ms", throttle_ms, 0))
+        self.end(RESPONDED, found, waits(throttle_ms))
 
     def no_response(self, *, throttle_ms=0):
         """End the request without a response, as Produce with acks=0 does. throttle_ms, errors: as above."""
-        self.end(SILENT, None, whole("throttle_ms", throttle_ms, 0))
+        self.end(SILENT, None, waits(throttle_ms))
 
     def close(self):
         """Close the connection, after the responses before. Errors as above."""

@@ -218,7 +218,7 @@ cdef object corrupt(ObjectProgram program, str text, str path, Py_ssize_t positi
 
 def decode_from(message, version, buffer, position):
     """(message, the position after it): decode() of a message from a position, that may have bytes after it."""
-    cdef Py_ssize_t after = whole("position", position, 0)
+    cdef Py_ssize_t after = position if type(position) is int and position >= 0 else whole("position", position, 0)
     made = walk(program_of(message, version), buffer, after, &after, False)
     return made, after
 
