@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["NamedTuple", "asdict", "dataclass", "field", "fields", "fields_of", "replace"]
 
 
-class _Missing:
+class _Sentinel:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
     def __repr__(self) -> str:
-        return "<no default>"
+        return self._text
 
 
 PLAIN_MAX = 8  # objects of a class before its __init__ is compiled, which takes as long as forty plain ones
-_MISSING: Any = _Missing()
+_MISSING: Any = _Sentinel("<no default>")
+_FACTORY: Any = _Sentinel("<factory>")
 _set = object.__setattr__
 
 
@@ -156,6 +160,8 @@ def _process(
     body["__dataclass_fields__"] = _StandardFields()
     body["__match_args__"] = tuple(each.name for each in found if each.init and not each.kw_only)
     methods = _methods(found, init, repr, eq, order, frozen, has_slots=slots)
+    if "__init__" in methods and "__init__" not in body:
+        body["__signature__"] = _Signature("__klog_fields__", _parameters_of_fields)
     for name, method in methods.items():
         if name in ("__setattr__", "__delattr__") and name in body:
             raise TypeError(f"{cls.__name__} is frozen, and has {name}")
@@ -374,6 +380,49 @@ def _compiled_init(found: tuple[Field, ...], frozen: bool, has_post_init: bool) 
     return made
 
 
+class _Signature:
+    """__signature__ of a class, made when `inspect` asks for it: __init__ or __new__ may not be compiled yet.
+
+    made_of: an attribute of the class that has it; a subclass with another __init__ or __new__ has another one."""
+
+    def __init__(self, made_of: str, parameters: Callable[[Any], list[Any]]) -> None:
+        self._made_of = made_of
+        self._parameters = parameters
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        from inspect import Signature
+
+        for kind in owner.__mro__:
+            if self._made_of in kind.__dict__:
+                break
+            if "__init__" in kind.__dict__ or "__new__" in kind.__dict__:
+                raise AttributeError("__signature__")
+        return Signature(self._parameters(owner))
+
+
+def _parameters_of_fields(kind: type) -> list[Any]:
+    from inspect import Parameter
+
+    found = []
+    for each in sorted(filter(lambda each: each.init, fields(kind)), key=lambda each: each.kw_only):
+        default = Parameter.empty if each.default is _MISSING else each.default
+        if each.default_factory is not _MISSING:
+            default = _FACTORY
+        how = Parameter.KEYWORD_ONLY if each.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+        found.append(Parameter(each.name, how, default=default))
+    return found
+
+
+def _parameters_of_tuple(kind: Any) -> list[Any]:
+    from inspect import Parameter
+
+    how, empty = Parameter.POSITIONAL_OR_KEYWORD, Parameter.empty
+    return [
+        Parameter(name, how, default=kind._field_defaults.get(name, empty), annotation=kind.__annotations__[name])
+        for name in kind._fields
+    ]
+
+
 class _StandardFields:
     """__dataclass_fields__ of a class, made when the functions of `dataclasses` ask for it."""
 
@@ -441,6 +490,7 @@ class _NamedTupleType(type):
         body |= {each: _tuplegetter(number, None) for number, each in enumerate(names)}
         body |= {"_fields": names, "_field_defaults": defaults, "__match_args__": names, "__slots__": ()}
         body["__new__"] = _late_new(names, defaults)
+        body["__signature__"] = _Signature("_fields", _parameters_of_tuple)
         return type(name, (_Tuple, *bases[1:]), body)
 
 

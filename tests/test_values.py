@@ -118,12 +118,33 @@ def test_objects_look_and_compare_as_standard_ones(
 
 @pytest.mark.parametrize("name", ["Point", "Place", "Counter", "Named", "Version", "Plain"])
 def test_signatures(name: str) -> None:
-    """As soon as __init__ is compiled."""
-    kwargs = {"a": 1} if name == "Named" else {}
-    for _ in range(values.PLAIN_MAX + 1):
-        OURS[name](*([] if kwargs else [1]), **kwargs)
-    ours, standard = inspect.signature(OURS[name]).parameters, inspect.signature(STANDARD[name]).parameters
-    assert [(each.name, each.kind) for each in ours.values()] == [(each.name, each.kind) for each in standard.values()]
+    """Before __init__ is compiled, and afterwards."""
+    kind = make(values)[name]
+    standard = inspect.signature(STANDARD[name]).parameters
+    for _ in range(values.PLAIN_MAX + 2):
+        ours = inspect.signature(kind).parameters
+        assert [(each.name, each.kind) for each in ours.values()] == [
+            (each.name, each.kind) for each in standard.values()
+        ]
+        assert [repr(each.default) for each in ours.values()] == [repr(each.default) for each in standard.values()]
+        kind(**{"a" if name == "Named" else values.fields(kind)[0].name: 1})
+
+
+def test_signatures_of_subclasses_with_another_init() -> None:
+    class Near(OURS["Plain"]):  # type: ignore[misc]
+        def __init__(self, near: int) -> None:
+            super().__init__(near)
+
+    class Pair(Ours):
+        __slots__ = ()
+
+        def __new__(cls, pair: str) -> Any:
+            return super().__new__(cls, len(pair))
+
+    assert [list(inspect.signature(kind).parameters) for kind in (Near, Pair)] == [["near"], ["pair"]]
+    assert Near(1).value == 1
+    assert Pair("ab") == (2, 2)
+    assert str(inspect.signature(Ours)) == "(a: 'int', b: 'int' = 2)"
 
 
 def test_order() -> None:

@@ -97,14 +97,14 @@ def fetch(asking: Asking, topic: str, partitions: range, offset: int = 0, **fiel
 def test_frames_of_a_produce_request(asking: Asking) -> None:
     for _ in range(3):
         asking.ask(ApiKey.PRODUCE, 13, produce(asking))
-    assert asking.frames(ApiKey.PRODUCE, 13, produce(asking)) <= 32
+    assert asking.frames(ApiKey.PRODUCE, 13, produce(asking)) <= 30
 
 
 def test_frames_of_a_fetch_with_records(asking: Asking) -> None:
     asking.ask(ApiKey.PRODUCE, 13, produce(asking))
     request = fetch(asking, "t", range(1), session_epoch=-1)
     asking.frames(ApiKey.FETCH, 17, request)
-    assert asking.frames(ApiKey.FETCH, 17, request) <= 54
+    assert asking.frames(ApiKey.FETCH, 17, request) <= 52
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("t", 1), ("many", SESSION_PARTITIONS)])
@@ -124,7 +124,7 @@ def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
         assert asking.broker.metrics()["PurgatorySize.Fetch"] == 1
         answered = asking.frames(ApiKey.PRODUCE, 13, produce(asking, topic))
         assert asking.broker.metrics()["PurgatorySize.Fetch"] == 0
-    assert waits <= 70
+    assert waits <= 68
     assert answered <= 85
 
 
