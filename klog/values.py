@@ -457,9 +457,9 @@ class _Tuple(tuple):  # type: ignore[type-arg]
     _field_defaults: Mapping[str, Any] = {}
 
     @classmethod
-    def _make(cls, values: Iterable[Any]) -> Any:
+    def _make(cls, iterable: Iterable[Any]) -> Any:
         """An object of all its values in order."""
-        made = tuple.__new__(cls, values)
+        made = tuple.__new__(cls, iterable)
         if len(made) != len(cls._fields):
             raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
         return made

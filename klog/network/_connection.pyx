@@ -31,7 +31,7 @@ from klog.network._network_thread cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THR
 
 import os
 
-from klog.arguments import LONG_MAX, whole
+from klog.arguments import whole
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *data, size_t size, int flags)
@@ -577,7 +577,7 @@ cdef object part_of(part):
 
 cdef int64_t waits(throttle_ms) except -1:
     """An argument throttle_ms, checked."""
-    if type(throttle_ms) is int and 0 <= throttle_ms <= LONG_MAX:
+    if type(throttle_ms) is int and 0 <= throttle_ms < 1 << 31:
         return throttle_ms
     return whole("throttle_ms", throttle_ms, 0)
 
