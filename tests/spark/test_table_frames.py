@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +25,7 @@ from klog.spark.table_jobs import SparkJobs
 from klog.spark.table_options import request
 from klog.spark.table_store import TableStore
 from tests.spark.conftest import START_MS, Directory, flights
+from tests.support.spark_session import spark_program
 from tests.support.tables import Row, in_log, latest_of, manifest
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK"),
 ]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def rows(frame: DataFrame) -> list[Row]:
@@ -298,21 +294,11 @@ def test_a_driver_that_is_killed_in_a_loop_loses_nothing(spark: SparkSession, tm
     klog.spark.materialize(spark, data, "t", target, latest=latest)
     written = 10
     for delay in (1.0, 2.5, 3.0, 4.5, 6.0):
-        driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(data), str(target)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
-        assert driver.stdout is not None and "begun" in driver.stdout.readline()
-        until = time.monotonic() + delay
-        while time.monotonic() < until:
-            append(data, written, 2000)
-            written += 2000
-        os.killpg(driver.pid, signal.SIGKILL)  # the JVM and its Python processes, too
-        driver.wait()
+        with spark_program(DRIVER, data, target):
+            until = time.monotonic() + delay
+            while time.monotonic() < until:
+                append(data, written, 2000)
+                written += 2000
         log = in_log(data)
         wanted = latest_of(log) if latest else sorted(log)
         assert rows(klog.spark.table(spark, data, "t", target)) == wanted

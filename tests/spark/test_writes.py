@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import pytest
 
 import klog
 import klog.spark
+from tests.support.spark_session import spark_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +25,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK"),
 ]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def values(path: Path, topic: str) -> list[int]:
@@ -162,41 +159,82 @@ def test_a_commit_that_fails_is_done_by_the_next_run(spark: SparkSession, tmp_pa
     assert leftovers(tmp_path / "data") == []
 
 
-QUERY = """
+BEGIN = """
 import sys
 import klog.spark
+from itertools import count
 from pathlib import Path
-from tests.spark.test_writes import run
+from tests.spark.test_writes import run, write
 session = klog.spark.session({"spark.master": "local[2]", "spark.ui.enabled": False})
 session.sparkContext.setLogLevel("OFF")
 print("begun", flush=True)
-run(session, Path(sys.argv[1]))
 """
+QUERY = BEGIN + "run(session, Path(sys.argv[1]))"
+JOBS = BEGIN + "for number in count(int(sys.argv[2])): write(session, Path(sys.argv[1]) / 'data', number)"
+KILLS = 20
+EACH = 500
+
+
+def write(spark: SparkSession, path: Path, number: int) -> None:
+    """Job number so and so: EACH rows of two tasks for three partitions."""
+    rows = spark.range(EACH * number, EACH * (number + 1), 1, 2).selectExpr("cast(id AS string) AS value")
+    keyed = rows.selectExpr("value AS key", "value")
+    keyed.write.format("klog").options(topic="t", partitions="3").mode("append").save(str(path))
+
+
+def killed(script: str, seconds: float, *arguments: object) -> None:
+    """Run a program, and kill it so many seconds after its session has started."""
+    with spark_program(script, *arguments):
+        time.sleep(seconds)
+
+
+def moments(seed: int, count: int) -> Iterator[float]:
+    """Seconds after the start of a program at which it is killed; some are before its first commit."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    return (rng.uniform(0.2, 6) for _ in range(count))
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_query_killed_in_a_loop_loses_nothing_and_writes_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
-    for number in range(30):
-        feed(tmp_path / "source", 10 * number, 10)
-    for delay in (0.5, 2.0, 3.5, 5.0):
-        query = subprocess.Popen(
-            [sys.executable, "-c", QUERY, str(tmp_path)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
-        assert query.stdout is not None and "begun" in query.stdout.readline()
-        time.sleep(delay)
-        os.killpg(query.pid, signal.SIGKILL)  # the JVM and its Python processes, too
-        query.wait()
+    for number, seconds in enumerate(moments(17, KILLS)):
+        for part in range(5):
+            feed(tmp_path / "source", 50 * number + 10 * part, 10)
+        killed(QUERY, seconds, tmp_path)
+        if (tmp_path / "data").exists():
+            klog.open(tmp_path / "data").close()  # finishes, or sweeps, what the query has left
+            there = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
+            assert there == list(range(len(there))) and len(there) % 10 == 0
+            assert leftovers(tmp_path / "data") == []
     run(spark, tmp_path)
     found = Counter(values(tmp_path / "data", "t"))
-    assert found == Counter(range(300))
+    assert found == Counter(range(50 * KILLS))
     klog.open(tmp_path / "data").close()
     assert leftovers(tmp_path / "data") == []
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_jobs_whose_driver_is_killed_have_written_all_their_rows_or_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever the moment, after the next open each job is there as a whole, in all its partitions, and nothing else
+    is left in the directory."""
+    done = 0
+    for seconds in moments(18, KILLS // 2):
+        killed(JOBS, seconds, tmp_path, done)
+        if (tmp_path / "data").exists():
+            klog.open(tmp_path / "data").close()
+            there = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
+            done = len(there) // EACH
+            assert there == list(range(EACH * done))
+            assert leftovers(tmp_path / "data") == []
+    write(spark, tmp_path / "data", done)
+    assert values(tmp_path / "data", "t") == list(range(EACH * (done + 1)))
+
+
+def topics(path: Path) -> set[str]:
+    with klog.open(path, read_only=True) as logs:
+        return set(logs.topics())
 
 
 def test_each_batch_of_a_complete_stream_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
