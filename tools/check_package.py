@@ -1,8 +1,8 @@
-"""sdist, the wheel built from it, a fresh venv, and klog used there: python tools/check_package.py [FOLDER]
+"""sdist, the wheel built from it, a fresh venv, and klog used there: python tools/check_package.py [FOLDER [EXTRA ...]]
 
 Builds as `python -m build` does, in isolation, so that only what pyproject.toml lists is present. Both stay in
 FOLDER (build/package). Fails when a source is missing from the sdist, or when the wheel has another file than it
-should; tools/try_install.py tests the installed klog.
+should; tools/try_install.py tests the installed klog, and once more with each EXTRA, such as spark, which pip fetches.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def wheel_difference(file: Path) -> list[str]:
     return [f"+{name}" for name in sorted(names - wanted)] + [f"-{name}" for name in sorted(wanted - names)]
 
 
-def try_wheel(file: Path) -> None:
-    """Install it into a fresh venv, and run it from another folder."""
+def try_wheel(file: Path, extra: str = "") -> None:
+    """Install it into a fresh venv, with an extra if one is named, and run it from another folder."""
     with tempfile.TemporaryDirectory(prefix="klog-package-") as folder:
         venv.create(f"{folder}/venv", with_pip=True)
         python = f"{folder}/venv/bin/python"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", str(file)], check=True, cwd=folder)
+        subprocess.run([*pip, "install", f"{file}[{extra}]" if extra else str(file)], check=True, cwd=folder)
         subprocess.run([python, str(ROOT / "tools" / "try_install.py")], check=True, cwd=folder)
 
 
@@ -87,7 +87,8 @@ def main() -> int:
         print(problem)
     if problems:
         return 1
-    try_wheel(wheel)
+    for extra in ("", *sys.argv[2:]):
+        try_wheel(wheel, extra)
     return 0
 
 

@@ -1,15 +1,18 @@
 """Tests an installed klog. Run it anywhere, with the Python that klog was installed for: python tools/try_install.py
 
 Imports every module, runs the README's writer and reader in an empty folder, runs the command, and checks the
-distribution's files and metadata. Uses nothing but klog and the standard library.
+distribution's files and metadata. Where pyspark and java are, a session without settings reads what the writer wrote.
+Uses nothing but klog and the standard library otherwise.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -56,7 +59,7 @@ def distribution() -> None:
 
 
 def run(*command: str, folder: str, killed: bool = False) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == (-9 if killed else 0), f"{command}: exit code {done.returncode}\n{done.stderr}"
     return done.stdout
 
@@ -75,12 +78,30 @@ def first_steps(folder: str) -> None:
     assert "2 records" in run(klog, "verify", "data", folder=folder)
 
 
+QUERY = """
+import klog.spark
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print("rows:", spark.read.format("klog").load("data").count())
+"""
+
+
+def first_query(folder: str) -> str:
+    """Count the records with Spark. The venv is not activated: the python3 of the PATH has no klog."""
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        return ""
+    assert "rows: 2" in run(sys.executable, "-W", "ignore", "-c", QUERY, folder=folder)
+    return f", also in Spark {importlib.metadata.version('pyspark')}"
+
+
 def main() -> None:
     found = modules()
     distribution()
     with tempfile.TemporaryDirectory(prefix="klog-install-") as folder:
         first_steps(folder)
-    print(f"klog {importlib.metadata.version('klog')} on Python {sys.version.split()[0]}: {len(found)} modules, works")
+        more = first_query(folder)
+    version = importlib.metadata.version("klog")
+    print(f"klog {version} on Python {sys.version.split()[0]}: {len(found)} modules, works{more}")
 
 
 if __name__ == "__main__":
