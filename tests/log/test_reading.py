@@ -20,7 +20,8 @@ from klog.disk import RealFiles
 from klog.disk.read_cache import ReadCache
 from klog.errors import CorruptBatch, ReadFailed, StorageOffline
 from klog.log.state._log_core import LogCore
-from klog.log.write import log_end
+from klog.log.write import append_batches
+from klog.record import BatchGroup
 from tests.support.faulty_io import FaultyIo
 
 READ_FAILURES_MAX = 3
@@ -150,15 +151,16 @@ def test_a_rolled_back_append_is_not_cached(tmp_path: Path) -> None:
     """R1: a read during a failing append has its bytes in its chunk, beyond the log end."""
     with klog.Log.open(tmp_path / "t-0", config=DIRECT) as log:
         fill(log, 2)
-        advance = log_end.advance_end_locked
+        write_parts = append_batches._write_parts
 
-        def fail(core: LogCore, end: int) -> None:
+        def fail(core: LogCore, group: BatchGroup, now: int) -> None:
+            write_parts(core, group, now)
             (chunk,) = log.chunks(0, log.log_end_offset)
             assert b"gone" in bytes(chunk.buffer)
-            log_end.advance_end_locked = advance
+            append_batches._write_parts = write_parts
             raise OSError(errno.ENOSPC, "no space")
 
-        log_end.advance_end_locked = fail
+        append_batches._write_parts = fail
         log.set_offsets_listener(lambda offset: None)  # for the full path: the fast one does not fail after the write
         with pytest.raises(OSError, match="no space"):
             log.append([(b"gone", bytes(50))] * 10)
@@ -237,14 +239,15 @@ class Cached(RuleBasedStateMachine):
 
     def fail_append(self, log: klog.Log, records: list[tuple[bytes, bytes]]) -> None:
         """Written, read beyond the log end, and rolled back: other records take its place."""
-        advance = log_end.advance_end_locked
+        write_parts = append_batches._write_parts
 
-        def fail(core: LogCore, end: int) -> None:
+        def fail(core: LogCore, group: BatchGroup, now: int) -> None:
+            write_parts(core, group, now)
             list(log.chunks(log.log_start_offset, log.log_end_offset))
-            log_end.advance_end_locked = advance
+            append_batches._write_parts = write_parts
             raise OSError(errno.ENOSPC, "no space")
 
-        log_end.advance_end_locked = fail
+        append_batches._write_parts = fail
         log.set_offsets_listener(lambda offset: None)  # for the full path: the fast one does not fail after the write
         with pytest.raises(OSError, match="no space"):
             log.append([(b"gone", value) for _, value in records])

@@ -79,9 +79,6 @@ cdef class Counters:
 
     # The same for Python code.
 
-    def led(self, int64_t count, int64_t size):
-        self.count_led(count, size)
-
     def replicated(self, int64_t size):
         self.count_replicated(size)
 

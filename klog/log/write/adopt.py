@@ -12,7 +12,7 @@ from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
 from klog.log.write.failures import uninterrupted
 from klog.log.write.flush import sync_closed_locked
-from klog.log.write.log_end import advance_end_locked
+from klog.log.write.log_end import end_moved_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
 
@@ -52,5 +52,6 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
     high_watermark.rolled_locked(log)
     log.producers.end_at(segment.next_offset)
     log.counters.replicated(segment.size)
-    advance_end_locked(log, segment.next_offset)
+    log.end_at(segment.next_offset)
+    end_moved_locked(log)
     _log.info("event=segment_adopted log=%s base_offset=%d bytes=%d", log.name, base_offset, segment.size)

@@ -1,15 +1,9 @@
-"""Moving the log end after an append, and the high watermark of a single copy with it. Under the log's lock."""
+"""What moves with the log end: the high watermark of a single copy. Under the log's lock."""
 
 from __future__ import annotations
 
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
-
-
-def advance_end_locked(log: LogCore, end: int) -> None:
-    """Set the log end, and move the high watermark of a single copy with it."""
-    log.end_at(end)
-    end_moved_locked(log)
 
 
 def end_moved_locked(log: LogCore) -> None:
