@@ -817,7 +817,8 @@ class Log:
         Returns the new segment. An empty active segment of the same offset is replaced.
 
         The log end stays. If the new segment begins beyond it, only replicated batches can reach that offset; other
-        appends raise SegmentOffsetOverflow. ValueError if the new segment would begin below the active one.
+        appends raise SegmentOffsetOverflow. ValueError if the new segment would begin below the active one, CorruptLog
+        if that has only batches below its base offset.
         """
         expected = 0 if expected_next_offset is None else whole("expected_next_offset", expected_next_offset, 0)
         return roll(self._core, expected)

@@ -105,3 +105,17 @@ def test_replay_continues_after_a_wrong_name(tmp_path: Path) -> None:
         snapshot.unlink()
     with opened(path, recovery="kafka", clean_shutdown=True) as log:
         assert log.producers == state
+
+
+def test_a_last_segment_named_above_its_batches_cannot_be_rolled(tmp_path: Path) -> None:
+    """A broker opens it after a clean stop, and fails at the roll, too. It is damage, not a mistake of the caller."""
+    path = tmp_path / "t-0"
+    written(path)
+    wrong = rename(path, 44, 30)
+    with opened(path, recovery="kafka", clean_shutdown=True) as log:
+        assert log.log_end_offset == 74
+        with pytest.raises(CorruptLog, match="only batches below its base offset") as caught:
+            log.roll()
+        assert (caught.value.path, caught.value.offset) == (str(wrong), 74)
+        assert log.offline is None
+        assert log.append([(b"k", b"v")]).first_offset == 74

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from klog.disk import exists
+from klog.errors import CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.state import high_watermark
@@ -43,7 +44,16 @@ def roll_or_undo_locked(log: LogCore, base_offset: int) -> Segment:
 def roll_locked(log: LogCore, base_offset: int) -> None:
     """Roll. The old segments are durable before the new one exists (L3)."""
     active = log.segments[-1]
-    if base_offset < active.base_offset or (base_offset == active.base_offset and active.size):
+    if base_offset == active.base_offset and active.size:
+        raise CorruptLog(
+            f"no segment can begin at {base_offset}: the active one does, and has only batches below its base offset. "
+            f"`klog verify` lists the damage. Rename its files to the offset of its first batch, or move them away",
+            path=active.path,
+            position=0,
+            offset=base_offset,
+            kind="offset_order",
+        )
+    if base_offset < active.base_offset:
         raise ValueError(
             f"{log.name}: no segment can begin at {base_offset}: the active one holds [{active.base_offset}, "
             f"{active.next_offset})"
