@@ -74,10 +74,18 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch("".join(lines), printed if printed.endswith("\n") else f"{printed}\n") is not None
 
 
-class Reader:
-    """Runs a document's snippets in a fresh directory."""
+# Spark as a program starts it that knows nothing of klog.
+BARE_SESSION = """
+from pyspark.sql import SparkSession
+SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+"""
 
-    def __init__(self, document: Path, home: Path) -> None:
+
+class Reader:
+    """Runs a document's snippets in a fresh directory. before_spark: code to run before each of those for Spark."""
+
+    def __init__(self, document: Path, home: Path, before_spark: str = "") -> None:
+        self._before_spark = before_spark
         self._document = document
         self._home = home
         tools = home / "bin"
@@ -93,7 +101,7 @@ class Reader:
         self._directory.mkdir()
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONWARNINGS": "always::ResourceWarning:klog.manager.manager,always::ResourceWarning:klog.log.opening",
@@ -119,7 +127,8 @@ class Reader:
         if named:
             (self._directory / named[1]).write_text(code)
             return ""
-        return self._run([sys.executable, "-c", code], where)
+        before = self._before_spark if "spark" in block.needs else ""
+        return self._run([sys.executable, "-c", before + code], where)
 
     def _console(self, block: Block, where: str) -> None:
         for command, expected in commands(block.text):
@@ -191,6 +200,15 @@ def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("needs: java")
     Reader(document, tmp_path).read(frozenset({"spark"}))
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_snippets_for_spark_work_in_a_session_without_klogs_settings(tmp_path: Path) -> None:
+    """klog.spark.session() returns the session that runs: Spark has found klog and its Python by itself."""
+    if shutil.which("java") is None:
+        pytest.skip("needs: java")
+    Reader(Path("README.md"), tmp_path, BARE_SESSION).read(frozenset({"spark"}))
 
 
 def test_every_page_and_every_public_name_is_in_the_built_documents() -> None:
