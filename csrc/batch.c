@@ -8,56 +8,45 @@
 #include "varint.h"
 
 enum {
-    AT_LENGTH = 8,
-    AT_LEADER_EPOCH = 12,
-    AT_MAGIC = 16,
-    AT_CRC = 17,
-    AT_ATTRIBUTES = 21,
-    AT_LAST_OFFSET_DELTA = 23,
-    AT_BASE_TIMESTAMP = 27,
-    AT_MAX_TIMESTAMP = 35,
-    AT_PRODUCER_ID = 43,
-    AT_PRODUCER_EPOCH = 51,
-    AT_BASE_SEQUENCE = 53,
-    AT_COUNT = 57,
+    SEEN = 18,      /* fewer bytes at an end are not looked at: up to the magic and one more, as in Kafka's files */
     HEADER_MIN = 2, /* of a record header: two lengths of one byte */
 };
 
 void kl_batch_fields(const uint8_t *at, kl_batch_t *out) {
     out->base_offset = (int64_t)kl_load_u64(at);
-    out->base_timestamp = (int64_t)kl_load_u64(at + AT_BASE_TIMESTAMP);
-    out->max_timestamp = (int64_t)kl_load_u64(at + AT_MAX_TIMESTAMP);
-    out->producer_id = (int64_t)kl_load_u64(at + AT_PRODUCER_ID);
-    out->size = (int32_t)(kl_load_u32(at + AT_LENGTH) + KL_BATCH_PREFIX);
-    out->leader_epoch = (int32_t)kl_load_u32(at + AT_LEADER_EPOCH);
-    out->last_offset_delta = (int32_t)kl_load_u32(at + AT_LAST_OFFSET_DELTA);
-    out->base_sequence = (int32_t)kl_load_u32(at + AT_BASE_SEQUENCE);
-    out->count = (int32_t)kl_load_u32(at + AT_COUNT);
-    out->crc = kl_load_u32(at + AT_CRC);
-    out->attributes = (int16_t)kl_load_u16(at + AT_ATTRIBUTES);
-    out->producer_epoch = (int16_t)kl_load_u16(at + AT_PRODUCER_EPOCH);
-    out->magic = (int8_t)at[AT_MAGIC];
+    out->base_timestamp = (int64_t)kl_load_u64(at + KL_AT_BASE_TIMESTAMP);
+    out->max_timestamp = (int64_t)kl_load_u64(at + KL_AT_MAX_TIMESTAMP);
+    out->producer_id = (int64_t)kl_load_u64(at + KL_AT_PRODUCER_ID);
+    out->size = (int32_t)(kl_load_u32(at + KL_AT_LENGTH) + KL_BATCH_PREFIX);
+    out->leader_epoch = (int32_t)kl_load_u32(at + KL_AT_LEADER_EPOCH);
+    out->last_offset_delta = (int32_t)kl_load_u32(at + KL_AT_LAST_OFFSET_DELTA);
+    out->base_sequence = (int32_t)kl_load_u32(at + KL_AT_BASE_SEQUENCE);
+    out->count = (int32_t)kl_load_u32(at + KL_AT_COUNT);
+    out->crc = kl_load_u32(at + KL_AT_CRC);
+    out->attributes = (int16_t)kl_load_u16(at + KL_AT_ATTRIBUTES);
+    out->producer_epoch = (int16_t)kl_load_u16(at + KL_AT_PRODUCER_EPOCH);
+    out->magic = (int8_t)at[KL_AT_MAGIC];
 }
 
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
-    if (left < KL_BATCH_SEEN)
+    if (left < SEEN)
         return KL_ETRUNCATED;
-    int32_t length = (int32_t)kl_load_u32(at + AT_LENGTH);
-    int8_t magic = (int8_t)at[AT_MAGIC];
-    if (length < KL_LEGACY_LENGTH_MIN || length > INT32_MAX - KL_BATCH_PREFIX)
+    int32_t size = kl_batch_size(at);
+    int8_t magic = (int8_t)at[KL_AT_MAGIC];
+    if (size < 0)
         return KL_ELENGTH;
     if (magic < 2) {
-        out->size = length + KL_BATCH_PREFIX;
+        out->size = size;
         out->magic = magic;
-        return KL_EMAGIC;
+        return magic < 0 ? KL_EMAGIC : KL_ELEGACY;
     }
-    if (length < KL_BATCH_LENGTH_MIN)
+    if (size < KL_BATCH_HEADER)
         return KL_ELENGTH;
     if (left < KL_BATCH_HEADER)
         return KL_ETRUNCATED;
     int64_t base_offset = (int64_t)kl_load_u64(at);
-    int32_t last_offset_delta = (int32_t)kl_load_u32(at + AT_LAST_OFFSET_DELTA);
-    int32_t count = (int32_t)kl_load_u32(at + AT_COUNT);
+    int32_t last_offset_delta = (int32_t)kl_load_u32(at + KL_AT_LAST_OFFSET_DELTA);
+    int32_t count = (int32_t)kl_load_u32(at + KL_AT_COUNT);
     /* next_offset is last_offset + 1 and must be representable too: hence >= */
     if (count < 0 || last_offset_delta < 0 || base_offset < 0 || base_offset >= INT64_MAX - last_offset_delta)
         return KL_ELENGTH;
@@ -65,20 +54,28 @@ int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     return KL_OK;
 }
 
+int kl_batch_next(const uint8_t *at, size_t held, size_t left, kl_batch_t *out) {
+    out->size = 0;
+    int status = kl_batch_header(at, held < left ? held : left, out);
+    if ((status == KL_OK || status == KL_ELEGACY) && (size_t)out->size > left)
+        return KL_ETRUNCATED;
+    return status;
+}
+
 void kl_batch_header_store(uint8_t *at, const kl_batch_t *b) {
     kl_store_u64(at, (uint64_t)b->base_offset);
-    kl_store_u32(at + AT_LENGTH, (uint32_t)(b->size - KL_BATCH_PREFIX));
-    kl_store_u32(at + AT_LEADER_EPOCH, (uint32_t)b->leader_epoch);
-    at[AT_MAGIC] = (uint8_t)b->magic;
-    kl_store_u32(at + AT_CRC, b->crc);
-    kl_store_u16(at + AT_ATTRIBUTES, (uint16_t)b->attributes);
-    kl_store_u32(at + AT_LAST_OFFSET_DELTA, (uint32_t)b->last_offset_delta);
-    kl_store_u64(at + AT_BASE_TIMESTAMP, (uint64_t)b->base_timestamp);
-    kl_store_u64(at + AT_MAX_TIMESTAMP, (uint64_t)b->max_timestamp);
-    kl_store_u64(at + AT_PRODUCER_ID, (uint64_t)b->producer_id);
-    kl_store_u16(at + AT_PRODUCER_EPOCH, (uint16_t)b->producer_epoch);
-    kl_store_u32(at + AT_BASE_SEQUENCE, (uint32_t)b->base_sequence);
-    kl_store_u32(at + AT_COUNT, (uint32_t)b->count);
+    kl_store_u32(at + KL_AT_LENGTH, (uint32_t)(b->size - KL_BATCH_PREFIX));
+    kl_store_u32(at + KL_AT_LEADER_EPOCH, (uint32_t)b->leader_epoch);
+    at[KL_AT_MAGIC] = (uint8_t)b->magic;
+    kl_store_u32(at + KL_AT_CRC, b->crc);
+    kl_store_u16(at + KL_AT_ATTRIBUTES, (uint16_t)b->attributes);
+    kl_store_u32(at + KL_AT_LAST_OFFSET_DELTA, (uint32_t)b->last_offset_delta);
+    kl_store_u64(at + KL_AT_BASE_TIMESTAMP, (uint64_t)b->base_timestamp);
+    kl_store_u64(at + KL_AT_MAX_TIMESTAMP, (uint64_t)b->max_timestamp);
+    kl_store_u64(at + KL_AT_PRODUCER_ID, (uint64_t)b->producer_id);
+    kl_store_u16(at + KL_AT_PRODUCER_EPOCH, (uint16_t)b->producer_epoch);
+    kl_store_u32(at + KL_AT_BASE_SEQUENCE, (uint32_t)b->base_sequence);
+    kl_store_u32(at + KL_AT_COUNT, (uint32_t)b->count);
 }
 
 void kl_sum_reach(kl_sum_t *sum, const uint8_t *at) {

@@ -14,11 +14,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bytes.h"
+#include "status.h"
+
+/* First byte of each field.  base_offset, length and magic are there in messages of magic 0 and 1 too. */
+enum {
+    KL_AT_BASE_OFFSET = 0,
+    KL_AT_LENGTH = 8,
+    KL_AT_LEADER_EPOCH = 12,
+    KL_AT_MAGIC = 16,
+    KL_AT_CRC = 17,
+    KL_AT_ATTRIBUTES = 21,
+    KL_AT_LAST_OFFSET_DELTA = 23,
+    KL_AT_BASE_TIMESTAMP = 27,
+    KL_AT_MAX_TIMESTAMP = 35,
+    KL_AT_PRODUCER_ID = 43,
+    KL_AT_PRODUCER_EPOCH = 51,
+    KL_AT_BASE_SEQUENCE = 53,
+    KL_AT_COUNT = 57,
+};
+
 enum {
     KL_BATCH_PREFIX = 12,     /* base_offset and length, which length does not count */
+    KL_BATCH_MIN = 26,        /* the smallest batch of any magic: a message of magic 0, key and value null */
     KL_BATCH_HEADER = 61,
-    KL_BATCH_SEEN = 18,       /* fewer bytes at an end are ignored: up to the magic and one more, as in Kafka */
-    KL_BATCH_CRC_FROM = 21,   /* first byte that the crc covers */
+    KL_BATCH_CRC_FROM = KL_AT_ATTRIBUTES, /* first byte that the crc covers */
     KL_BATCH_LENGTH_MIN = 49, /* header without prefix */
     KL_LEGACY_LENGTH_MIN = 14,
     KL_RECORD_MIN = 7,        /* length, attributes, two deltas, two lengths, header count */
@@ -55,13 +75,34 @@ static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
     return (int64_t)((uint64_t)b->base_offset + (uint64_t)(int64_t)b->last_offset_delta);
 }
 
+/* The size of the batch of any magic whose first KL_BATCH_PREFIX bytes are at at: KL_BATCH_MIN to 2^31-1 bytes, or
+ * KL_ELENGTH. */
+static inline int32_t kl_batch_size(const uint8_t *at) {
+    int32_t length = (int32_t)kl_load_u32(at + KL_AT_LENGTH);
+    if (length < KL_BATCH_MIN - KL_BATCH_PREFIX || length > INT32_MAX - KL_BATCH_PREFIX)
+        return KL_ELENGTH;
+    return length + KL_BATCH_PREFIX;
+}
+
 /* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.
- * KL_OK | KL_ETRUNCATED (too few bytes for the fields) | KL_ELENGTH (length below 49, or count or last_offset_delta
- * negative, or base_offset negative or the next offset past 2^63-1, or length + 12 past 2^31-1)
- * | KL_EMAGIC (magic below 2; size and magic ARE set in *out then, when length >= 14)
- * A magic above 2 is read as 2, as in Kafka: the byte is outside the crc, which still has to match.
+ * KL_OK | KL_ETRUNCATED (too few bytes for the fields) | KL_ELENGTH (the size is KL_ELENGTH, or below KL_BATCH_HEADER,
+ * or count or last_offset_delta negative, or base_offset negative or the next offset past 2^63-1) | KL_ELEGACY (magic 0
+ * or 1) | KL_EMAGIC (magic below 0).  With the last two, size and magic ARE set.
+ * A magic above 2 is read as 2, as in Kafka's files: the byte is outside the crc, which still has to match.
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
+
+/* The walk over batches: read the header of the batch at at, of which at[0..held) is in memory, and which must end in at
+ * most left bytes.  A buffer has held == left; of a file only headers need to be read.  Never reads at[held].
+ *
+ *   KL_OK          a whole batch; the next one is at at + size
+ *   KL_ETRUNCATED  it does not end within left bytes: size is set, all other fields too if its magic is 2 or above.  Or
+ *                  not even its header is in memory: size is 0
+ *   KL_ELEGACY     a whole message of magic 0 or 1: size and magic are set (kl_legacy_header reads the other fields)
+ *   KL_ELENGTH     as for kl_batch_header
+ *   KL_EMAGIC      the same; size is set, maybe past left
+ */
+int kl_batch_next(const uint8_t *at, size_t held, size_t left, kl_batch_t *out);
 
 /* Read the fields of the 61 bytes at at without checks; position is not set. */
 void kl_batch_fields(const uint8_t *at, kl_batch_t *out);

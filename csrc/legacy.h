@@ -48,6 +48,13 @@ int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out);
  * the format, or a negative offset, or the largest possible one) */
 int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
+/* Read the header at at[0..left) of a batch of any magic, which may end after left: by kl_batch_header, or for a magic
+ * below 2 by kl_legacy_header. */
+static inline int kl_outer_header(const uint8_t *at, size_t left, kl_batch_t *out) {
+    int status = kl_batch_header(at, left, out);
+    return status == KL_ELEGACY || status == KL_EMAGIC ? kl_legacy_header(at, left, out) : status;
+}
+
 /* CRC-32 of bytes 16 .. size of the message at at. */
 uint32_t kl_message_crc(const uint8_t *at, int32_t size);
 

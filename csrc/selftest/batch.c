@@ -89,8 +89,97 @@ void test_header(void) {
     CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
     kl_store_u64(copy, INT64_MAX - 3);
     CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_OK);
-    copy[16] = 1;
-    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_EMAGIC && b.magic == 1 && (size_t)b.size == size);
+    copy[KL_AT_MAGIC] = 1;
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELEGACY && b.magic == 1 && (size_t)b.size == size);
+    copy[KL_AT_MAGIC] = 0x80;
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_EMAGIC && b.magic == -128 && (size_t)b.size == size);
+}
+
+/* Three batches, a message and a batch: each cut is found, in a buffer and in a file of which only headers are read. */
+void test_walk(void) {
+    uint8_t out[5 * 8192], *at = out;
+    size_t starts[6] = {0};
+    for (int i = 0; i < 5; i++) {
+        at += i == 3 ? make_message(at, 1, 7, 3, 4) : make_batch(at, 1 + i);
+        starts[i + 1] = (size_t)(at - out);
+    }
+    size_t end = starts[5];
+    for (size_t cut = 0; cut <= end; cut += cut < 80 || end - cut < 80 ? 1 : 1 + random_below(9)) {
+        uint8_t *copy = exact_copy(out, cut);
+        size_t from = 0;
+        int status = KL_OK, number = 0;
+        kl_batch_t b;
+        while (from < cut && ((status = kl_batch_next(copy + from, cut - from, cut - from, &b)) == KL_OK ||
+                              (status == KL_ELEGACY && number == 3))) {
+            CHECK(b.magic == (number == 3 ? 1 : 2) && from + (size_t)b.size == starts[number + 1]);
+            from += (size_t)b.size;
+            number++;
+        }
+        CHECK(from == starts[number] && (number == 5 || cut < starts[number + 1]));
+        CHECK(from == cut || (status == KL_ETRUNCATED && (b.size == 0 || (size_t)b.size == starts[number + 1] - from)));
+        free(copy);
+    }
+    for (int i = 0; i < 5; i++) {
+        size_t size = starts[i + 1] - starts[i], held = size < KL_BATCH_HEADER ? size : KL_BATCH_HEADER;
+        uint8_t *header = exact_copy(out + starts[i], held);
+        kl_batch_t b;
+        CHECK(kl_batch_next(header, held, end - starts[i], &b) == (i == 3 ? KL_ELEGACY : KL_OK) && (size_t)b.size == size);
+        CHECK(kl_batch_next(header, held, size - 1, &b) == KL_ETRUNCATED && (b.size == 0 || (size_t)b.size == size));
+        CHECK(kl_batch_next(header, 17, end - starts[i], &b) == KL_ETRUNCATED && b.size == 0);
+        free(header);
+        header = exact_copy(out + starts[i], held - 1); /* held may be more than left, which is the limit then */
+        CHECK(kl_batch_next(header, SIZE_MAX, held - 1, &b) == KL_ETRUNCATED);
+        free(header);
+    }
+}
+
+/* What the walk may return for bytes of any content. */
+static void check_next(const uint8_t *bytes, size_t held, size_t left) {
+    uint8_t *at = exact_copy(bytes, held);
+    kl_batch_t b;
+    memset(&b, 0x5a, sizeof b);
+    int status = kl_batch_next(at, held, left, &b);
+    int64_t size = held < KL_BATCH_PREFIX ? 0 : (int64_t)(int32_t)kl_load_u32(at + KL_AT_LENGTH) + KL_BATCH_PREFIX;
+    int8_t magic = held < 18 ? 0 : (int8_t)at[KL_AT_MAGIC];
+    switch (status) {
+    case KL_OK:
+        CHECK(b.size == size && magic >= 2 && b.magic == magic && size >= KL_BATCH_HEADER && size <= (int64_t)left);
+        CHECK(b.base_offset >= 0 && b.count >= 0 && b.last_offset_delta >= 0 && kl_batch_last_offset(&b) < INT64_MAX);
+        break;
+    case KL_ELEGACY:
+        CHECK(b.size == size && (magic == 0 || magic == 1) && b.magic == magic && size >= 26 && size <= (int64_t)left);
+        break;
+    case KL_ETRUNCATED:
+        CHECK(b.size == 0 ? held < 18 || (magic >= 2 && held < KL_BATCH_HEADER) : b.size == size && size > (int64_t)left);
+        break;
+    case KL_EMAGIC:
+        CHECK(b.size == size && magic < 0 && b.magic == magic);
+        break;
+    default:
+        CHECK(status == KL_ELENGTH && held >= 18);
+    }
+    free(at);
+}
+
+void test_walk_hostile(void) {
+    static const uint32_t lengths[] = {0, 13, 14, 48, 49, 100, 1000, INT32_MAX - 12, INT32_MAX - 11, INT32_MAX, 1u << 31,
+                                       UINT32_MAX};
+    for (int i = 0; i < 20000; i++) {
+        uint8_t bytes[1024];
+        make_batch(bytes, 1);
+        if (i & 1)
+            random_fill(bytes, KL_BATCH_HEADER);
+        if (i & 2)
+            kl_store_u32(bytes + KL_AT_LENGTH, lengths[random_below(sizeof lengths / sizeof *lengths)]);
+        if (i & 4)
+            bytes[KL_AT_MAGIC] = (uint8_t)(random_below(6) - 1);
+        if (i & 8)
+            bytes[random_below(KL_BATCH_HEADER)] ^= (uint8_t)(1 << random_below(8));
+        size_t held = random_below(KL_BATCH_HEADER + 20);
+        check_next(bytes, held, held);
+        check_next(bytes, held, held + random_below(2000));
+        check_next(bytes, held, (size_t)INT32_MAX + random_below(20));
+    }
 }
 
 /* Invalid fields of one record. */

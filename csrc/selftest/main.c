@@ -54,6 +54,8 @@ int main(int argc, char **argv) {
         {"varint ends", test_varint_ends},
         {"varint random", test_varint_random},
         {"batch header", test_header},
+        {"walk over batches", test_walk},
+        {"walk over hostile bytes", test_walk_hostile},
         {"record fields", test_record_fields},
         {"hostile payloads", test_hostile},
         {"checksums along a walk", test_summed},

@@ -37,6 +37,8 @@ void test_varint_table(void);
 void test_varint_ends(void);
 void test_varint_random(void);
 void test_header(void);
+void test_walk(void);
+void test_walk_hostile(void);
 void test_record_fields(void);
 void test_hostile(void);
 void test_summed(void);

@@ -2,7 +2,11 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "batch.h" nogil:
     enum:
+        KL_AT_LENGTH
+        KL_AT_MAGIC
+        KL_AT_CRC
         KL_BATCH_PREFIX
+        KL_BATCH_MIN
         KL_BATCH_HEADER
         KL_BATCH_CRC_FROM
         KL_BATCH_LENGTH_MIN
@@ -34,7 +38,9 @@ cdef extern from "batch.h" nogil:
         int8_t magic
 
     int64_t kl_batch_last_offset(const kl_batch_t *b)
+    int32_t kl_batch_size(const uint8_t *at)
     int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out)
+    int kl_batch_next(const uint8_t *at, size_t held, size_t left, kl_batch_t *out)
     void kl_batch_fields(const uint8_t *at, kl_batch_t *out)
     void kl_batch_header_store(uint8_t *at, const kl_batch_t *b)
     uint32_t kl_batch_crc(const uint8_t *at, int32_t size)

@@ -22,6 +22,7 @@ cdef extern from "legacy.h" nogil:
 
     int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out)
     int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out)
+    int kl_outer_header(const uint8_t *at, size_t left, kl_batch_t *out)
     uint32_t kl_message_crc(const uint8_t *at, int32_t size)
 
     ctypedef struct kl_legacy_t:

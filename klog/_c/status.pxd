@@ -16,3 +16,4 @@ cdef extern from "status.h" nogil:
         KL_ERANGE
         KL_ENULL
         KL_ELACKS
+        KL_ELEGACY

@@ -25,7 +25,9 @@ from klog._c.clean cimport (
 from klog._c.index cimport kl_indexer_add
 from klog._c.lz4 cimport kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_unpack
 from klog._c.osio cimport kl_io_t, kl_pread
-from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
+from klog._c.status cimport (
+    KL_ECOUNT, KL_ECRC, KL_EFULL, KL_ELEGACY, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK,
+)
 from klog.cleaner._keymap cimport KeyMap
 from klog.cleaner._waste cimport Waste
 from klog.codec._direct cimport direct_lz4
@@ -117,7 +119,7 @@ cdef class SegmentPass:
         b.size = 0
         while at[0] < size:
             status = kl_batch_header(data + at[0], <size_t>(size - at[0]), b)
-            if status == KL_EMAGIC:
+            if status == KL_ELEGACY or status == KL_EMAGIC:
                 return SLOW
             if status != KL_OK:
                 return status

@@ -2,7 +2,8 @@
 """Texts of C status codes, and the only function that raises them as exceptions."""
 
 from klog._c.status cimport (
-    KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_EOVERLONG, KL_ESLACK, KL_ETRUNCATED, KL_EUTF8,
+    KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_ELEGACY, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_EOVERLONG, KL_ESLACK, KL_ETRUNCATED,
+    KL_EUTF8,
 )
 from libc.stdint cimport int64_t
 
@@ -13,6 +14,7 @@ cdef dict TEXTS = {
     KL_EOVERLONG: "a varint is too long",
     KL_ELENGTH: "a length or count is invalid",
     KL_EMAGIC: "not a record format that klog reads",
+    KL_ELEGACY: "not a record format that klog reads",
     KL_ECRC: "the checksum does not match",
     KL_ESLACK: "bytes are left over after the last field",
     KL_ECOUNT: "fewer records than the header states",

@@ -23,7 +23,7 @@ from klog._c.batch cimport (
     kl_payload_validate, kl_record_next, kl_record_t,
     kl_payload_validate_summed, kl_sum_begin, kl_sum_end, kl_sum_t,
 )
-from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
+from klog._c.status cimport KL_ECOUNT, KL_ELEGACY, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
 from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
 from klog.record._legacy cimport LegacyBatch, read_legacy
@@ -89,7 +89,7 @@ cdef class Source:
         cdef uint32_t crc
         if status == KL_ETRUNCATED:
             return 0
-        if status == KL_EMAGIC:
+        if status == KL_ELEGACY or status == KL_EMAGIC:
             if <size_t>b.size > left:
                 return 0
             if self.refuses_legacy or b.magic not in (0, 1):

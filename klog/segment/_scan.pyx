@@ -13,18 +13,21 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from klog._c.batch cimport (
+    KL_AT_CRC,
+    KL_AT_MAGIC,
     KL_ATTR_CONTROL,
     KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER,
+    KL_BATCH_MIN,
     kl_batch_crc,
-    kl_batch_header,
     kl_batch_last_offset,
+    kl_batch_next,
     kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32, kl_store_u64
+from klog._c.bytes cimport kl_load_u32, kl_load_u64, kl_store_u64
 from klog._c.index cimport KL_OFFSET_ENTRY, kl_indexer_add, kl_offset_index_floor
-from klog._c.legacy cimport KL_MESSAGE_CRC_FROM, KL_MESSAGE_MIN, kl_legacy_header
-from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
+from klog._c.legacy cimport KL_MESSAGE_CRC_FROM, kl_legacy_header, kl_outer_header
+from klog._c.status cimport KL_ELEGACY, KL_EMAGIC, KL_ETRUNCATED, KL_OK
 from klog.disk._io cimport AlignedBuffer, LogFile
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
@@ -40,7 +43,6 @@ cdef enum:
     LARGE = 1024       # batches of at least this size are read one by one
     CHUNK = 1 << 20
     PAGE = 4096
-    TAIL = 17          # the end of a file: this few bytes hold no batch of any format
 
 
 @cython.final
@@ -134,17 +136,24 @@ cdef bint sound_message(message, const kl_batch_t *b) except -1:
 
 
 cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batch_t *b) except -1:
-    """Parse an old message after kl_batch_header() has returned KL_EMAGIC. Returns KL_OK for a message of magic 0 or 1,
-    even a damaged one; KL_ELENGTH; KL_EMAGIC for anything else. Its size is known and fits.
+    """Parse the whole message for which kl_batch_next() has returned KL_ELEGACY. Returns KL_OK, even for a damaged one;
+    KL_ELENGTH; KL_EMAGIC for a batch of magic 2 with a flipped bit.
 
     message: the same bytes as a memoryview.
     """
     cdef int status = kl_legacy_header(at, <size_t>left, b)
     if status != KL_OK or sound_message(message, b):
         return status
-    if b.size >= KL_BATCH_HEADER and kl_batch_crc(at, b.size) == kl_load_u32(at + 17):
+    if b.size >= KL_BATCH_HEADER and kl_batch_crc(at, b.size) == kl_load_u32(at + KL_AT_CRC):
         return KL_EMAGIC
     return KL_OK
+
+
+cdef str reason_of(int status):
+    """Why a scan ends at bytes that are not a batch."""
+    if status == KL_ETRUNCATED:
+        return "truncated"
+    return "magic" if status == KL_EMAGIC else "length"
 
 
 @cython.final
@@ -175,24 +184,15 @@ cdef class HeaderIterator:
                 self.window, <size_t>min(left, WINDOW if skip < WINDOW else KL_BATCH_HEADER), self.position)
             self.window_at = self.position
             skip = 0
-        status = kl_batch_header(self.window + skip, <size_t>min(self.window_size - skip, left), b)
-        if status == KL_ETRUNCATED or left <= TAIL:
-            self.reason = "truncated"
-            return False
-        if status == KL_EMAGIC and b.magic >= 0 and b.size <= left:
+        status = kl_batch_next(self.window + skip, <size_t>(self.window_size - skip), <size_t>left, b)
+        if status == KL_ELEGACY:
             message = self.file.read(self.position, b.size)
             if message.size < b.size:
-                self.reason = "truncated"
-                return False
-            status = message_header(message.data, b.size, memoryview(message), b)
-        if status == KL_EMAGIC:
-            self.reason = "truncated" if b.size > left and 0 <= b.magic else "magic"
-            return False
+                status = KL_ETRUNCATED
+            else:
+                status = message_header(message.data, b.size, memoryview(message), b)
         if status != KL_OK:
-            self.reason = "length"
-            return False
-        if b.size > left:
-            self.reason = "truncated"
+            self.reason = reason_of(status)
             return False
         b.position = self.position
         self.position += b.size
@@ -251,7 +251,7 @@ cdef bint header_at(LogFile file, int64_t position, int64_t end, kl_batch_t *b) 
     if end - position < KL_BATCH_HEADER or file.read_at(head, KL_BATCH_HEADER, position) < KL_BATCH_HEADER:
         return False
     b.position = position
-    return kl_batch_header(head, KL_BATCH_HEADER, b) == KL_OK and b.size <= end - position
+    return kl_batch_next(head, KL_BATCH_HEADER, <size_t>(end - position), b) == KL_OK
 
 
 def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset, int64_t next_offset):
@@ -303,7 +303,7 @@ cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto,
         if at + KL_BATCH_HEADER > window_at + size:
             window_at = at
             size = file.read_at(window, <size_t>min(upto - at, step), at)
-        if kl_batch_header(window + (at - window_at), <size_t>(window_at + size - at), b) != KL_OK or b.size > end - at \
+        if kl_batch_next(window + (at - window_at), <size_t>(window_at + size - at), <size_t>(end - at), b) != KL_OK \
                 or b.base_offset < before or (at == position and entry >= 0 and b.base_offset > entry):
             return False
         before = kl_batch_last_offset(b) + 1
@@ -380,9 +380,9 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
     cdef bint overlaps = False
     while at < chunk.size:
         left = chunk.size - at
-        status = kl_batch_header(chunk.data + at, <size_t>left, &b)
-        if status == KL_EMAGIC:  # the reader of its record verifies its checksum
-            status = kl_legacy_header(chunk.data + at, <size_t>left, &b)
+        # Of a message of magic 0 or 1 the reader of its record verifies the checksum. A first batch that is cut short
+        # returns its offset and size: hence no kl_batch_next().
+        status = kl_outer_header(chunk.data + at, <size_t>left, &b)
         if status == KL_ETRUNCATED:
             if at == 0:
                 raise CorruptBatch("the file ends inside a batch header", path=path, position=position)
@@ -427,10 +427,8 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
 
 cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int64_t base_offset) except -1:
     """Correct the base offset of the batch at byte `at` of a chunk."""
-    cdef kl_batch_t b
-    kl_batch_header(chunk.data + at, <size_t>(chunk.size - at), &b)
     _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + at,
-                 b.base_offset, base_offset)
+                 <int64_t>kl_load_u64(chunk.data + at), base_offset)
     kl_store_u64(chunk.data + at, <uint64_t>base_offset)
 
 
@@ -597,19 +595,14 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
         position = scan.end
         while at < chunk.size:
             left = chunk.size - at
-            status = kl_batch_header(chunk.data + at, <size_t>left, &b)
+            status = kl_batch_next(chunk.data + at, <size_t>left, <size_t>left, &b)
             if status == KL_ETRUNCATED:
-                break
-            if (status == KL_OK or (status == KL_EMAGIC and b.magic >= 0)) and b.size > left:
                 want = max(CHUNK, b.size)
                 break
-            if status == KL_EMAGIC and b.magic >= 0:
+            if status == KL_ELEGACY:
                 status = message_header(chunk.data + at, b.size, memoryview(chunk)[at:at + b.size], &b)
-            if status == KL_EMAGIC:
-                scan.reason = "magic"
-                return scan
             if status != KL_OK:
-                scan.reason = "length"
+                scan.reason = reason_of(status)
                 return scan
             if b.magic < 2:
                 status = not sound_message(memoryview(chunk)[at:at + b.size], &b)
@@ -633,7 +626,7 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 kl_indexer_add(&index.x, &b, b.position)
             scan.note(&b)
             at += b.size
-        if at == 0 and (status == KL_ETRUNCATED or b.size > end - scan.end or chunk.size < asked):
+        if at == 0 and (b.size == 0 or b.size > end - scan.end or chunk.size < asked):
             scan.reason = "truncated"  # all of it was read: the file has become shorter than end
             return scan
         if progress is not None:
@@ -658,19 +651,19 @@ def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offse
     cdef int status
     cdef bint at_end
     cdef int64_t budget = 8 * (end - position) + (64 << 20)
-    while here + KL_MESSAGE_MIN <= end:
+    while here + KL_BATCH_MIN <= end:
         chunk = file.read(here, min(CHUNK, end - here))
         at_end = here + chunk.size >= end
-        tries = chunk.size - (KL_MESSAGE_MIN if at_end else KL_BATCH_HEADER) + 1
+        tries = chunk.size - (KL_BATCH_MIN if at_end else KL_BATCH_HEADER) + 1
         if tries <= 0:
             return None
         for at in range(tries):
-            if chunk.data[at + 16] > 2 or chunk.data[at] & 0x80:
+            if chunk.data[at + KL_AT_MAGIC] > 2 or chunk.data[at] & 0x80:
                 continue
-            status = kl_batch_header(chunk.data + at, <size_t>(chunk.size - at), &b)
-            if status == KL_EMAGIC:
+            status = kl_batch_next(chunk.data + at, <size_t>(chunk.size - at), <size_t>(end - here - at), &b)
+            if status == KL_ELEGACY:
                 status = kl_legacy_header(chunk.data + at, <size_t>(chunk.size - at), &b)
-            if status != KL_OK or b.size > end - here - at or b.base_offset < next_offset:
+            if status != KL_OK or b.base_offset < next_offset:
                 continue
             if kl_batch_last_offset(&b) - base_offset > INT32_MAX:
                 continue

@@ -57,23 +57,47 @@ static void payload(const uint8_t *at, size_t size, const kl_batch_t *b) {
     CLAIM(order == whole || (whole == KL_OK && order == KL_EORDER));
 }
 
+/* The walk over a file holds no more than a header of each batch: the same result, and the same batch without a limit. */
+static void from_a_file(const uint8_t *at, size_t left, int status, const kl_batch_t *b) {
+    size_t held = left < KL_BATCH_HEADER ? left : KL_BATCH_HEADER;
+    uint8_t *header = fuzz_exact(at, held);
+    kl_batch_t again;
+    memset(&again, 0x5a, sizeof again);
+    CLAIM(kl_batch_next(header, held, left, &again) == status);
+    CLAIM(again.size == b->size && (b->size == 0 || again.magic == b->magic));
+    int unlimited = kl_batch_next(header, held, SIZE_MAX, &again);
+    if (status == KL_ETRUNCATED && b->size != 0)
+        CLAIM(unlimited == (b->magic < 2 ? KL_ELEGACY : KL_OK) && again.size == b->size);
+    else
+        CLAIM(unlimited == status);
+    free(header);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *copy = fuzz_exact(data, size);
     size_t at = 0;
     while (at < size) {
         kl_batch_t b;
         memset(&b, 0x5a, sizeof b);
-        int status = kl_batch_header(copy + at, size - at, &b);
-        if (status == KL_EMAGIC)
-            CLAIM(b.magic < 2 && b.size >= KL_LEGACY_LENGTH_MIN + KL_BATCH_PREFIX);
-        if (status != KL_OK)
+        int status = kl_batch_next(copy + at, size - at, size - at, &b);
+        from_a_file(copy + at, size - at, status, &b);
+        if (status == KL_ELEGACY || status == KL_EMAGIC)
+            CLAIM(b.magic < 2 && b.size >= KL_BATCH_MIN && (status == KL_ELEGACY) == (b.magic >= 0));
+        if (status == KL_ELEGACY) {
+            CLAIM((size_t)b.size <= size - at);
+            at += (size_t)b.size;
+            continue;
+        }
+        int cut = status == KL_ETRUNCATED && b.size != 0 && b.magic >= 2;
+        CLAIM(!cut || (size_t)b.size > size - at);
+        if (status != KL_OK && !cut)
             break;
         CLAIM(b.size >= KL_BATCH_HEADER && b.count >= 0 && b.last_offset_delta >= 0 && b.base_offset >= 0);
         CLAIM(kl_batch_last_offset(&b) >= b.base_offset && kl_batch_last_offset(&b) < INT64_MAX);
         uint8_t again[KL_BATCH_HEADER];
         kl_batch_header_store(again, &b);
         CLAIM(memcmp(again, copy + at, KL_BATCH_HEADER) == 0);
-        if ((size_t)b.size > size - at) {
+        if (cut) {
             payload(copy + at + KL_BATCH_HEADER, size - at - KL_BATCH_HEADER, &b);
             break;
         }
