@@ -19,7 +19,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_SET_ITEM
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
-    KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+    KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_last_offset, kl_batch_next, kl_batch_t,
     kl_payload_validate, kl_record_next, kl_record_t,
     kl_payload_validate_summed, kl_sum_begin, kl_sum_end, kl_sum_t,
 )
@@ -85,21 +85,17 @@ cdef class Source:
 
     cdef int batch_at(self, Py_ssize_t at, bint verify_crc, kl_batch_t *b) except -1:
         cdef size_t left = <size_t>(self.size - at)
-        cdef int status = kl_batch_header(self.data + at, left, b)
+        cdef int status = kl_batch_next(self.data + at, left, left, b)
         cdef uint32_t crc
-        if status == KL_ETRUNCATED:
+        if status == KL_ETRUNCATED or status == KL_EMAGIC and <size_t>b.size > left:
             return 0
-        if status == KL_ELEGACY or status == KL_EMAGIC:
-            if <size_t>b.size > left:
-                return 0
-            if self.refuses_legacy or b.magic not in (0, 1):
-                self.refuse(at, b, verify_crc)
+        if status == KL_EMAGIC or status == KL_ELEGACY and self.refuses_legacy:
+            self.refuse(at, b, verify_crc)
+        if status == KL_ELEGACY:
             b[0] = self.legacy_at(at, b.size, verify_crc).header
             return 1
         if status != KL_OK:
             raise_status(status, self.path, self.file_position + at, None, "batch header")
-        if <size_t>b.size > left:
-            return 0
         b.position = at
         if verify_crc:
             if b.size >= CRC_NOGIL_MIN:
@@ -681,9 +677,10 @@ cdef bint validate_plain(Source source, Py_ssize_t at, kl_batch_t *b) noexcept:
     anything is invalid: the caller then checks again with code that can raise."""
     cdef const uint8_t *batch = source.data + at
     cdef int32_t bad = 0
+    cdef size_t left = <size_t>(source.size - at)
     cdef int status
     cdef kl_sum_t sum
-    if kl_batch_header(batch, <size_t>(source.size - at), b) != KL_OK or b.magic != 2 or b.size > source.size - at:
+    if kl_batch_next(batch, left, left, b) != KL_OK or b.magic != 2:
         return False
     if b.attributes & (KL_ATTR_CODEC | KL_ATTR_CONTROL) or b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
         return False

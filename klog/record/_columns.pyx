@@ -19,7 +19,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from klog._c.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 from klog._c.batch cimport (
-    KL_ATTR_CODEC, KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_t,
+    KL_ATTR_CODEC, KL_BATCH_HEADER, KL_CODEC_ZSTD, KL_RECORD_MIN, kl_batch_crc, kl_batch_next, kl_batch_t,
 )
 from klog._c.columns cimport (
     KL_COLUMNS_SPARK, KL_COLUMNS_VIEWS, KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
@@ -40,7 +40,6 @@ from klog.errors import KlogError
 
 cdef enum:
     NOGIL_MIN = 1 << 16     # 10 to 50 µs of work
-    CODEC_MAX = 4           # zstd; larger codec bits are invalid
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 ORIGIN_FIELDS = ("topic", "partition")
@@ -235,7 +234,7 @@ cdef int append_plain_run(
     cdef int status
     cdef double hint
     while at[0] < size:
-        if kl_batch_header(data + at[0], size - at[0], b) != KL_OK or b.size > size - at[0]:
+        if kl_batch_next(data + at[0], <size_t>(size - at[0]), <size_t>(size - at[0]), b) != KL_OK:
             return KL_OK
         if b.base_offset >= wanted.stop or (b.magic != 2 and not newer_magic):
             return KL_OK
@@ -257,7 +256,7 @@ cdef int append_plain_run(
                 return status
         # Checked even if skipped: the checksum covers the fields that decide this. An empty batch must have valid
         # codec bits, too.
-        elif verify_crc and kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > CODEC_MAX:
+        elif verify_crc and kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > KL_CODEC_ZSTD:
             return KL_OK
         at[0] += b.size
     return KL_OK
