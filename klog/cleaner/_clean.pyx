@@ -16,7 +16,7 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_CODEC_LZ4,
-    KL_RECORD_MIN, kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+    KL_RECORD_MIN, kl_batch_crc, kl_batch_fields, kl_batch_last_offset, kl_batch_next, kl_batch_t,
 )
 from klog._c.clean cimport (
     KL_FATE_INTACT, KL_FATE_UNKNOWN, kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_fate, kl_clean_note,
@@ -116,15 +116,12 @@ cdef class SegmentPass:
         cdef bint direct
         cdef kl_fate_t fate
         cdef int status
-        b.size = 0
         while at[0] < size:
-            status = kl_batch_header(data + at[0], <size_t>(size - at[0]), b)
+            status = kl_batch_next(data + at[0], <size_t>(size - at[0]), <size_t>(size - at[0]), b)
             if status == KL_ELEGACY or status == KL_EMAGIC:
                 return SLOW
             if status != KL_OK:
                 return status
-            if b.size > size - at[0]:
-                return KL_ETRUNCATED
             b.position = at[0]
             fate = self.fate(b)
             direct = self.is_direct(b)
@@ -149,9 +146,9 @@ cdef class SegmentPass:
             self.records_read += b.count
             self.next_offset = kl_batch_last_offset(b) + 1
             at[0] += b.size
-            b.size = 0
             if self.plain_left <= 0:
                 return KL_OK
+        b.size = 0
         return KL_ETRUNCATED
 
     cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1:
