@@ -7,10 +7,9 @@ as in a topic of message.timestamp.type=LogAppendTime, and the checksum, which c
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from klog._c.batch cimport (
-    KL_ATTR_CONTROL, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_PREFIX, kl_batch_crc, kl_batch_header,
-    kl_batch_header_store, kl_batch_last_offset, kl_batch_t,
+    KL_ATTR_CONTROL, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_PREFIX, kl_batch_crc,
+    kl_batch_header_store, kl_batch_last_offset, kl_batch_next, kl_batch_size, kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32
 from klog._c.crc32c cimport kl_crc32c
 from klog._c.status cimport KL_OK
 from klog.codec.status cimport status_text
@@ -18,9 +17,6 @@ from klog.record._arguments cimport check_buffer, whole_of
 from libc.stdint cimport INT32_MAX, INT64_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from klog.errors import CorruptBatch
-
-cdef enum:
-    AT_LENGTH = 8
 
 
 def renumber(buffer, start, base_offset, leader_epoch, append_time=-1, crc=0):
@@ -31,7 +27,7 @@ def renumber(buffer, start, base_offset, leader_epoch, append_time=-1, crc=0):
     bytes that are not batches of records numbered one after the other.
     """
     cdef Py_buffer view
-    cdef int64_t size, at = 0, wanted = whole_of("start", start, 0, INT64_MAX)
+    cdef int64_t at = 0, wanted = whole_of("start", start, 0, INT64_MAX)
     cdef int64_t delta = whole_of("base_offset", base_offset, 0, INT64_MAX) - wanted
     cdef int32_t epoch = <int32_t>whole_of("leader_epoch", leader_epoch, 0, INT32_MAX)
     cdef int64_t time = whole_of("append_time", append_time, -1, INT64_MAX)
@@ -47,10 +43,10 @@ def renumber(buffer, start, base_offset, leader_epoch, append_time=-1, crc=0):
     try:
         bytes_at = <uint8_t *>view.buf
         while view.len - at >= KL_BATCH_PREFIX:
-            size = <int64_t>kl_load_u32(bytes_at + at + AT_LENGTH) + KL_BATCH_PREFIX
-            if size <= INT32_MAX and size > view.len - at:
+            # Until a batch is whole, its length alone counts: the caller reads on.
+            if kl_batch_size(bytes_at + at) > view.len - at:
                 break
-            status = kl_batch_header(bytes_at + at, <size_t>(view.len - at), &b)
+            status = kl_batch_next(bytes_at + at, <size_t>(view.len - at), <size_t>(view.len - at), &b)
             if status != KL_OK:
                 raise CorruptBatch(f"not a staged batch: {status_text(status)}", position=at)
             if b.magic != 2 or b.producer_id >= 0 or b.attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL):
