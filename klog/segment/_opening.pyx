@@ -17,7 +17,7 @@ from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open
 from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.unistd cimport close, pread
 
-from klog._c.batch cimport KL_BATCH_HEADER, kl_batch_header, kl_batch_last_offset, kl_batch_t
+from klog._c.batch cimport KL_BATCH_HEADER, kl_batch_last_offset, kl_batch_next, kl_batch_t
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.index cimport (
     KL_OFFSET_ENTRY,
@@ -199,7 +199,7 @@ cdef bint header(Tail *tail, int64_t at, kl_batch_t *b) noexcept nogil:
         tail.window_size = got
     b.position = at
     at -= tail.window_at
-    return kl_batch_header(tail.window + at, tail.window_size - at, b) == KL_OK and b.size <= tail.size - b.position
+    return kl_batch_next(tail.window + at, tail.window_size - at, tail.size - b.position, b) == KL_OK
 
 
 cdef bint scan_tail(Tail *tail, const Index *offsets, const Index *times) noexcept nogil:

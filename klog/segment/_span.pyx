@@ -1,7 +1,9 @@
 """Measures how far whole batches reach, by their length fields alone. All formats begin with offset:i64 length:i32,
 followed by length bytes."""
 
-from klog._c.batch cimport KL_BATCH_HEADER, kl_batch_header, kl_batch_last_offset, kl_batch_t
+from klog._c.batch cimport (
+    KL_BATCH_HEADER, KL_BATCH_PREFIX, kl_batch_last_offset, kl_batch_next, kl_batch_size, kl_batch_t,
+)
 from klog._c.bytes cimport kl_load_u32
 from klog._c.index cimport KL_OFFSET_ENTRY, kl_offset_index_position
 from klog._c.status cimport KL_OK
@@ -10,7 +12,6 @@ from klog.segment._index cimport IndexPair
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
-    HEAD = 12
     WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
     LITTLE = 64           # the part of a span that is left out rather than scanned
@@ -39,22 +40,23 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
     cdef kl_batch_t b
     cdef int64_t skip
     first[0] = 0
-    while at + HEAD <= end:
+    while at + KL_BATCH_PREFIX <= end:
         skip = at - window.at
         if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
             read_window(file, window, at, min(min(end, max(at, limit) + KL_BATCH_HEADER) - at,
                                        <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
             skip = 0
-        if skip + HEAD > window.size:
+        if skip + KL_BATCH_PREFIX > window.size:
             break
-        size = HEAD + <int64_t><int32_t>kl_load_u32(window.bytes + skip + 8)
-        if size < BATCH_MIN or at + size > end:
+        # By the length alone, whatever the format: readers report anything else that is wrong with a batch.
+        size = kl_batch_size(window.bytes + skip)
+        if size < 0 or size > end - at:
             next_offset[0] = -1
             break
         if first[0] == 0:
             first[0] = size
         if next_offset[0] >= 0 and (
-            kl_batch_header(window.bytes + skip, <size_t>(window.size - skip), &b) != KL_OK
+            kl_batch_next(window.bytes + skip, <size_t>(window.size - skip), <size_t>(end - at), &b) != KL_OK
             or b.base_offset != next_offset[0]
         ):
             next_offset[0] = -1
@@ -87,7 +89,7 @@ cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64
             close = (limit - start) * LITTLE <= limit - at
             read_window(file, &window, start, min(end - start, <int64_t>KL_BATCH_HEADER if close or limit - start > WINDOW
                                            - KL_BATCH_HEADER else limit - start + KL_BATCH_HEADER))
-            if kl_batch_header(window.bytes, <size_t>window.size, &b) == KL_OK and b.size <= end - start and \
+            if kl_batch_next(window.bytes, <size_t>window.size, <size_t>(end - start), &b) == KL_OK and \
                     kl_batch_last_offset(&b) == entry and b.base_offset >= next_offset[0]:
                 at, next_offset[0] = start, b.base_offset
                 if close:
