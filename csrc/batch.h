@@ -39,7 +39,6 @@ enum {
     KL_BATCH_MIN = 26,        /* the smallest batch of any magic: a message of magic 0, key and value null */
     KL_BATCH_HEADER = 61,
     KL_BATCH_CRC_FROM = KL_AT_ATTRIBUTES, /* first byte that the crc covers */
-    KL_BATCH_LENGTH_MIN = 49, /* header without prefix */
     KL_LEGACY_LENGTH_MIN = 14,
     KL_RECORD_MIN = 7,        /* length, attributes, two deltas, two lengths, header count */
 
@@ -82,6 +81,33 @@ static inline int32_t kl_batch_size(const uint8_t *at) {
     if (length < KL_BATCH_MIN - KL_BATCH_PREFIX || length > INT32_MAX - KL_BATCH_PREFIX)
         return KL_ELENGTH;
     return length + KL_BATCH_PREFIX;
+}
+
+/* The walk over batches that a client or a leader has sent: find where the one at at[0..left) ends, and its magic.  Sets
+ * size and magic alone, and only where it is said.  Kafka: ByteBufferLogInputStream, which differs from the walk over
+ * files in what it ignores at an end and in the magics that it accepts.
+ *
+ *   KL_OK          a whole batch or message of magic 0, 1 or 2: both are set
+ *   KL_ETRUNCATED  fewer bytes than up to the magic, or it does not end within left bytes
+ *   KL_ELENGTH     the size is KL_ELENGTH, or that of magic 2 is below KL_BATCH_HEADER
+ *   KL_EMAGIC      any other magic
+ */
+static inline int kl_batch_frame(const uint8_t *at, size_t left, kl_batch_t *out) {
+    if (left <= KL_AT_MAGIC)
+        return KL_ETRUNCATED;
+    int32_t size = kl_batch_size(at);
+    int8_t magic = (int8_t)at[KL_AT_MAGIC];
+    if (size < 0)
+        return KL_ELENGTH;
+    if (magic < 0 || magic > 2)
+        return KL_EMAGIC;
+    if ((size_t)size > left)
+        return KL_ETRUNCATED;
+    if (magic == 2 && size < KL_BATCH_HEADER)
+        return KL_ELENGTH;
+    out->size = size;
+    out->magic = magic;
+    return KL_OK;
 }
 
 /* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.

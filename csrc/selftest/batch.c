@@ -158,6 +158,17 @@ static void check_next(const uint8_t *bytes, size_t held, size_t left) {
     default:
         CHECK(status == KL_ELENGTH && held >= 18);
     }
+    if (held == left) { /* bytes that were sent: the same batches, but no other magics */
+        kl_batch_t sent;
+        int framed = kl_batch_frame(at, left, &sent);
+        if (framed == KL_OK)
+            CHECK(sent.size == size && size >= 26 && size <= (int64_t)left && sent.magic == magic && magic >= 0 &&
+                  (magic < 2 || (magic == 2 && size >= KL_BATCH_HEADER)));
+        if (status == KL_OK || status == KL_ELEGACY)
+            CHECK(framed == (magic > 2 ? KL_EMAGIC : KL_OK));
+        if (status == KL_ETRUNCATED && held != 17)
+            CHECK(framed == (magic > 2 ? KL_EMAGIC : KL_ETRUNCATED));
+    }
     free(at);
 }
 

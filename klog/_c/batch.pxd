@@ -5,12 +5,11 @@ cdef extern from "batch.h" nogil:
         KL_AT_LENGTH
         KL_AT_MAGIC
         KL_AT_CRC
+        KL_AT_ATTRIBUTES
         KL_BATCH_PREFIX
         KL_BATCH_MIN
         KL_BATCH_HEADER
         KL_BATCH_CRC_FROM
-        KL_BATCH_LENGTH_MIN
-        KL_LEGACY_LENGTH_MIN
         KL_RECORD_MIN
         KL_ATTR_CODEC
         KL_ATTR_LOG_APPEND_TIME
@@ -39,7 +38,7 @@ cdef extern from "batch.h" nogil:
 
     int64_t kl_batch_last_offset(const kl_batch_t *b)
     int32_t kl_batch_size(const uint8_t *at)
-    int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out)
+    int kl_batch_frame(const uint8_t *at, size_t left, kl_batch_t *out)
     int kl_batch_next(const uint8_t *at, size_t held, size_t left, kl_batch_t *out)
     void kl_batch_fields(const uint8_t *at, kl_batch_t *out)
     void kl_batch_header_store(uint8_t *at, const kl_batch_t *b)

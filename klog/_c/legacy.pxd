@@ -4,6 +4,8 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 cdef extern from "legacy.h" nogil:
     enum:
         KL_MESSAGE_PREFIX
+        KL_MESSAGE_AT_CRC
+        KL_MESSAGE_AT_ATTRIBUTES
         KL_MESSAGE_CRC_FROM
         KL_MESSAGE_MIN
 

@@ -12,16 +12,14 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from klog._c.batch cimport (
-    KL_ATTR_CODEC, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_LEGACY_LENGTH_MIN, kl_batch_crc, kl_batch_header,
-    kl_batch_last_offset, kl_batch_t,
+    KL_ATTR_CODEC, kl_batch_crc, kl_batch_frame, kl_batch_last_offset, kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32
-from klog._c.legacy cimport kl_legacy_header, kl_message_crc
-from klog._c.status cimport KL_OK
+from klog._c.legacy cimport kl_message_crc, kl_outer_header
+from klog._c.status cimport KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, long_of
-from klog.record._table cimport BatchTable
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from klog.record._table cimport BatchTable, raise_frame
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from klog.codec import CODECS as _CODECS
@@ -29,9 +27,6 @@ from klog.errors import CorruptBatch, InvalidRecord, OffsetsOutOfOrder, RecordTo
 from klog.record._batch import decode
 
 cdef enum:
-    AT_LENGTH = 8
-    AT_MAGIC = 16
-    FRAME_MIN = 17              # up to the magic: in fewer bytes Kafka finds no batch
     NOGIL_MIN = 1 << 18         # bytes whose checksum takes some microseconds
     LEGACY_NOGIL_MIN = 1 << 14
 
@@ -56,7 +51,6 @@ cdef class EncodedBatches(BatchTable):
         cdef Py_ssize_t at = 0, left
         cdef const uint8_t *data
         cdef int32_t length
-        cdef int8_t magic
         cdef uint32_t crc
         cdef int status
         cdef bint rising = True
@@ -71,34 +65,24 @@ cdef class EncodedBatches(BatchTable):
         self.one_leader_epoch = True
         while True:
             left = self.view.len - at
-            if left < FRAME_MIN:
-                break
             data = self.bytes_at + at
-            length = <int32_t>kl_load_u32(data + AT_LENGTH)
-            magic = <int8_t>data[AT_MAGIC]
-            if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
-                raise CorruptBatch(f"a batch length of {length} bytes is invalid", position=at)
-            if not 0 <= magic <= 2:
-                raise CorruptBatch(f"magic {magic} is not a record format", position=at)
-            if length > left - KL_BATCH_PREFIX:
+            status = kl_batch_frame(data, <size_t>left, &b)
+            if status == KL_ETRUNCATED:
                 break
-            length += KL_BATCH_PREFIX
-            if magic == 2:
-                if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
-                    raise CorruptBatch(f"a batch of {length} bytes, less than its header", position=at)
-                status = kl_batch_header(data, <size_t>left, &b)
-                if status == KL_OK:
-                    if b.leader_epoch > epoch_max:
-                        break
-                    if epoch >= 0 and b.leader_epoch != epoch:
-                        raise InvalidRecord(f"a batch of leader epoch {b.leader_epoch} from the leader of epoch {epoch}")
-            else:
-                status = kl_legacy_header(data, <size_t>left, &b)
+            if status != KL_OK:
+                return raise_frame(status, data, at)
+            length = b.size
+            status = kl_outer_header(data, <size_t>left, &b)
+            if b.magic == 2 and status == KL_OK:
+                if b.leader_epoch > epoch_max:
+                    break
+                if epoch >= 0 and b.leader_epoch != epoch:
+                    raise InvalidRecord(f"a batch of leader epoch {b.leader_epoch} from the leader of epoch {epoch}")
             if bytes_max >= 0 and length > bytes_max:
                 raise RecordTooLarge(f"a batch of {length} bytes is larger than max.message.bytes={bytes_max}")
             if status != KL_OK:
                 raise CorruptBatch(f"not a valid batch: {status_text(status)}", position=at)
-            if magic == 2:
+            if b.magic == 2:
                 if length >= NOGIL_MIN:
                     with nogil:
                         crc = kl_batch_crc(data, length)
@@ -117,7 +101,7 @@ cdef class EncodedBatches(BatchTable):
             b.position = at
             if self.n != 0 and b.base_offset <= self.last_offset:
                 rising = False
-            self.take(&b, magic == 2)
+            self.take(&b, b.magic == 2)
             at += length
         self.nbytes = at
         if not rising:

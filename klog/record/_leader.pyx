@@ -18,21 +18,23 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from klog._c.batch cimport (
-    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
-    KL_BATCH_HEADER, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_CODEC_LZ4, KL_CODEC_ZSTD, KL_LEGACY_LENGTH_MIN, kl_batch_crc,
-    kl_batch_fields, kl_batch_header_store, kl_batch_t,
+    KL_AT_ATTRIBUTES, KL_AT_CRC, KL_AT_MAGIC, KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON,
+    KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_CODEC_LZ4, KL_CODEC_ZSTD, kl_batch_crc,
+    kl_batch_fields, kl_batch_frame, kl_batch_header_store, kl_batch_t,
 )
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.leader cimport (
     kl_findings_t, kl_leader_refusals, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t, kl_leader_scan,
     kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
 )
-from klog._c.legacy cimport kl_message_crc, kl_message_next, kl_message_t
+from klog._c.legacy cimport (
+    KL_MESSAGE_AT_ATTRIBUTES, KL_MESSAGE_AT_CRC, kl_message_crc, kl_message_next, kl_message_t,
+)
 from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take
-from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_OK
+from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, flag_of, long_of, whole_of
-from klog.record._table cimport BatchTable
+from klog.record._table cimport BatchTable, raise_frame
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
@@ -44,11 +46,6 @@ from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordToo
 from klog.record.refusals import RecordErrors
 
 cdef enum:
-    AT_LENGTH = 8
-    AT_MAGIC = 16
-    AT_LEGACY_CRC = 12
-    AT_LEGACY_ATTRIBUTES = 17
-    FRAME_MIN = 17              # up to the magic: in fewer bytes Kafka finds no batch
     KEEP_CODEC = -1             # compression.type=producer
     NOGIL_MIN = 1 << 18         # bytes whose copy, checksum and walk take 50 µs
     LEGACY_NOGIL_MIN = 1 << 14  # the same for checksums by nibbles
@@ -206,57 +203,47 @@ cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
 
 cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, frames_t *out) except -1:
     """Find the whole batches and compare their checksums. A batch cut short at the end is ignored."""
-    cdef Py_ssize_t at = 0, left
-    cdef int32_t length
-    cdef int8_t magic
-    cdef uint32_t stored, crc
-    cdef int codec
+    cdef Py_ssize_t at = 0
+    cdef kl_batch_t b
+    cdef uint32_t crc
+    cdef int status, codec
     out.size = out.count = out.codec = 0
     while True:
-        left = size - at
-        if left < FRAME_MIN:
+        status = kl_batch_frame(data + at, <size_t>(size - at), &b)
+        if status == KL_ETRUNCATED:
             break
-        length = <int32_t>kl_load_u32(data + at + AT_LENGTH)
-        magic = <int8_t>data[at + AT_MAGIC]
-        if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
-            corrupt(f"a batch length of {length} bytes is invalid", at)
-        if not 0 <= magic <= 2:
-            corrupt(f"magic {magic} is not a record format", at)
-        if length > left - KL_BATCH_PREFIX:
-            break
-        length += KL_BATCH_PREFIX
-        if magic == 2:
-            if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
-                corrupt(f"a batch of {length} bytes, less than its header", at)
+        if status != KL_OK:
+            return raise_frame(status, data + at, at)
+        if b.magic == 2:
             if request.zero_based and kl_load_u64(data + at) != 0:
                 refuse(f"a client's batch must begin at offset 0, not {<int64_t>kl_load_u64(data + at)}", None)
-            if length > request.size_max:
-                too_large(length, request)
-            stored = kl_load_u32(data + at + 17)
-            codec = data[at + 22] & KL_ATTR_CODEC
-            if length >= NOGIL_MIN:
-                with nogil:
-                    crc = kl_batch_crc(data + at, length)
-            else:
-                crc = kl_batch_crc(data + at, length)
+            b.crc = kl_load_u32(data + at + KL_AT_CRC)
+            b.attributes = data[at + KL_AT_ATTRIBUTES + 1]  # the low byte, with the codec
         else:
-            if length > request.size_max:
-                too_large(length, request)
-            stored = kl_load_u32(data + at + AT_LEGACY_CRC)
-            codec = data[at + AT_LEGACY_ATTRIBUTES] & KL_ATTR_CODEC
-            if length >= LEGACY_NOGIL_MIN:
+            b.crc = kl_load_u32(data + at + KL_MESSAGE_AT_CRC)
+            b.attributes = data[at + KL_MESSAGE_AT_ATTRIBUTES]
+        if b.size > request.size_max:
+            too_large(b.size, request)
+        if b.magic == 2:
+            if b.size >= NOGIL_MIN:
                 with nogil:
-                    crc = kl_message_crc(data + at, length)
+                    crc = kl_batch_crc(data + at, b.size)
             else:
-                crc = kl_message_crc(data + at, length)
-        if crc != stored:
-            corrupt(f"the checksum of a batch of {length} bytes is {stored:08x}, its bytes make {crc:08x}", at, "crc")
+                crc = kl_batch_crc(data + at, b.size)
+        elif b.size >= LEGACY_NOGIL_MIN:
+            with nogil:
+                crc = kl_message_crc(data + at, b.size)
+        else:
+            crc = kl_message_crc(data + at, b.size)
+        if crc != b.crc:
+            corrupt(f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}", at, "crc")
+        codec = b.attributes & KL_ATTR_CODEC
         if codec >= <int>len(_CODECS):
             corrupt(f"codec bits {codec} are not a known codec", at)
         if codec != 0:
             out.codec = codec
         out.count += 1
-        at += length
+        at += b.size
     out.size = at
     return 0
 
@@ -526,7 +513,7 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
     cdef int target = frames.codec if policy.codec == KEEP_CODEC else policy.codec
     cdef int status = kl_message_next(source.bytes_at, <size_t>frames.size, &m)
     if status != KL_OK:
-        corrupt(f"a message of magic {<int8_t>source.bytes_at[AT_MAGIC]}: {status_text(status)}", 0)
+        corrupt(f"a message of magic {<int8_t>source.bytes_at[KL_AT_MAGIC]}: {status_text(status)}", 0)
     if not request.takes_zstd and (frames.codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
     request.rules.stamped = m.magic == 1 and (m.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
@@ -663,9 +650,9 @@ cdef ValidatedBatch lead(buffer, LeaderPolicy policy, int64_t now, str origin, r
     frame(source.bytes_at, source.nbytes, request, &frames)
     if frames.count == 0:
         return None
-    if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
+    if frames.count > 1 and (source.bytes_at[KL_AT_MAGIC] == 2 or frames.codec != 0):
         refuse(f"{frames.count} batches; a produce request must contain one", None)
-    if source.bytes_at[AT_MAGIC] == 2:
+    if source.bytes_at[KL_AT_MAGIC] == 2:
         batch = take_batch(source, policy, request)
     else:
         batch = take_messages(source, &frames, policy, request)

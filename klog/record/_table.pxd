@@ -7,3 +7,6 @@ cdef class BatchTable:
     cdef readonly Py_ssize_t nbytes
     cdef kl_batch_t *batches            # n entries; position is the byte in data
     cdef readonly Py_ssize_t n
+
+
+cdef int raise_frame(int status, const uint8_t *at, Py_ssize_t position) except -1

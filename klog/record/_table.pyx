@@ -6,12 +6,18 @@ Subclasses: BatchGroup, encoded from records; ValidatedBatch, a validated reques
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 
 from klog._c.batch cimport (
-    KL_ATTR_CODEC, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, kl_batch_fields, kl_batch_t,
+    KL_AT_LENGTH, KL_AT_MAGIC, KL_ATTR_CODEC, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER,
+    KL_BATCH_PREFIX, kl_batch_fields, kl_batch_size, kl_batch_t,
 )
+from klog._c.bytes cimport kl_load_u32
+from klog._c.status cimport KL_EMAGIC
 
 from klog.record._arguments cimport check_buffer
+from libc.stdint cimport int8_t, int32_t
 
 from klog.values import NamedTuple
+
+from klog.errors import CorruptBatch
 
 BATCH_HEADER = KL_BATCH_HEADER  # bytes
 DELETE_HORIZON = KL_ATTR_DELETE_HORIZON     # bit of the attributes
@@ -40,6 +46,16 @@ def unchecked_header(buffer):
         PyBuffer_Release(&view)
     return UncheckedHeader(b.attributes & KL_ATTR_CODEC, (b.attributes & KL_ATTR_TRANSACTIONAL) != 0, b.producer_id,
                            b.producer_epoch)
+
+
+cdef int raise_frame(int status, const uint8_t *at, Py_ssize_t position) except -1:
+    """Raise CorruptBatch for what kl_batch_frame() has returned, other than KL_ETRUNCATED, for the bytes at at."""
+    cdef int32_t length = <int32_t>kl_load_u32(at + KL_AT_LENGTH)
+    if status == KL_EMAGIC:
+        raise CorruptBatch(f"magic {<int8_t>at[KL_AT_MAGIC]} is not a record format", position=position)
+    if kl_batch_size(at) > 0:
+        raise CorruptBatch(f"a batch of {length + KL_BATCH_PREFIX} bytes, less than its header", position=position)
+    raise CorruptBatch(f"a batch length of {length} bytes is invalid", position=position)
 
 
 cdef class BatchTable:
