@@ -39,7 +39,6 @@ enum {
     KL_BATCH_MIN = 26,        /* the smallest batch of any magic: a message of magic 0, key and value null */
     KL_BATCH_HEADER = 61,
     KL_BATCH_CRC_FROM = KL_AT_ATTRIBUTES, /* first byte that the crc covers */
-    KL_LEGACY_LENGTH_MIN = 14,
     KL_RECORD_MIN = 7,        /* length, attributes, two deltas, two lengths, header count */
 
     KL_ATTR_CODEC = 0x07,

@@ -327,7 +327,7 @@ void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t bas
     header.size = (int32_t)(size + KL_BATCH_HEADER);
     header.crc = 0;
     kl_batch_header_store(at, &header);
-    kl_store_u32(at + 17, kl_batch_crc(at, header.size));
+    kl_store_u32(at + KL_AT_CRC, kl_batch_crc(at, header.size));
 }
 
 void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
@@ -339,7 +339,7 @@ void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
     header.size = KL_BATCH_HEADER;
     header.crc = 0;
     kl_batch_header_store(at, &header);
-    kl_store_u32(at + 17, kl_batch_crc(at, header.size));
+    kl_store_u32(at + KL_AT_CRC, kl_batch_crc(at, header.size));
 }
 
 int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records, size_t size, int32_t *bad) {

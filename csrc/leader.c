@@ -7,12 +7,6 @@
 #include "scan.h"
 #include "status.h"
 
-enum {
-    AT_SIZE = 8,
-    AT_MAGIC = 16,
-    AT_ATTRIBUTES = 17,
-};
-
 static inline int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
@@ -200,8 +194,8 @@ static int64_t message_size(const kl_set_t *set, size_t from) {
     size_t left = set->size - from;
     if (left < KL_MESSAGE_PREFIX)
         return 0;
-    int32_t size = (int32_t)kl_load_u32(set->at + from + AT_SIZE);
-    if (size < KL_LEGACY_LENGTH_MIN)
+    int32_t size = (int32_t)kl_load_u32(set->at + from + KL_AT_LENGTH);
+    if (size < KL_MESSAGE_SIZE_MIN)
         return KL_ELENGTH;
     return (size_t)size > left - KL_MESSAGE_PREFIX ? 0 : (int64_t)size + KL_MESSAGE_PREFIX;
 }
@@ -225,8 +219,8 @@ static int check_frames(const kl_set_t *set, int32_t *bad) {
 }
 
 static int check_message(const kl_set_t *set, const uint8_t *at, int64_t size, kl_message_t *m, int *foreign) {
-    *foreign = (int8_t)at[AT_MAGIC] != set->magic;
-    if (set->wrapped && (at[AT_ATTRIBUTES] & KL_ATTR_CODEC) != 0)
+    *foreign = (int8_t)at[KL_AT_MAGIC] != set->magic;
+    if (set->wrapped && (at[KL_MESSAGE_AT_ATTRIBUTES] & KL_ATTR_CODEC) != 0)
         return KL_ECODEC;
     if (*foreign)
         return set->wrapped ? KL_OK : KL_EMAGIC;

@@ -7,14 +7,10 @@
 #include "status.h"
 
 enum {
-    AT_SIZE = 8,
-    AT_CRC = 12,
-    AT_MAGIC = 16,
-    AT_ATTRIBUTES = 17,
     AT_TIMESTAMP = 18,
     AT_KEY_0 = 18,
     AT_KEY_1 = 26,
-    SIZE_MIN_1 = KL_LEGACY_LENGTH_MIN + 8,
+    SIZE_MIN_1 = KL_MESSAGE_SIZE_MIN + AT_KEY_1 - AT_KEY_0,
 };
 
 /* Read a size and its bytes from at[0..left); any negative size is null. */
@@ -41,22 +37,22 @@ int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out) {
     size_t used;
     if (left < KL_MESSAGE_PREFIX)
         return KL_ETRUNCATED;
-    int32_t size = (int32_t)kl_load_u32(at + AT_SIZE);
-    if (size < KL_LEGACY_LENGTH_MIN)
+    int32_t size = (int32_t)kl_load_u32(at + KL_AT_LENGTH);
+    if (size < KL_MESSAGE_SIZE_MIN)
         return KL_ELENGTH;
     if ((size_t)size > left - KL_MESSAGE_PREFIX)
         return KL_ETRUNCATED;
     if (size > INT32_MAX - KL_MESSAGE_PREFIX)
         return KL_ELENGTH;
-    m.magic = (int8_t)at[AT_MAGIC];
+    m.magic = (int8_t)at[KL_AT_MAGIC];
     if (m.magic != 0 && m.magic != 1)
         return KL_EMAGIC;
     if (m.magic == 1 && size < SIZE_MIN_1)
         return KL_ELENGTH;
     m.size = size + KL_MESSAGE_PREFIX;
     m.offset = (int64_t)kl_load_u64(at);
-    m.crc = kl_load_u32(at + AT_CRC);
-    m.attributes = at[AT_ATTRIBUTES];
+    m.crc = kl_load_u32(at + KL_MESSAGE_AT_CRC);
+    m.attributes = at[KL_MESSAGE_AT_ATTRIBUTES];
     m.timestamp = m.magic == 1 ? (int64_t)kl_load_u64(at + AT_TIMESTAMP) : -1;
     size_t from = m.magic == 1 ? AT_KEY_1 : AT_KEY_0;
     int status = take_sized(at + from, (size_t)m.size - from, &m.key, &m.key_size, &used);
@@ -74,15 +70,15 @@ int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out) {
 int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     if (left < KL_MESSAGE_MIN)
         return KL_ETRUNCATED;
-    int32_t size = (int32_t)kl_load_u32(at + AT_SIZE);
-    int8_t magic = (int8_t)at[AT_MAGIC];
+    int32_t size = (int32_t)kl_load_u32(at + KL_AT_LENGTH);
+    int8_t magic = (int8_t)at[KL_AT_MAGIC];
     int64_t offset = (int64_t)kl_load_u64(at);
     if (magic != 0 && magic != 1)
         return KL_EMAGIC;
-    if (size < (magic == 1 ? SIZE_MIN_1 : KL_LEGACY_LENGTH_MIN) || size > INT32_MAX - KL_MESSAGE_PREFIX || offset < 0 ||
+    if (size < (magic == 1 ? SIZE_MIN_1 : KL_MESSAGE_SIZE_MIN) || size > INT32_MAX - KL_MESSAGE_PREFIX || offset < 0 ||
         offset == INT64_MAX)
         return KL_ELENGTH;
-    int16_t attributes = at[AT_ATTRIBUTES] & (KL_ATTR_CODEC | (magic == 1 ? KL_ATTR_LOG_APPEND_TIME : 0));
+    int16_t attributes = at[KL_MESSAGE_AT_ATTRIBUTES] & (KL_ATTR_CODEC | (magic == 1 ? KL_ATTR_LOG_APPEND_TIME : 0));
     int64_t timestamp = magic == 1 ? (int64_t)kl_load_u64(at + AT_TIMESTAMP) : -1;
     *out = (kl_batch_t){
         .base_offset = offset,
@@ -93,7 +89,7 @@ int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out) {
         .leader_epoch = -1,
         .base_sequence = -1,
         .count = (attributes & KL_ATTR_CODEC) != 0 ? -1 : 1,
-        .crc = kl_load_u32(at + AT_CRC),
+        .crc = kl_load_u32(at + KL_MESSAGE_AT_CRC),
         .attributes = attributes,
         .producer_epoch = -1,
         .magic = magic,

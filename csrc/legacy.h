@@ -18,11 +18,12 @@
 #include "batch.h"
 
 enum {
-    KL_MESSAGE_PREFIX = 12,       /* offset and size, which size does not count */
+    KL_MESSAGE_PREFIX = KL_BATCH_PREFIX, /* offset and size, which size does not count */
     KL_MESSAGE_AT_CRC = 12,
-    KL_MESSAGE_CRC_FROM = 16,     /* first byte that the crc covers: the magic, as KL_AT_MAGIC */
+    KL_MESSAGE_CRC_FROM = KL_AT_MAGIC, /* first byte that the crc covers */
     KL_MESSAGE_AT_ATTRIBUTES = 17,
-    KL_MESSAGE_MIN = 26,          /* a message of magic 0, key and value null */
+    KL_MESSAGE_MIN = KL_BATCH_MIN, /* a message of magic 0, key and value null */
+    KL_MESSAGE_SIZE_MIN = KL_MESSAGE_MIN - KL_MESSAGE_PREFIX,
 };
 
 typedef struct {

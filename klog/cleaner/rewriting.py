@@ -16,10 +16,8 @@ from klog.cleaner.swap import check_uncut, replace_locked
 from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
 from klog.record import BATCH_HEADER
-from klog.segment import AbortedTransaction, IndexPair, Segment, SegmentDir
+from klog.segment import OFFSET_ENTRY, TIME_ENTRY, AbortedTransaction, IndexPair, Segment, SegmentDir
 from klog.values import dataclass
-
-_OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Source:
     def of(cls, segment: Segment, limit: int) -> Source:
         index = segment.index
         size, modified = segment.size, segment.modified_ms
-        return cls(segment, size, limit, index.entries * _OFFSET_ENTRY, index.time_entries * _TIME_ENTRY, modified)
+        return cls(segment, size, limit, index.entries * OFFSET_ENTRY, index.time_entries * TIME_ENTRY, modified)
 
 
 class NullOutput:
@@ -62,7 +60,7 @@ def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:
     largest = sum(source.size for source in sources)
     existing = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # of an older configuration
     bound = max(log.config.segment_index_bytes, *existing)
-    capacity = (largest // max(interval, BATCH_HEADER) + 2) * _TIME_ENTRY
+    capacity = (largest // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
     base = sources[0].base_offset
     return IndexPair("", "", base, writable=True, capacity=min(capacity, bound), interval=interval)
 

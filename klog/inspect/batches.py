@@ -13,6 +13,8 @@ than a large one.
 `examine` does the costly part of a scan and returns only the damage. A later scan with it yields the same items by
 reading headers, so segments can be examined in parallel and their batches be compared in order after that.
 
+It finds frames by its own code, not by the scans of klog.segment: those end where this goes on.
+
 Memory: a window, or one batch if that is larger, and never more than the file size.
 """
 

@@ -10,7 +10,8 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     validate_append, ValidatedBatch     a leader's validation of a producer's bytes; RecordError: a refused record
     renumber                            staged batches: gives them their offsets
     EncodedBatches                      encoded batches, checked and numbered already; BatchTable: their common base
-    BATCH_HEADER                        bytes of a batch's header; DELETE_HORIZON: a bit of its attributes
+    BATCH_HEADER                        bytes of a batch's header; BATCH_PREFIX: those that its length does not count
+    DELETE_HORIZON                      a bit of its attributes
     unchecked_header                    fields of a header that a broker needs before the batch is validated
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS and ORIGIN_FIELDS name the columns
@@ -26,7 +27,14 @@ from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._record import Record
 from klog.record._renumber import renumber
 from klog.record._rows import Rows, RowSource, is_arrow
-from klog.record._table import BATCH_HEADER, DELETE_HORIZON, BatchTable, UncheckedHeader, unchecked_header
+from klog.record._table import (
+    BATCH_HEADER,
+    BATCH_PREFIX,
+    DELETE_HORIZON,
+    BatchTable,
+    UncheckedHeader,
+    unchecked_header,
+)
 from klog.record.inputs import Records
 from klog.record.lists import Lists
 from klog.record.refusals import RecordError
@@ -34,6 +42,7 @@ from klog.record.timestamps import TimestampType
 
 __all__ = [
     "BATCH_HEADER",
+    "BATCH_PREFIX",
     "DELETE_HORIZON",
     "FIELDS",
     "ORIGIN_FIELDS",

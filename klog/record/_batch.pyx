@@ -23,6 +23,8 @@ from klog._c.batch cimport (
     kl_payload_validate, kl_record_next, kl_record_t,
     kl_payload_validate_summed, kl_sum_begin, kl_sum_end, kl_sum_t,
 )
+from klog._c.bytes cimport kl_load_u32
+from klog._c.legacy cimport KL_MESSAGE_AT_CRC, KL_MESSAGE_CRC_FROM
 from klog._c.status cimport KL_ECOUNT, KL_ELEGACY, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
 from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
@@ -42,17 +44,12 @@ cdef enum:
     CRC_NOGIL_MIN = 1 << 20     # 20 to 40 µs of checksum, 500 with the table: for less the GIL is kept
     SUM_STEP = 1 << 14          # bytes that the L1 cache still holds when the walk follows the checksum
     WALK_NOGIL_MIN = 1 << 18    # the same for a walk over records: about 3 ns each
-    LEGACY_CRC_AT = 12
-    LEGACY_CRC_FROM = 16
 
 cdef extern from "Python.h":
     long PY_VERSION_HEX
     Py_ssize_t Py_REFCNT(object)
     void PyObject_GC_UnTrack(void *object)
     PyObject *PyTuple_GET_ITEM(object made, Py_ssize_t i)
-
-cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
 
 
 # Source ---------------------------------------------------------------------------------------------------------------
@@ -123,8 +120,8 @@ cdef class Source:
         if b.magic not in (0, 1):
             raise CorruptBatch(f"magic {b.magic} is not a record format", **where)
         if verify_crc:
-            crc = zlib.crc32(memoryview(self)[at + LEGACY_CRC_FROM:at + b.size])
-            if crc != load_u32(self.data + at + LEGACY_CRC_AT):
+            crc = zlib.crc32(memoryview(self)[at + KL_MESSAGE_CRC_FROM:at + b.size])
+            if crc != kl_load_u32(self.data + at + KL_MESSAGE_AT_CRC):
                 raise CorruptBatch(f"the checksum of a message of magic {b.magic} does not match", kind="crc", **where)
         raise UnsupportedBatch(
             f"a message of magic {b.magic}, the format before Kafka 0.11, where only batches of magic 2 are supported; "

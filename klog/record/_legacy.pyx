@@ -15,10 +15,11 @@ Kafka: AbstractLegacyRecordBatch, LegacyRecord.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_LOG_APPEND_TIME, KL_CODEC_GZIP, KL_CODEC_LZ4
+from klog._c.batch cimport KL_AT_MAGIC, KL_ATTR_CODEC, KL_ATTR_LOG_APPEND_TIME, KL_CODEC_GZIP, KL_CODEC_LZ4
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.legacy cimport (
-    KL_MESSAGE_CRC_FROM, kl_legacy_measure, kl_legacy_t, kl_legacy_write, kl_message_next, kl_message_t,
+    KL_MESSAGE_AT_CRC, KL_MESSAGE_CRC_FROM, kl_legacy_measure, kl_legacy_t, kl_legacy_write, kl_message_next,
+    kl_message_t,
 )
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_EORDER, KL_OK
 from klog.codec.status cimport status_text
@@ -31,8 +32,6 @@ from klog.codec import decompress, decompressed_bytes_max, lz4_with_header_check
 from klog.errors import CorruptBatch
 
 cdef enum:
-    CRC_AT = 12
-    MAGIC_AT = 16
     NOGIL_MIN = 1 << 14     # a checksum by nibbles takes 5 ns a byte
 
 cdef dict TEXTS = {
@@ -98,11 +97,11 @@ cdef LegacyBatch as_batch(const uint8_t *messages, size_t size, const kl_message
 
 cdef int check_crc(message, const uint8_t *data) except -1:
     """Check the message's own checksum. Before its fields, so that damage is reported as a checksum error."""
-    stored = kl_load_u32(data + CRC_AT)
+    stored = kl_load_u32(data + KL_MESSAGE_AT_CRC)
     crc = zlib.crc32(message[KL_MESSAGE_CRC_FROM:])
     if crc != stored:
         raise CorruptBatch(
-            f"the checksum of a message of magic {<int8_t>data[MAGIC_AT]} is {stored:08x}, its bytes make {crc:08x}",
+            f"the checksum of a message of magic {<int8_t>data[KL_AT_MAGIC]} is {stored:08x}, its bytes make {crc:08x}",
             offset=<int64_t>kl_load_u64(data), kind="crc",
         )
     return 0
@@ -142,7 +141,7 @@ cdef LegacyBatch read_legacy(message, bint verify_crc):
         status = kl_message_next(data, <size_t>whole.len, &m)
         if status != KL_OK:
             raise CorruptBatch(
-                f"a message of magic {<int8_t>data[MAGIC_AT]}: {status_text(status)}",
+                f"a message of magic {<int8_t>data[KL_AT_MAGIC]}: {status_text(status)}",
                 offset=<int64_t>kl_load_u64(data),
             )
         if m.attributes & KL_ATTR_CODEC:

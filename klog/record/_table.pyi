@@ -2,6 +2,7 @@ from typing import NamedTuple, Never
 
 from typing_extensions import Buffer, disjoint_base
 
+BATCH_PREFIX: int
 BATCH_HEADER: int
 DELETE_HORIZON: int
 

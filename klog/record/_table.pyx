@@ -15,11 +15,11 @@ from klog._c.status cimport KL_EMAGIC
 from klog.record._arguments cimport check_buffer
 from libc.stdint cimport int8_t, int32_t
 
+from klog.errors import CorruptBatch
 from klog.values import NamedTuple
 
-from klog.errors import CorruptBatch
-
-BATCH_HEADER = KL_BATCH_HEADER  # bytes
+BATCH_PREFIX = KL_BATCH_PREFIX  # bytes
+BATCH_HEADER = KL_BATCH_HEADER
 DELETE_HORIZON = KL_ATTR_DELETE_HORIZON     # bit of the attributes
 
 

@@ -3,12 +3,12 @@ lookups. The package log combines segments to a log.
 
 Its API: Segment, SegmentDir (what the segments of one log share) and AbortedTransaction; the names of files; Header,
 HeaderIterator and the scans of a .log file, for code that loads, counts and inspects logs; read_headers, a scan that
-returns Arrow columns.
+returns Arrow columns; OFFSET_ENTRY and TIME_ENTRY, the bytes of an entry of each index.
 """
 
 from klog.segment import names
 from klog.segment._headers import HEADER_FIELDS, HeaderColumns, HeaderFields, read_headers
-from klog.segment._index import IndexPair, base_offset, next_offset
+from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair, base_offset, next_offset
 from klog.segment._opening import SettledEnd, read_heads, settled_end
 from klog.segment._scan import (
     Header,
@@ -16,6 +16,7 @@ from klog.segment._scan import (
     Scan,
     count_records,
     find_offset,
+    has_sound_batch,
     nul_page_within,
     producing,
     scan_checked,
@@ -29,6 +30,8 @@ from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_tx
 
 __all__ = [
     "HEADER_FIELDS",
+    "OFFSET_ENTRY",
+    "TIME_ENTRY",
     "AbortedTransaction",
     "FoundByTime",
     "Header",
@@ -44,6 +47,7 @@ __all__ = [
     "collect_aborted",
     "count_records",
     "find_offset",
+    "has_sound_batch",
     "names",
     "next_offset",
     "nul_page_within",

@@ -3,6 +3,9 @@ from typing import Self, final
 from klog.disk._handles import Reusable
 from klog.record._table import BatchTable
 
+OFFSET_ENTRY: int
+TIME_ENTRY: int
+
 @final
 class IndexPair(Reusable):
     offsets_path: str

@@ -15,6 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintpt
 from libc.string cimport memcpy, memset
 
 from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.index cimport (
     KL_OFFSET_ENTRY,
     KL_TIME_ENTRY,
@@ -40,17 +41,15 @@ cdef enum:
     PAGE = 4096
     OBJECTS = 1024    # bytes
 
+OFFSET_ENTRY, TIME_ENTRY = KL_OFFSET_ENTRY, KL_TIME_ENTRY   # bytes
+
 
 cdef inline int64_t load64(const uint8_t *at) noexcept:
-    cdef int64_t value = 0
-    cdef int i
-    for i in range(8):
-        value = (value << 8) | at[i]
-    return value
+    return <int64_t>kl_load_u64(at)
 
 
 cdef inline int32_t load32(const uint8_t *at) noexcept:
-    return <int32_t>((<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3])
+    return <int32_t>kl_load_u32(at)
 
 
 @cython.final

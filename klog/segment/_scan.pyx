@@ -22,6 +22,7 @@ from klog._c.batch cimport (
     kl_batch_crc,
     kl_batch_last_offset,
     kl_batch_next,
+    kl_batch_size,
     kl_batch_t,
 )
 from klog._c.bytes cimport kl_load_u32, kl_load_u64, kl_store_u64
@@ -636,6 +637,20 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
 
 cdef bint sound_body(AlignedBuffer body, const kl_batch_t *b) except -1:
     return sound_message(memoryview(body), b) if b.magic < 2 else kl_batch_crc(body.data, b.size) == b.crc
+
+
+def has_sound_batch(LogFile file, int64_t position, int64_t end):
+    """Is there a batch of magic 2 at this position that ends at or before `end` and has a valid checksum? Its magic, which
+    the checksum does not cover, is not checked."""
+    cdef AlignedBuffer body = file.read(position, KL_BATCH_HEADER)
+    cdef int32_t size
+    if body.size < KL_BATCH_HEADER:
+        return False
+    size = kl_batch_size(body.data)
+    if size < KL_BATCH_HEADER or size > end - position:
+        return False
+    body = file.read(position, size)
+    return body.size == size and kl_batch_crc(body.data, size) == kl_load_u32(body.data + KL_AT_CRC)
 
 
 def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t next_offset):

@@ -5,7 +5,6 @@ from klog.segment._index cimport IndexPair
 
 cdef enum:
     NEAR = 16384    # a scan that ends within this many bytes needs no index
-    BATCH_MIN = 26  # offset, length, and what every message format has at least
 
 
 cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit, int64_t size,

@@ -9,10 +9,10 @@ from klog._c.index cimport KL_OFFSET_ENTRY, kl_offset_index_position
 from klog._c.status cimport KL_OK
 from klog.disk._io cimport LogFile
 from klog.segment._index cimport IndexPair
+from klog.segment._scan cimport WINDOW
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
-    WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
     LITTLE = 64           # the part of a span that is left out rather than scanned
 

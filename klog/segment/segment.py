@@ -32,7 +32,7 @@ from klog.errors import CorruptBatch, CorruptIndex
 from klog.logger import logger_of
 from klog.record import BATCH_HEADER, decode, iter_records
 from klog.segment import names
-from klog.segment._index import IndexPair
+from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair
 from klog.segment._scan import (
     Header,
     HeaderIterator,
@@ -61,7 +61,6 @@ T = TypeVar("T", bound=Reusable)
 _log = logger_of("segment")
 _POSITION_MAX = 2**31 - 1
 _READ_BYTES = 1 << 20
-_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup scans them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
@@ -300,7 +299,7 @@ class Segment(SegmentState):
     def _index_in_memory(self) -> IndexPair:
         """Return an index in memory, without files, large enough for a segment of this size."""
         interval = self.segment_dir.config.index_interval_bytes
-        needed = (self.size // max(interval, BATCH_HEADER) + 2) * 12
+        needed = (self.size // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
         capacity = min(needed, self._index_bytes()) if self.writable else needed
         return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
 
@@ -424,9 +423,7 @@ class Segment(SegmentState):
         if not all(exists(path) for path in paths):
             return False
         sizes = [os.path.getsize(path) for path in paths]
-        return sizes == [index.entries * _ENTRY_BYTES, index.time_entries * _TIME_ENTRY_BYTES] and self._index_reaches(
-            index
-        )
+        return sizes == [index.entries * OFFSET_ENTRY, index.time_entries * TIME_ENTRY] and self._index_reaches(index)
 
     def settle_indexes(self) -> None:
         """Make both index files match .log, trimmed and on disk on return: Kafka's loader does not verify them. For an

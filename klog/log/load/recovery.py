@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 
-from klog.codec.crc32c import crc32c
 from klog.disk import exists
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
@@ -23,13 +22,21 @@ from klog.log.load.inputs import Findings, Inputs
 from klog.log.load.overflow import is_flipped, overflows, split_segment
 from klog.log.load.rebuild import DerivedState
 from klog.log.state.segments import number_of
-from klog.record import BATCH_HEADER
-from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
+from klog.record import BATCH_HEADER, BATCH_PREFIX
+from klog.segment import (
+    Header,
+    Scan,
+    Segment,
+    find_offset,
+    has_sound_batch,
+    names,
+    nul_page_within,
+    scan_headers,
+    search_batch,
+)
 
-LENGTH_END = 12
 SECTOR = 512
-_BASE_OFFSET_BYTES, _PREFIX, _CRC_AT, _CRC_FROM = 8, 12, 17, 21
-_CHUNK = 1 << 20
+_BASE_OFFSET_BYTES = 8
 
 
 def tail_position(segment: Segment) -> int:
@@ -147,7 +154,7 @@ def allow_cut(
             offset=max(scan.next_offset, segment.base_offset),
             kind="offset_order",
         )
-    if scan.reason != "offset_order" and _is_whole(segment, scan.end, size):
+    if scan.reason != "offset_order" and has_sound_batch(segment.file, scan.end, size):
         raise CorruptLog(
             f"a whole batch has a valid checksum and an invalid header ({scan.reason}), which no crash causes. "
             f"Nothing was changed. `klog verify` lists the damage; {way_out}",
@@ -184,7 +191,7 @@ def _not_written(header: bytes, position: int, due: int) -> bool:
     cover the length, or the non-zero bytes of the expected offset `due`, which no checksum covers.
     """
     first = header[: SECTOR - position % SECTOR]
-    short = len(first) < LENGTH_END and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(first)].strip(b"\0")
+    short = len(first) < BATCH_PREFIX and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(first)].strip(b"\0")
     return not (header if short else first).strip(b"\0")
 
 
@@ -214,7 +221,12 @@ def _refuse_short_batch(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     A clean load has read only its header. Its length may be wrong, and the bytes after it a part of it.
     """
     last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
-    if inputs.policy == "kafka" or last is None or last.magic < 2 or _is_whole(segment, scan.last_at, scan.end):
+    if (
+        inputs.policy == "kafka"
+        or last is None
+        or last.magic < 2
+        or has_sound_batch(segment.file, scan.last_at, scan.end)
+    ):
         return
     raise CorruptLog(
         f"{_WHAT[scan.reason]} at byte {scan.end}, after a batch with an invalid checksum. Nothing was changed. `klog "
@@ -242,7 +254,7 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     whole = scan_headers(segment.file, 0, scan.end, 0, segment.base_offset)
     due = whole.unmoved - last.last_offset_delta - 1
     moved = due < point < end and (last.base_offset ^ due).bit_count() == 1
-    if not moved and (not inputs.clean_shutdown or _is_whole(segment, scan.last_at, scan.end)):
+    if not moved and (not inputs.clean_shutdown or has_sound_batch(segment.file, scan.last_at, scan.end)):
         return
     raise CorruptLog(
         f"the last batch ends the log at {end}, which contradicts the recovery point {point}. Nothing was changed. "
@@ -252,24 +264,6 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
         offset=last.base_offset,
         kind="offset_order" if moved else "crc",
     )
-
-
-def _is_whole(segment: Segment, position: int, end: int) -> bool:
-    """Is there a batch at this position that ends at or before `end` and has a valid checksum?
-
-    Its magic, which the checksum does not cover, is not checked.
-    """
-    head = bytes(segment.file.read(position, BATCH_HEADER))
-    stop = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
-    if len(head) < BATCH_HEADER or not position + BATCH_HEADER <= stop <= end:
-        return False
-    found, at = 0, position + _CRC_FROM
-    while at < stop:
-        chunk = segment.file.read(at, min(_CHUNK, stop - at))
-        if chunk.size == 0:
-            return False
-        found, at = crc32c(chunk, found), at + chunk.size
-    return found == int.from_bytes(head[_CRC_AT:_CRC_FROM])
 
 
 def _repeats(segment: Segment, position: int, end: int) -> bool:

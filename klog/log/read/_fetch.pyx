@@ -9,7 +9,7 @@ the full path, which starts again from the beginning.
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog._c.batch cimport KL_BATCH_MIN, kl_batch_last_offset, kl_batch_t
 from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._residency cimport ReadSampler
@@ -19,7 +19,7 @@ from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, place_t
 from klog.segment._scan cimport header_at, locate_shortly
-from klog.segment._span cimport BATCH_MIN, NEAR, reach
+from klog.segment._span cimport NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
 
 from klog.arguments import whole
@@ -133,7 +133,7 @@ cdef class FetchState:
                 return False
         elif first > limit - position:
             return False
-        elif max_bytes - BATCH_MIN < first <= max_bytes:    # nothing fits after it
+        elif max_bytes - KL_BATCH_MIN < first <= max_bytes:    # nothing fits after it
             next_offset, certain, stop = second, False, position + first
         elif first <= max_bytes:
             next_offset = second

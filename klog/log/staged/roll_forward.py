@@ -30,15 +30,13 @@ from klog.log.write._append import append_batches
 from klog.log.write.adopt import adopt
 from klog.log.write.flush import flush
 from klog.log.write.roll import roll
-from klog.record import renumber
-from klog.segment import HeaderIterator, names
+from klog.record import BATCH_PREFIX, renumber
+from klog.segment import TIME_ENTRY, HeaderIterator, names
 from klog.values import NamedTuple
 
 PIECE_BYTES = 1 << 20  # of staged batches at a time; one batch may be larger
 SEGMENT_BYTES = 32 << 20  # A6: from here on, or from half of segment.bytes on
-_INDEX_ENTRY_BYTES = 12
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch
-_BEFORE_LENGTH = 12  # bytes of a batch that its length does not count
 
 
 class _Piece(NamedTuple):
@@ -99,7 +97,7 @@ def _epoch(log: LogCore, part: Part) -> int:
 def _is_segment(log: LogCore, part: Part, file: AssignedFile) -> bool:
     """A6: is a file large enough to be a segment, and may a segment be so large?"""
     config = log.config
-    size_max = min(config.segment_size, config.segment_index_bytes // _INDEX_ENTRY_BYTES * config.index_interval_bytes)
+    size_max = min(config.segment_size, config.segment_index_bytes // TIME_ENTRY * config.index_interval_bytes)
     return part.append_time < 0 and min(config.segment_size // 2, SEGMENT_BYTES) <= file.bytes <= size_max
 
 
@@ -110,7 +108,7 @@ def _number(log: LogCore, path: str, assigned: AssignedFile, epoch: int) -> None
     try:
         base_offset = assigned.base_offset
         for header in HeaderIterator(file, 0, assigned.bytes):
-            file.write(_PREFIX.pack(base_offset, header.size - _BEFORE_LENGTH, epoch), header.position)
+            file.write(_PREFIX.pack(base_offset, header.size - BATCH_PREFIX, epoch), header.position)
             base_offset += header.last_offset_delta + 1
         files.fsync(file)
     finally:
