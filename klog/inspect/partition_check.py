@@ -88,7 +88,7 @@ class PartitionCheck:
             if what.leftover or what.base_offset is None:
                 continue
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
-                self._add("leftover", name, "an index without a .log; the next open removes it")
+                self._add("leftover", name, "an index without a .log, which was deleted or lost")
             if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
                 with ReadOnlyFile(self._file(name), scan=True) as file:
                     for error in check_batches(file):

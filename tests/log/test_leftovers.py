@@ -11,6 +11,7 @@ import pytest
 import klog
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
+from klog.log.directory._listing import Listing
 from klog.log.load.leftovers import clear_leftovers
 from klog.log.options import Policy
 from klog.segment import names
@@ -95,7 +96,7 @@ def check_state(path: Path, fates: tuple[str, ...], how: str, cleaned: int | Non
     whole = half_way(path / "whole" / "t-0", fates, BROKEN[how], cleaned)
     before, files = contents(whole), CrashFiles()
     try:
-        clear_leftovers(str(whole), files, policy, lambda text: None)
+        clear_leftovers(Listing(str(whole)), files, policy, lambda text: None)
     except CorruptLog:
         assert policy == "strict"
         assert how
@@ -109,6 +110,6 @@ def check_state(path: Path, fates: tuple[str, ...], how: str, cleaned: int | Non
     for stop_at in range(len(files.log)):
         directory = half_way(path / f"{stop_at}" / "t-0", fates, BROKEN[how], cleaned)
         with pytest.raises(PowerCut):
-            clear_leftovers(str(directory), CrashFiles(stop_at), policy, lambda text: None)
-        clear_leftovers(str(directory), CrashFiles(), policy, lambda text: None)
+            clear_leftovers(Listing(str(directory)), CrashFiles(stop_at), policy, lambda text: None)
+        clear_leftovers(Listing(str(directory)), CrashFiles(), policy, lambda text: None)
         assert contents(directory) == after, f"{where}, stopped before {files.log[stop_at]}"

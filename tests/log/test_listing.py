@@ -74,5 +74,5 @@ def test_a_load_removes_the_note_of_a_finished_move(tmp_path: Path) -> None:
     live, copy = tmp_path / "t-0", tmp_path / f"t-0.{'0' * 32}-future"
     for directory in (live, copy):
         assert make(directory, names.MOVE_NOTE).unfinished == [names.MOVE_NOTE]
-        clear_leftovers(str(directory), RealFiles(), "strict", lambda text: None)
+        clear_leftovers(Listing(str(directory)), RealFiles(), "strict", lambda text: None)
     assert (os.listdir(live), os.listdir(copy)) == ([], [names.MOVE_NOTE])

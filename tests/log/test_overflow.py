@@ -14,6 +14,7 @@ from klog.clock import ManualClock, SystemClock
 from klog.config import LogConfig
 from klog.disk import HandleCache, RealFiles
 from klog.errors import CorruptLog
+from klog.log.directory._listing import Listing
 from klog.log.load.inputs import Inputs, new_segment
 from klog.log.load.leftovers import clear_leftovers
 from klog.log.load.overflow import copy_part, split_segment
@@ -286,7 +287,7 @@ def test_each_part_is_final_on_disk_before_the_next_is_renamed(tmp_path: Path) -
         (swapped / f"{base:020d}.log.swap").write_bytes(data)
         (swapped / f"{base:020d}.index.swap").write_bytes(b"")
     files = CrashFiles()
-    clear_leftovers(str(swapped), files, "strict", lambda text: None)
+    clear_leftovers(Listing(str(swapped)), files, "strict", lambda text: None)
     at = final_renames(files.log)
     assert len(at) == 6
     assert [files.log[number + 1] for number in at[1::2]] == ["fsync u-0/"] * 3

@@ -34,15 +34,13 @@ from klog.segment import HeaderIterator, Scan, names, scan_checked, scan_headers
 _OFFSET_MAX = 2**63 - 1
 
 
-def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable[[str], None]) -> Listing:
-    """Finish or undo all leftovers of a partition directory. Returns what it holds then.
+def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callable[[str], None]) -> Listing:
+    """Finish or undo all leftovers of a partition directory. listing: what it holds. Returns what it holds then.
 
     note is called with a line per action. Raises CorruptLog under "strict" if records are only in a damaged .swap;
     OSError.
     """
-    listing, unfinished = Listing(directory), []
-    if not listing.unfinished:
-        return listing
+    directory, unfinished = listing.directory, []
     for name in listing.unfinished:
         if is_directory(os.path.join(directory, name), follow_symlinks=False):
             note(f"{name} left alone: it is a directory, not an unfinished file")

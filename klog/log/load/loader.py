@@ -22,6 +22,7 @@ from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers
+from klog.log.load.missing import refuse_deleted, refuse_orphans
 from klog.log.load.rebuild import (
     DerivedState,
     mend_txn_indexes,
@@ -126,8 +127,13 @@ def load_writable(inputs: Inputs) -> Loaded:
     """Load for appending. Raises CorruptLog if the policy forbids a cut, OSError if the disk fails."""
     started = inputs.clock.monotonic()
     found = Findings()
-    listing = clear_leftovers(inputs.directory, inputs.files, inputs.policy, found.note)
-    _remove_orphans(inputs, listing, found)
+    listing = Listing(inputs.directory)
+    unfinished = listing.unfinished
+    if unfinished:
+        if inputs.policy == "strict":
+            refuse_deleted(inputs, listing)
+        listing = clear_leftovers(listing, inputs.files, inputs.policy, found.note)
+    _remove_orphans(inputs, listing, unfinished, found)
     end = _settled_end(inputs, listing)
     segments = _list_segments(inputs, listing, found, writable=True, end=end)
     derived = DerivedState(inputs, listing)
@@ -224,8 +230,11 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
 
 
-def _remove_orphans(inputs: Inputs, listing: Listing, found: Findings) -> None:
+def _remove_orphans(inputs: Inputs, listing: Listing, unfinished: list[str], found: Findings) -> None:
     """Remove index files without a .log."""
-    for name in listing.orphans():
+    orphans = listing.orphans()
+    if orphans and inputs.policy == "strict":
+        refuse_orphans(inputs, listing, orphans, unfinished)
+    for name in orphans:
         found.note(f"{name} removed: it has no .log")
         inputs.files.unlink(os.path.join(inputs.directory, name))

@@ -1,0 +1,82 @@
+"""Segments in the middle of a log whose `.log` is gone, as far as other files show it: "strict" refuses to open.
+
+    X.index or X.timeindex without X.log: the `.log` was removed from outside. klog and a broker rename it to .deleted
+    before the indexes
+
+    X.log.deleted in a log that no cleaner has changed: of such a log only the first and the last segments are deleted
+
+Neither counts while a compaction is unfinished, or if the segment before reaches beyond X. Without such a file nothing
+tells a lost segment from one whose records were compacted away.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterable
+
+from klog.errors import CorruptLog
+from klog.log.directory import gaps
+from klog.log.directory._listing import Listing
+from klog.log.load.inputs import Inputs
+from klog.segment import names, scan_headers
+
+
+def refuse_deleted(inputs: Inputs, listing: Listing) -> None:
+    """Raise CorruptLog if a segment in the middle is marked for deletion. Called before these files are unlinked."""
+    if not inputs.check_gaps or _compacting(listing.unfinished):
+        return
+    marked = {name.removesuffix(names.DELETED) for name in listing.unfinished if name.endswith(names.DELETED)}
+    for base in _lost(inputs, listing, marked, names.LOG):
+        if base >= inputs.cleaned_to and base not in {end for end, _ in gaps.read(inputs.directory)}:
+            path = names.file_path(inputs.directory, base, names.LOG)
+            raise _missing(path, base, f"{os.path.basename(path)}{names.DELETED} is there: rename it back")
+
+
+def refuse_orphans(inputs: Inputs, listing: Listing, orphans: Iterable[str], unfinished: list[str]) -> None:
+    """Raise CorruptLog if one of these index files without a .log belongs into the middle of the log. unfinished: the
+    files that were marked for deletion when the load began."""
+    if _compacting(unfinished):
+        return
+    for suffix in (names.INDEX, names.TIME_INDEX):
+        for base in _lost(inputs, listing, orphans, suffix):
+            path = names.file_path(inputs.directory, base, names.LOG)
+            if os.path.basename(path) + names.DELETED not in unfinished:
+                raise _missing(path, base, f"its {suffix} is still there. Restore it from a copy")
+
+
+def _compacting(unfinished: Iterable[str]) -> bool:
+    return any(name.endswith((names.SWAP, names.CLEANED)) for name in unfinished)
+
+
+def _lost(inputs: Inputs, listing: Listing, found: Iterable[str], suffix: str) -> list[int]:
+    """The base offsets of these names between the first and the last segment, where no segment has records."""
+    logs, lost = listing.logs, []
+    for name in found:
+        parsed = names.parse_name(name)
+        if parsed is None or parsed[1] != suffix or not logs or not logs[0] < parsed[0] < logs[-1]:
+            continue
+        at = bisect.bisect_right(logs, parsed[0]) - 1
+        if logs[at] != parsed[0] and _end(inputs, logs[at]) <= parsed[0]:
+            lost.append(parsed[0])
+    return sorted(lost)
+
+
+def _end(inputs: Inputs, base: int) -> float:
+    """The end offset of a segment. Of a damaged one it is not known."""
+    file = inputs.files.open(names.file_path(inputs.directory, base, names.LOG))
+    try:
+        scan = scan_headers(file, 0, file.length(), 0, base)
+        return float("inf") if scan.reason else scan.next_offset
+    finally:
+        file.close()
+
+
+def _missing(path: str, base: int, step: str) -> CorruptLog:
+    return CorruptLog(
+        f"the segment that begins at {base} is missing, between others, but {step}. Nothing was changed; "
+        f'recovery="kafka" opens the log without it',
+        path=path,
+        offset=base,
+        kind="gap",
+    )
