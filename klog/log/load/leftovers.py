@@ -59,6 +59,13 @@ def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callab
         return listing
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
+    marked = {_base(name) for name in going if name.endswith(names.LOG + names.DELETED)}
+    beside = [name for name in Listing(directory).orphans() if _base(name) in marked] if marked else []
+    for name in beside:  # O2: an index alone would show that its .log was lost
+        note(f"{name} removed: it has no .log")
+        files.unlink(os.path.join(directory, name))
+    if beside:
+        files.fsync_dir(directory)
     for name in (*cleaned, *going, *temporary, *notes):
         files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
