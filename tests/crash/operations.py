@@ -19,12 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import klog
 from klog.broker.admin.dynamic_configs import DynamicConfigs
 from klog.cleaner import read_audit
 from klog.clock import ManualClock
 from klog.coordinator.transactions.producer_ids import ProducerIds
 from klog.disk import DirectReader, DirectWriter, Files, FileSink, NewFile, RealFiles
+from klog.errors import CorruptLog
 from klog.handover import handover, metadata
 from klog.log.load import reindex
 from klog.log.staged import layout
@@ -609,6 +612,31 @@ def finish_a_swap(root: Path, _book: Book) -> None:
         log.close()
     finally:
         abandon(log)
+
+
+def lost_segments(root: Path) -> None:
+    """The first segment of t-0 is lost, one in the middle of t-1; their indexes are there."""
+    for name, number in (("t-0", 0), ("t-1", 1)):
+        log = klog.Log.open(
+            root / name, config={"segment.bytes": 200, "index.interval.bytes": 0}, clock=ManualClock(NOW)
+        )
+        for value in TWELVE:
+            log.append([(b"k", value)])
+        log.close()
+        sorted((root / name).glob("*.log"))[number].unlink()
+
+
+def lost_segments_check(root: Path, _notes: list[Any]) -> None:
+    with pytest.raises(CorruptLog, match="the segment that begins at"):
+        klog.Log.open(root / "t-1")
+    with klog.Log.open(root / "t-0") as log:
+        found = [record.value for record in log.read()]
+    assert found == TWELVE[-len(found) :] and len(found) > 6
+
+
+@operation(lost_segments, lost_segments_check)
+def start_without_segments(root: Path, _book: Book) -> None:
+    lost_segments_check(root, [])
 
 
 # ---- staged jobs ------------------------------------------------------------------------------------------------------------
