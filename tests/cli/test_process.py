@@ -265,7 +265,7 @@ main()
 """
 
 
-STARTING = ["klog.clock", "klog.record._batch", "lz4.block", "klog.manager", "klog.cli"]  # before main() is defined
+STARTING = ["klog.clock", "klog.record._batch", "klog.codec", "klog.manager", "klog.cli"]  # before main() is defined
 STARTED = ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect.listing"]
 
 
