@@ -30,10 +30,10 @@ NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CLEAN_SHUTDOWN)
 CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the log.dir (standalone.py)
 
 Partition = tuple[str, int]
-_INT = r"[+-]?\d{1,19}"
+_INT = re.compile(r"[+-]?\d{1,19}")
 _DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
 _TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
-_PLAIN_EPOCHS = rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)"
+_PLAIN_EPOCHS = re.compile(rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)")
 
 
 def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
@@ -76,7 +76,7 @@ def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
 def _numbers(path: str, **texts: str) -> list[int]:
     for what, text in texts.items():
         if not (text.isdecimal() and len(text) < _DIGITS_MAX) and (
-            not re.fullmatch(_INT, text) or not -(2**63) <= int(text) < 2**63
+            not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63
         ):
             raise CorruptCheckpoint(f"{what} {text[:30]!r} is not a 64-bit number", path=path)
     return list(map(int, texts.values()))
@@ -108,7 +108,7 @@ def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> Non
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, in file order."""
-    plain = re.fullmatch(_PLAIN_EPOCHS, data)  # as every writer formats it: each load of a log reads one
+    plain = _PLAIN_EPOCHS.fullmatch(data)  # as every writer formats it: each load of a log reads one
     if plain is not None:
         numbers = list(map(int, plain[2].split()))
         if len(numbers) == 2 * int(plain[1]):

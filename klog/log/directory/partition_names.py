@@ -21,8 +21,8 @@ REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered s
 METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its controller writes without a LogManager
 NAME_MAX = 255
 _DIGITS_MAX = 10
-TOPIC = r"[a-zA-Z0-9._-]{1,249}"
-_KLOGS = r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)"
+TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
 class SuffixedName(NamedTuple):
@@ -44,12 +44,12 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 def is_partition(topic: str, partition: int) -> bool:
     """Can a topic have this name, and a partition of it this number?"""
-    return 0 <= partition < 2**31 and re.fullmatch(TOPIC, topic) is not None and topic not in (".", "..")
+    return 0 <= partition < 2**31 and TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
 
 
 def parse_suffixed_name(name: str) -> SuffixedName | None:
     """The parts of the name of a -delete, -future or -stray directory; None for any other name."""
-    match = re.fullmatch(_KLOGS, name)
+    match = _KLOGS.fullmatch(name)
     return None if match is None else SuffixedName(match[1], int(match[2]), match[4])
 
 
