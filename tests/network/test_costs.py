@@ -50,12 +50,18 @@ os.waitpid(child, 0)
 
 @pytest.mark.parametrize(("together", "most"), [(1, 3.0), (16, 3 / 16)])
 def test_system_calls_of_a_small_request(together: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """epoll_wait, recvfrom, sendmsg; pipelined requests share them. Measured as the difference of two runs."""
+    """epoll_wait, recvfrom, sendmsg; pipelined requests share them. Measured as the difference of two runs.
+
+    A busy machine adds calls, up to one a request in one of hundreds of runs: the fewest of three runs count.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    few, many = (count_syscalls(SCRIPT, str(groups), str(together)) for groups in (100, 600))
-    assert (
-        (many - few) / 500 / together <= most * 1.25
-    )  # a call more would be a third; the interpreter makes a few, more on a busy machine
+    costs = []
+    for _ in range(3):
+        few, many = (count_syscalls(SCRIPT, str(groups), str(together)) for groups in (100, 600))
+        costs.append((many - few) / 500 / together)
+        if costs[-1] <= most * 1.25:  # a call more would be a third; the interpreter makes a few
+            return
+    raise AssertionError(f"system calls a request: {costs}")
 
 
 FULL = """
