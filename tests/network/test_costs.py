@@ -52,7 +52,7 @@ os.waitpid(child, 0)
 def test_system_calls_of_a_small_request(together: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """epoll_wait, recvfrom, sendmsg; pipelined requests share them. Measured as the difference of two runs.
 
-    A busy machine adds calls, up to one a request in one of hundreds of runs: the fewest of three runs count.
+    A busy machine adds calls, once almost one a request: the fewest of three runs count.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     costs = []
