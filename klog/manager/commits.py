@@ -229,21 +229,15 @@ class Commits:
 
     def _apply(self, directory: LogDirectory, manifest: Manifest) -> Manifest:
         """Steps 3, without the topics, and 4. Returns the manifest that then is there."""
-        from klog.log.staged.roll_forward import roll_forward  # few processes commit
-
-        for log in self._logs(manifest.parts):
-            roll_forward(log._core, manifest)
+        _roll_forward(self._logs(manifest.parts), manifest)
         applied = manifest.applied()
         self._files.replace(layout.commit_path(directory.path, manifest.token), applied.encode())
         return applied
 
     def _clean_up(self, directory: LogDirectory, manifest: Manifest) -> None:
         """Step 5."""
-        from klog.log.staged.roll_forward import roll_forward
-
         overwritten = self._logs(part for part in manifest.parts if part.overwrite)
-        for log in overwritten:
-            roll_forward(log._core, manifest)
+        _roll_forward(overwritten, manifest)
         if overwritten:
             directory.write_starts(overwritten)
             for log in overwritten:
@@ -280,6 +274,13 @@ class Commits:
         self._files.fsync_dir(directory.path)
         if self._catalog.entry(name) is None:
             self._catalog.file.put(name, TopicEntry(topic.topic_id, topic.partitions, plain(topic.config)))
+
+
+def _roll_forward(logs: Iterable[Log], manifest: Manifest) -> None:
+    from klog.log.staged.roll_forward import roll_forward  # few processes commit
+
+    for log in logs:
+        roll_forward(log._core, manifest)
 
 
 def _changed(path: str, how: str) -> StagingLost:
