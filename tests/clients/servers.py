@@ -8,11 +8,7 @@ Each has a clean directory, in memory where there is room, and keeps it and its 
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +17,7 @@ from typing import Any, Protocol
 
 from tests.interop import kafka as kafka_jars
 from tests.interop.broker import Broker
-from tests.support.patience import PATIENCE
-from tests.support.sockets import KeptPort
+from tests.support.broker_process import BrokerProcess
 
 __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
@@ -98,63 +93,26 @@ class _Klog:
     kind = "klog"
 
     def __init__(self, home: Path, properties: Mapping[str, object]) -> None:
-        self.home = home
-        self._properties = properties
-        self._port = KeptPort()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._broker = BrokerProcess(home / "data", dict(properties))
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self._port.number}"
+        return self._broker.address
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self._broker.pid
 
     def start(self) -> None:
-        assert self._process is None
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "klog",
-            "broker",
-            str(self.home / "data"),
-            "--port",
-            str(self._port.number),
-        ]
-        for name, value in self._properties.items():
-            command += ["--config", f"{name}={value}"]
-        log = self.home / "broker.log"
-        with log.open("ab") as errors:
-            process = subprocess.Popen(
-                [*command, "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-            )
-        assert process.stdout is not None
-        with process.stdout as output:
-            facts = json.loads(output.readline() or "{}")  # the line ends when the process does
-        self._process = process
-        if facts.get("port") != self._port.number:
-            self.kill()
-            raise AssertionError(f"klog's broker did not start: {facts}\n{log.read_text()[-6000:]}")
+        self._broker.start()
 
     def stop(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            status = process.wait(PATIENCE)
-        finally:
-            self.kill()
-        assert status == 0, f"klog's broker ended with {status}:\n{(self.home / 'broker.log').read_text()[-6000:]}"
+        status = self._broker.stop()
+        log = self._broker.log
+        assert status in (None, 0), f"klog's broker ended with {status}:\n{log.read_text()[-6000:]}"
 
     def kill(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
+        self._broker.kill()
 
 
 _SERVERS: dict[str, Callable[[Path, Mapping[str, object]], Server]] = {"klog": _Klog, "kafka": _Kafka}

@@ -55,6 +55,7 @@ class BrokerProcess:
         with self.log.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [*command, *settings],
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 preexec_fn=lambda: end_with_parent(parent),
@@ -68,8 +69,9 @@ class BrokerProcess:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
+    def stop(self) -> int | None:
+        """Returns its exit status; None if it was not running."""
+        return self._end(signal.SIGTERM)
 
     def restart(self) -> None:
         self.stop()
@@ -90,12 +92,17 @@ class BrokerProcess:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
 
-    def _end(self, number: signal.Signals) -> None:
+    def _end(self, number: signal.Signals) -> int | None:
         process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
-            process.wait(PATIENCE)
+        if process is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            return process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
             assert process.stdout is not None
             process.stdout.close()
 
