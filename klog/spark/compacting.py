@@ -25,7 +25,7 @@ import klog
 from klog import Log, LogConfig, LogManager, arguments
 from klog.cleaner import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.clock import Clock, SystemClock
-from klog.disk import Files, RealFiles, remove_tree
+from klog.disk import Files, remove_tree
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation
 from klog.log.staged import layout, writers
 from klog.log.write.removal import unlink_now
@@ -181,14 +181,13 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Compaction:
-    """The driver's side. logs: open for writing. files: those that logs uses. One thread."""
+    """The driver's side. logs: open for writing. One thread."""
 
     logs: LogManager
     where: str
     topics: Sequence[str]
     clock: Clock = field(default_factory=SystemClock)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    files: Files = field(default_factory=RealFiles)
 
     def __post_init__(self) -> None:
         self._partitions: dict[tuple[str, int], _Partition] = {}
@@ -253,7 +252,7 @@ class Compaction:
             assert outcome.built is not None
             adopt(log._core, plan, outcome.built, outcome.directory)
             with contextlib.suppress(OSError):  # clear_staging() removes it, or the next open for writing
-                remove_tree(outcome.directory, self.files)
+                remove_tree(outcome.directory, log._core.options.files)
             partition.dropped += outcome.built.stats.records_dropped
             partition.rounds += 1
             partition.done = outcome.built.stats.end <= plan.range.first_dirty  # the map has no space for a single key

@@ -221,7 +221,9 @@ class _RangeReader:
             if self._shaper.needs_batches:
                 headers = list(_headers(chunk, whole[start:end], start))
                 origin = Origin(chunk.path, self._reading.verify_crc)
-            for piece in pieces(self._shaper.batch(columns, headers, origin), columns.nbytes):
+            batch = self._shaper.batch(columns, headers, origin)
+            size = batch.nbytes if headers else columns.nbytes  # columns of METADATA are not among `columns`
+            for piece in pieces(batch, size):
                 yield from self._decoder.batches(piece)
         self._at = max(self._at, self._end_of(chunk, whole, start, end))
 

@@ -273,7 +273,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             yield logs, _present(logs, chosen, self._options)
 
     def _remembered(self) -> StreamMemory:
-        # Made on first use: planner and tasks have a copy of this reader, too, and must not use the file.
+        # Made on first use: the planner has a reader of its own, which must not use the file.
         if self._memory is None:
             source = self._options.paths, self._options.subscription
             self._memory = StreamMemory(self._options.checkpoint, source)

@@ -19,7 +19,6 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import RealFiles
 from klog.errors import KlogError
 from klog.log.options import Policy
 from klog.spark.compacting import Compaction, build_one
@@ -113,7 +112,7 @@ class Tasks(Way):
         clock = ManualClock(self.at)
         armed()
         with numbered_names(), klog.open(root, clock=clock, config=self.broker, files=files) as logs:
-            compaction = Compaction(logs, str(root), [TOPIC], clock, files=files or RealFiles())
+            compaction = Compaction(logs, str(root), [TOPIC], clock)
             try:
                 while items := compaction.items():
                     for item in items:
