@@ -8,7 +8,6 @@ Kafka: GroupMetadataManager, ClassicGroup, ConsumerGroup, OffsetExpirationCondit
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ from klog.inspect.partition_files import Paths, named, partitions
 from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
 from klog.log.directory.reader_positions import decode as decode_positions
-from klog.log.directory.reader_positions import reader_names
+from klog.log.directory.reader_positions import position_path, reader_names
 from klog.values import NamedTuple
 
 Entry = dict[str, Any]
@@ -248,7 +247,7 @@ def _readers(path: str, ends: Ends) -> list[Entry]:
     """Return the positions of klog's named readers in a log.dir."""
     found: list[Entry] = []
     for name in reader_names(path):
-        file = os.path.join(path, f"klog-reader.{name}.json")
+        file = position_path(path, name)
         try:
             topics = decode_positions(read_whole(file), file)
         except CorruptData as error:

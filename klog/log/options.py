@@ -80,9 +80,8 @@ class Options:
     identity: tuple[int, int] | None = None  # the directory's device and inode, None if unknown
     topic_id_stored: bool = False  # partition.metadata has topic_id
     end_max: int | None = None  # of a snapshot: the log end of its moment
-    held_by: Callable[[], ReaderBounds | None] | None = (
-        None  # of a reader: looks again at the commit that has set end_max
-    )
+    # of a reader: looks again at the commit that has set end_max
+    held_by: Callable[[], ReaderBounds | None] | None = None
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
     def configure(self, config: LogConfig) -> None:

@@ -150,7 +150,7 @@ class NamedReader:
             self._later = True
 
     def _check_topic(self, log: Log) -> None:
-        """Forget the positions if the topic was deleted and created again (N3 of positions.py)."""
+        """Forget the positions if the topic was deleted and created again (N3 of reader_positions.py)."""
         if log is self._checked:
             return
         topic_id = None if log.topic_id is None else encode_uuid(log.topic_id)

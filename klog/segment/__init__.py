@@ -8,7 +8,7 @@ returns Arrow columns; OFFSET_ENTRY and TIME_ENTRY, the bytes of an entry of eac
 
 from klog.segment import names
 from klog.segment._headers import HEADER_FIELDS, HeaderColumns, HeaderFields, read_headers
-from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair, base_offset, next_offset
+from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair, base_offset
 from klog.segment._opening import SettledEnd, read_heads, settled_end
 from klog.segment._scan import (
     Header,
@@ -49,7 +49,6 @@ __all__ = [
     "find_offset",
     "has_sound_batch",
     "names",
-    "next_offset",
     "nul_page_within",
     "parse_txn_index",
     "producing",

@@ -412,11 +412,6 @@ cdef class IndexPair(Reusable):
         self.times.close()
 
 
-def next_offset(BatchTable group, Py_ssize_t i):
-    """Return the offset after batch i of a group."""
-    return kl_batch_last_offset(&group.batches[i]) + 1
-
-
 def base_offset(BatchTable group, Py_ssize_t i):
     """Return the first offset of batch i of a group."""
     return group.batches[i].base_offset

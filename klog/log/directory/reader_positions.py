@@ -51,12 +51,17 @@ def reader_name(argument: str, name: str) -> str:
     return name
 
 
+def position_path(directory: str, name: str) -> str:
+    """Return the path of a reader's file in a log.dir."""
+    return os.path.join(directory, f"klog-reader.{name}.json")
+
+
 class PositionFile:
     """The file of one reader name."""
 
     def __init__(self, directory: str, name: str, files: Files) -> None:
         self.name = name
-        self.path = os.path.join(directory, f"klog-reader.{name}.json")
+        self.path = position_path(directory, name)
         self._directory = directory
         self._files = files
 
@@ -77,15 +82,13 @@ class PositionFile:
                 entry = TopicPositions(entry.topic_id, {**before.positions, **entry.positions})
             self._save({**topics, topic: entry})
 
-    def begin(self, topic: str, entry: TopicPositions) -> TopicPositions:
-        """Commit the first positions of a topic id, unless there are some already. Returns those that are committed."""
+    def begin(self, topic: str, entry: TopicPositions) -> None:
+        """Commit the first positions of a topic id, unless there are some already."""
         with directory_lock(self._directory):
             topics = self.load()
             before = topics.get(topic)
-            if before is not None and before.topic_id == entry.topic_id:
-                return before
-            self._save({**topics, topic: entry})
-            return entry
+            if before is None or before.topic_id != entry.topic_id:
+                self._save({**topics, topic: entry})
 
     def forget(self, topic: str, partitions: Collection[int]) -> None:
         """Remove the positions of these partitions, and the file if no position is left."""

@@ -60,16 +60,22 @@ def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callab
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
     marked = {_base(name) for name in going if name.endswith(names.LOG + names.DELETED)}
-    beside = [name for name in Listing(directory).orphans() if _base(name) in marked] if marked else []
-    for name in beside:  # O2: an index alone would show that its .log was lost
-        note(f"{name} removed: it has no .log")
-        files.unlink(os.path.join(directory, name))
-    if beside:
+    orphans = (Listing(directory) if swaps else listing).orphans()
+    beside = [name for name in orphans if _base(name) in marked]
+    if beside:  # O2: an index alone would show that its .log was lost
+        remove_orphans(directory, beside, files, note)
         files.fsync_dir(directory)
     for name in (*cleaned, *going, *temporary, *notes):
         files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
     return Listing(directory)
+
+
+def remove_orphans(directory: str, orphans: Iterable[str], files: Files, note: Callable[[str], None]) -> None:
+    """Remove these index files without a .log."""
+    for name in orphans:
+        note(f"{name} removed: it has no .log")
+        files.unlink(os.path.join(directory, name))
 
 
 def check_complete(listing: Listing, files: Files) -> None:

@@ -21,7 +21,7 @@ from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
-from klog.log.load.leftovers import check_complete, clear_leftovers
+from klog.log.load.leftovers import check_complete, clear_leftovers, remove_orphans
 from klog.log.load.missing import refuse_deleted, refuse_orphans
 from klog.log.load.rebuild import (
     DerivedState,
@@ -235,6 +235,4 @@ def _remove_orphans(inputs: Inputs, listing: Listing, unfinished: list[str], fou
     orphans = listing.orphans()
     if orphans and inputs.policy == "strict":
         refuse_orphans(inputs, listing, orphans, unfinished)
-    for name in orphans:
-        found.note(f"{name} removed: it has no .log")
-        inputs.files.unlink(os.path.join(inputs.directory, name))
+    remove_orphans(inputs.directory, orphans, inputs.files, found.note)

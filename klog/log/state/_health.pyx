@@ -21,8 +21,8 @@ cdef class Health:
 
     closed: also while it is being opened. handlers_closed: closed without a flush, by close_handlers(). forked: this is
     the copy of a writer in a forked child. deleted: marked for deletion, or deleted. offline: why it refuses appends,
-    None while it takes them. undoing: it may be online again soon, see begin_undo(). unreadable: why it cannot even be read, since its directory has failed. pid: the process
-    that opened it. reads_failed: consecutive failures.
+    None while it takes them. undoing: it may be online again soon, see begin_undo(). unreadable: why it cannot even be
+    read, since its directory has failed. pid: the process that opened it. reads_failed: consecutive failures.
     """
 
     def __init__(self, str name not None, bint read_only, int64_t pid):

@@ -22,7 +22,7 @@ cdef class AppendInfo:
     cdef tuple what(self)
 
 
-cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset)
-cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset)
+cdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset)
+cdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset)
 cpdef AppendInfo nothing(int64_t end, int64_t log_start_offset)
-cpdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_start_offset)
+cdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_start_offset)

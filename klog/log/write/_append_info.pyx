@@ -94,7 +94,7 @@ def _rebuilt(first, last, count, timestamp, time, shallow, start, size, first_ba
     )
 
 
-cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):
+cdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):
     """The result for a client whose batch is in the log."""
     cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
     cdef int64_t last = batch.header.base_offset + batch.header.last_offset_delta
@@ -112,7 +112,7 @@ cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offs
     return info
 
 
-cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
+cdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     """The result for a follower whose batches are in the log."""
     cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
     info.first_offset = batches.first_offset
@@ -129,7 +129,7 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     return info
 
 
-cpdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_start_offset):
+cdef AppendInfo grouped(BatchGroup group, int64_t log_append_time, int64_t log_start_offset):
     """The result for records that are in the log."""
     cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
     info.first_offset = group.first_offset

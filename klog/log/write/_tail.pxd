@@ -10,7 +10,6 @@ from klog.segment._state cimport ActiveState, SegmentState
 
 
 cdef class Tail:
-    cdef object segments
     cdef object config
     cdef object entries
     cdef ProducerFields producers
@@ -34,5 +33,3 @@ cdef class Tail:
 
 
 cdef Tail tail_of(LogCore log)
-cpdef int write_at_end(LogCore log, BatchTable batches, int64_t next_offset, int64_t now, dict entries, effects,
-                       savepoint, write_parts) except -1

@@ -181,7 +181,6 @@ cdef Tail tail_of(LogCore log):
         return None
     if (
         tail is None
-        or tail.segments is not log.segment_list.segments
         or tail.config is not log.config
         or tail.entries is not (<EpochFields?>log.epochs).entries
         or tail.producers is not log.producers
@@ -207,7 +206,7 @@ cdef Tail new_tail(LogCore log):
     ):
         return None
     tail = Tail.__new__(Tail)
-    tail.segments, tail.config, tail.entries = log.segment_list.segments, config, entries
+    tail.config, tail.entries = config, entries
     tail.producers = log.producers
     tail.segment, tail.active, tail.index = segment, active, active.index
     tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms

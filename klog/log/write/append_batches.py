@@ -194,7 +194,8 @@ def _append_locked(
             undo_locked(log, before, savepoint, error)  # the new segment begins where only these batches could
         raise
     check_reached(log.name, active, base_offset)
-    write_at_end(log, batches, last_offset + 1, now, None, pending, savepoint_locked(log), None)
+    savepoint = savepoint if active is before[-1] else savepoint_locked(log)
+    write_at_end(log, batches, last_offset + 1, now, None, pending, savepoint, None)
     return None
 
 
