@@ -406,9 +406,12 @@ static int put_i64s(kl_columns_t *c, buffer_t *b, const int64_t *from, int n, do
     return KL_OK;
 }
 
-/* Microseconds; what 64 bits do not hold is null. */
+/* Null in microseconds: no timestamp, or more than 64 bits hold. */
+static int no_micros(int64_t ms) {
+    return ms == -1 || ms > INT64_MAX / 1000 || ms < -(INT64_MAX / 1000);
+}
+
 static int put_micros(kl_columns_t *c, const block_t *block, double hint) {
-    const int64_t most = INT64_MAX / 1000;
     int status = reserve(c, &c->timestamp, 8 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
@@ -416,11 +419,10 @@ static int put_micros(kl_columns_t *c, const block_t *block, double hint) {
     for (int i = 0; i < block->n; i++) {
         int64_t ms = block->timestamp[i];
         to[i] = (int64_t)((uint64_t)ms * 1000);
-        nulls += ms == -1 || ms > most || ms < -most;
+        nulls += no_micros(ms);
     }
     c->timestamp.size += 8 * (size_t)block->n;
-    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint,
-                 block->timestamp[i] == -1 || block->timestamp[i] > most || block->timestamp[i] < -most);
+    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint, no_micros(block->timestamp[i]));
     return status;
 }
 

@@ -224,7 +224,7 @@ static int check_message(const kl_set_t *set, const uint8_t *at, int64_t size, k
         return KL_ECODEC;
     if (*foreign)
         return set->wrapped ? KL_OK : KL_EMAGIC;
-    if (set->wrapped && kl_message_crc(at, (int32_t)size) != kl_load_u32(at + KL_MESSAGE_PREFIX))
+    if (set->wrapped && kl_message_crc(at, (int32_t)size) != kl_load_u32(at + KL_MESSAGE_AT_CRC))
         return KL_ECRC;
     return kl_message_next(at, (size_t)size, m);
 }

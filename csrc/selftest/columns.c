@@ -117,7 +117,7 @@ static void count_release(void *owner) { ++*(int *)owner; }
 void test_columns_views(void) {
     kl_columns_t *copies = NULL, *views = NULL;
     CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &copies) == KL_OK);
-    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 1, &views) == KL_OK);
+    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, KL_COLUMNS_VIEWS, &views) == KL_OK);
     uint8_t out[16384], *payloads[2];
     kl_batch_t b[2];
     int released[2] = {0, 0}, pinned[2];
@@ -181,7 +181,7 @@ void test_views_far_away(void) {
     kl_columns_t *views = NULL;
     int released = 0;
     int32_t bad;
-    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 1, &views) == KL_OK);
+    CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, KL_COLUMNS_VIEWS, &views) == KL_OK);
     CHECK(kl_columns_pin(views, bytes, space, count_release, &released) == 0);
     CHECK(kl_columns_append(views, &b, bytes + reach, size, INT64_MIN, INT64_MAX, 1, &bad) == KL_OK);
     struct ArrowArray array;

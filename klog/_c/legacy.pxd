@@ -7,7 +7,6 @@ cdef extern from "legacy.h" nogil:
         KL_MESSAGE_AT_CRC
         KL_MESSAGE_AT_ATTRIBUTES
         KL_MESSAGE_CRC_FROM
-        KL_MESSAGE_MIN
 
     ctypedef struct kl_message_t:
         const uint8_t *key

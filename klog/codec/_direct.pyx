@@ -34,10 +34,11 @@ cdef int find_lz4() except -1:
     cdef bytes path
     global looked, found
     try:
-        from lz4.block import _block    # a private name, which a later version may change
+        from lz4 import block
     except ImportError:
         return 0
     looked = True
+    _block = getattr(block, "_block", None)     # a private name, which a later version may change
     if getattr(_block, "__file__", None) is None:
         return 0
     path = os.fsencode(_block.__file__)

@@ -1,7 +1,7 @@
 """The codec libraries, each imported when it is first used: a task of Spark uses one or two of them, or none.
 
-Programs that write, or that have a manager, load all of them when they open. Later they may be out of descriptors, or
-no longer see the files of Python's packages.
+Programs that write, or that have a manager, load all of them when they open; a broker does so shortly after its start.
+Later they may be out of descriptors, or no longer see the files of Python's packages.
 """
 
 from __future__ import annotations

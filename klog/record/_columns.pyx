@@ -22,7 +22,8 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_BATCH_HEADER, KL_CODEC_ZSTD, KL_RECORD_MIN, kl_batch_crc, kl_batch_next, kl_batch_t,
 )
 from klog._c.columns cimport (
-    KL_COLUMNS_SPARK, KL_COLUMNS_VIEWS, KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
+    KL_COLUMNS_SPARK, KL_COLUMNS_VIEWS, KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH,
+    KL_COLUMN_OFFSET, KL_COLUMN_PARTITION,
     KL_COLUMN_TIMESTAMP, KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_TOPIC, KL_COLUMN_VALUE, kl_column_t, kl_columns_append,
     kl_columns_append_unverified, kl_columns_drop, kl_columns_export, kl_columns_from, kl_columns_nbytes, kl_columns_new,
     kl_columns_origin, kl_columns_pick, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,

@@ -19,7 +19,7 @@ from klog._c.status cimport KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, long_of
 from klog.record._table cimport BatchTable, raise_frame
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from klog.codec import CODECS as _CODECS
@@ -50,7 +50,6 @@ cdef class EncodedBatches(BatchTable):
         cdef kl_batch_t b
         cdef Py_ssize_t at = 0, left
         cdef const uint8_t *data
-        cdef int32_t length
         cdef uint32_t crc
         cdef int status
         cdef bint rising = True
@@ -71,38 +70,37 @@ cdef class EncodedBatches(BatchTable):
                 break
             if status != KL_OK:
                 return raise_frame(status, data, at)
-            length = b.size
             status = kl_outer_header(data, <size_t>left, &b)
             if b.magic == 2 and status == KL_OK:
                 if b.leader_epoch > epoch_max:
                     break
                 if epoch >= 0 and b.leader_epoch != epoch:
                     raise InvalidRecord(f"a batch of leader epoch {b.leader_epoch} from the leader of epoch {epoch}")
-            if bytes_max >= 0 and length > bytes_max:
-                raise RecordTooLarge(f"a batch of {length} bytes is larger than max.message.bytes={bytes_max}")
+            if bytes_max >= 0 and b.size > bytes_max:
+                raise RecordTooLarge(f"a batch of {b.size} bytes is larger than max.message.bytes={bytes_max}")
             if status != KL_OK:
                 raise CorruptBatch(f"not a valid batch: {status_text(status)}", position=at)
             if b.magic == 2:
-                if length >= NOGIL_MIN:
+                if b.size >= NOGIL_MIN:
                     with nogil:
-                        crc = kl_batch_crc(data, length)
+                        crc = kl_batch_crc(data, b.size)
                 else:
-                    crc = kl_batch_crc(data, length)
-            elif length >= LEGACY_NOGIL_MIN:
+                    crc = kl_batch_crc(data, b.size)
+            elif b.size >= LEGACY_NOGIL_MIN:
                 with nogil:
-                    crc = kl_message_crc(data, length)
+                    crc = kl_message_crc(data, b.size)
             else:
-                crc = kl_message_crc(data, length)
+                crc = kl_message_crc(data, b.size)
             if crc != b.crc:
                 raise CorruptBatch(
-                    f"the checksum of a batch of {length} bytes is {b.crc:08x}, its bytes make {crc:08x}",
+                    f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
                     position=at, offset=b.base_offset, kind="crc",
                 )
             b.position = at
             if self.n != 0 and b.base_offset <= self.last_offset:
                 rising = False
             self.take(&b, b.magic == 2)
-            at += length
+            at += b.size
         self.nbytes = at
         if not rising:
             raise OffsetsOutOfOrder(

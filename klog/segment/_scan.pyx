@@ -10,7 +10,7 @@ batch of magic 2 with one flipped bit.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from klog._c.batch cimport (
     KL_AT_CRC,
@@ -136,13 +136,13 @@ cdef bint sound_message(message, const kl_batch_t *b) except -1:
     return zlib.crc32(message[KL_MESSAGE_CRC_FROM:b.size]) == b.crc
 
 
-cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batch_t *b) except -1:
+cdef int message_header(const uint8_t *at, object message, kl_batch_t *b) except -1:
     """Parse the whole message for which kl_batch_next() has returned KL_ELEGACY. Returns KL_OK, even for a damaged one;
     KL_ELENGTH; KL_EMAGIC for a batch of magic 2 with a flipped bit.
 
     message: the same bytes as a memoryview.
     """
-    cdef int status = kl_legacy_header(at, <size_t>left, b)
+    cdef int status = kl_legacy_header(at, <size_t>b.size, b)
     if status != KL_OK or sound_message(message, b):
         return status
     if b.size >= KL_BATCH_HEADER and kl_batch_crc(at, b.size) == kl_load_u32(at + KL_AT_CRC):
@@ -191,7 +191,7 @@ cdef class HeaderIterator:
             if message.size < b.size:
                 status = KL_ETRUNCATED
             else:
-                status = message_header(message.data, b.size, memoryview(message), b)
+                status = message_header(message.data, memoryview(message), b)
         if status != KL_OK:
             self.reason = reason_of(status)
             return False
@@ -601,7 +601,7 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 want = max(CHUNK, b.size)
                 break
             if status == KL_ELEGACY:
-                status = message_header(chunk.data + at, b.size, memoryview(chunk)[at:at + b.size], &b)
+                status = message_header(chunk.data + at, memoryview(chunk)[at:at + b.size], &b)
             if status != KL_OK:
                 scan.reason = reason_of(status)
                 return scan
@@ -640,17 +640,22 @@ cdef bint sound_body(AlignedBuffer body, const kl_batch_t *b) except -1:
 
 
 def has_sound_batch(LogFile file, int64_t position, int64_t end):
-    """Is there a batch of magic 2 at this position that ends at or before `end` and has a valid checksum? Its magic, which
-    the checksum does not cover, is not checked."""
+    """Is there a batch of magic 2 at this position that ends at or before `end` and has a valid checksum? Its magic,
+    which the checksum does not cover, is not checked."""
     cdef AlignedBuffer body = file.read(position, KL_BATCH_HEADER)
     cdef int32_t size
+    cdef uint32_t crc
     if body.size < KL_BATCH_HEADER:
         return False
     size = kl_batch_size(body.data)
     if size < KL_BATCH_HEADER or size > end - position:
         return False
     body = file.read(position, size)
-    return body.size == size and kl_batch_crc(body.data, size) == kl_load_u32(body.data + KL_AT_CRC)
+    if body.size < size:
+        return False
+    with nogil:
+        crc = kl_batch_crc(body.data, size)
+    return crc == kl_load_u32(body.data + KL_AT_CRC)
 
 
 def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t next_offset):
