@@ -10,7 +10,7 @@
 An incremental fetch costs what has changed, not what the session has:
 
     S1  a partition is `due` until a response has sent all of it: no error, no records left, watched since before it was
-    read. The purgatory's changes make it due again
+        read. The purgatory's changes make it due again
     S2  what nothing announces (retention, access rights, records of a program that does not call Broker.check()) is
         noticed when a fetch times out, and at least once in _REVIEW_SECONDS of fetches: all partitions are checked
     S3  partitions are served in rising `order`; one that has sent records comes last

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker import late_apis
 from klog.broker.api_versions import ApiVersions
+from klog.broker.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.broker.dispatch import Dispatcher
 from klog.broker.fetch import Fetch
 from klog.broker.late import Late
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
-_OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 _BROKER_FILE = "klog-broker.json"
 _NO_SHARES = {"ShareSessionsCount": 0.0, "SharePartitionsCount": 0.0}
 _OF_LEADER = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LIST_OFFSETS)
@@ -267,7 +267,7 @@ class Serving:
         topics. Before the first request."""
         if self._has_config:
             self._admin.get().start()  # before the groups are loaded, whose sessions it configures
-        for topic, coordinator in ((_OFFSETS, self._groups), (_TRANSACTIONS, self._transactions)):
+        for topic, coordinator in ((CONSUMER_OFFSETS, self._groups), (TRANSACTION_STATE, self._transactions)):
             if coordinator.made is not None or self._topics.partitions(topic) is not None:
                 coordinator.get().load()
         self._serves = True
@@ -289,11 +289,12 @@ class Serving:
     def _topics_changed(self, change: TopicChange) -> None:
         gone = [(info.name, partition) for info in change.deleted for partition in range(info.partitions)]
         groups = self._groups.made
-        if groups is not None and gone:
-            groups.partitions_deleted(gone)
-        if groups is not None and (change.created or change.deleted or change.extended):
-            groups.topics_changed()
-            self._share_kind().topics_changed()
+        if groups is not None:
+            if gone:
+                groups.partitions_deleted(gone)
+            if change.created or change.deleted or change.extended:
+                groups.topics_changed()
+                self._share_kind().topics_changed()
         for info in (*change.deleted, *change.created):
             for partition in range(info.partitions):
                 self.purgatory.check((info.name, partition))

@@ -196,16 +196,16 @@ class ShareFetch:
                 if not each.acknowledgement_batches:
                     continue
                 pair = topic.topic_id, each.partition_index
-                outcomes = [
+                acknowledged = [
                     Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                     for batch in each.acknowledgement_batches
                 ]
                 try:
-                    if not renews and any(RENEW in batch.types for batch in outcomes):
+                    if not renews and any(RENEW in batch.types for batch in acknowledged):
                         raise Refused(ErrorCode.INVALID_REQUEST, "A renewal in a request that announces none.")
                     share = self.share_of(context, key.group_id, pair)
                     with partitions.lock:
-                        partitions.acknowledge(share.key, key.member_id, outcomes)
+                        partitions.acknowledge(share.key, key.member_id, acknowledged)
                 except Refused as refused:
                     found[pair] = refused
                     continue

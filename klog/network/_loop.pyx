@@ -1,8 +1,8 @@
 """A network thread: waits in epoll, and lets its connections go on. Kafka: SocketServer.Processor.
 
-An iteration of the loop: new connections and messages, what the kernel reports, the connections that can go on, timers, then the wait.
-Each descriptor is registered once. A small request costs epoll_wait, recv and sendmsg; requests that arrive together
-share them. An exception in one connection closes that connection.
+An iteration of the loop: new connections and messages, what the kernel reports, the connections that can go on,
+timers, then the wait. Each descriptor is registered once. A small request costs epoll_wait, recv and sendmsg; requests
+that arrive together share them. An exception in one connection closes that connection.
 """
 
 cimport cython
@@ -49,12 +49,12 @@ cdef enum:
 cdef class Loop:
     """One network thread's connections. run() is the thread; any thread may call the methods that post.
 
-    In the network thread: freed is called with listener and address of each connection that has been closed, can_accept when
-    new ones may come again.
+    In the network thread: freed is called with listener and address of each connection that has been closed, can_accept
+    when new ones may come again.
     """
 
     cdef readonly NetworkThread thread
-    cdef object clock, freed, can_accept
+    cdef object freed, can_accept
     cdef dict connections       # by descriptor
     cdef int epoll
     cdef int arriving           # connections that have been posted and not yet registered
@@ -67,7 +67,7 @@ cdef class Loop:
     def __cinit__(self, int number, config, pool, handler, queue, notices, clock, freed, can_accept):
         self.epoll = -1
         self.thread = NetworkThread(number, config, pool, handler, queue, notices, clock, self.forget)
-        self.clock, self.freed, self.can_accept = clock, freed, can_accept
+        self.freed, self.can_accept = freed, can_accept
         self.connections = {}
         self.manual = isinstance(clock, ManualClock)
         self.sweep_seconds = config.sweep_seconds
@@ -121,7 +121,7 @@ cdef class Loop:
     @property
     def idle_ratio(self):
         """The share of time in which the thread waited, since it began."""
-        cdef double now = self.clock.monotonic(), waited = self.waited
+        cdef double now = self.thread.clock.monotonic(), waited = self.waited
         if self.waits_since > 0:
             waited += now - self.waits_since
         return min(1.0, waited / (now - self.began)) if now > self.began else 1.0
@@ -148,10 +148,10 @@ cdef class Loop:
         if timeout != 0 and not self.thread.mailbox.may_sleep():
             timeout = 0
         if timeout != 0:
-            self.waits_since = self.clock.monotonic()
+            self.waits_since = self.thread.clock.monotonic()
         with nogil:
             count = epoll_wait(self.epoll, events, EVENTS_MAX, timeout)
-        self.thread.now = self.clock.monotonic()
+        self.thread.now = self.thread.clock.monotonic()
         if timeout != 0:
             self.waited += self.thread.now - self.waits_since
             self.waits_since = 0

@@ -2,7 +2,7 @@
 
 D1  a rule that denies wins over every rule that allows.
 D2  without a matching rule the operation is denied; if no rule is about the resource at all,
-allow.everyone.if.no.acl.found decides.
+    allow.everyone.if.no.acl.found decides.
 D3  super users may do everything.
 """
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,8 +69,11 @@ class _Server(ThreadingHTTPServer):
         self.hosts = (f"{_HOST}:{port}", f"localhost:{port}")
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """The client has gone before its response: its connection ends, and no traceback is written."""
-        _log.debug("event=control_connection_ended", exc_info=True)
+        """A client that has gone before its response ends its connection, and writes no traceback."""
+        if isinstance(sys.exc_info()[1], OSError):
+            _log.debug("event=control_connection_ended", exc_info=True)
+        else:
+            _log.error("event=control_connection_failed", exc_info=True)
 
 
 class _Refused(Exception):

@@ -89,8 +89,8 @@ class ShareKind:
                 self._parts.groups.configured(group_id)
 
     def on_left(self, callback: Callable[[str, str], object]) -> None:
-        """Call back with the group and the id of a member that has left, under the lock of the table. Before
-        the first request."""
+        """Call back with the group and the id of a member that has left, under the lock of the
+        table."""
         self._left.append(callback)
 
     def left(self, group_id: str, member_id: str) -> None:
