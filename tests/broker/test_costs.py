@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from klog.broker import Broker
 from klog.protocol import ApiKey, decode_response, encode_request, messages
 from klog.record import encode
 from tests.support.frames import frames_of
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.resources import resident_bytes
 from tests.support.syscalls import count_syscalls
 
@@ -232,10 +231,9 @@ def broker_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_resident_bytes_of_an_idle_broker(command: list[str]) -> None:
     with broker_process([sys.executable, *command]) as process:
-        until = time.monotonic() + PATIENCE
-        while "zstandard" not in (mapped := Path(f"/proc/{process.pid}/maps").read_text()):  # the last of the codecs
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        maps = Path(f"/proc/{process.pid}/maps")
+        until(lambda: "zstandard" in maps.read_text(), 0.05)  # the last of the codecs
+        mapped = maps.read_text()
         resident = resident_bytes(process.pid)
     assert resident < 32 << 20
     assert "libcrypto" not in mapped, "3.5 MB that a broker without TLS and SCRAM does not need"

@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from klog.broker import Broker
 from klog.errors import InvalidConfig
 from klog.protocol import ApiKey, ErrorCode
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
 from tests.support.wire_client import WireClient
 
@@ -84,10 +83,7 @@ def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> N
             assert "certificates are not reloaded: listener SSL" in process.stderr.readline()
             joined(new, path)
             os.kill(process.pid, signal.SIGHUP)
-            deadline = time.monotonic() + PATIENCE
-            while not is_trusted(started["port"], new):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: is_trusted(started["port"], new), 0.01)
             process.terminate()
             assert process.wait(PATIENCE) == 0
         finally:

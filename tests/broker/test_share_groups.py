@@ -16,7 +16,7 @@ from klog.broker import Broker
 from klog.clock import ManualClock
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.support.batches import batch, marker, transactional
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.wire_client import WireClient
 
 CONFIG = {"group.share.record.lock.duration.ms": 10_000, "group.share.session.timeout.ms": 45_000}
@@ -471,9 +471,7 @@ def test_a_member_that_connects_again_gets_what_it_had_acquired(broker: Broker) 
     member = join(broker)
     assert member.acquire() == [(0, 2, 1)]
     member.close()
-    until = time.monotonic() + PATIENCE
-    while broker.metrics()["ConnectionCount"] and time.monotonic() < until:
-        time.sleep(0.001)
+    until(lambda: not broker.metrics()["ConnectionCount"], 0.001)
     member.client, member.session = WireClient(broker.bootstrap_servers), 0
     assert member.acquire() == [(0, 2, 2)]
 

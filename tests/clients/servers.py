@@ -43,7 +43,6 @@ class Server(Protocol):
     """A running broker. One thread."""
 
     kind: str
-    home: Path  # its data and log output
 
     @property
     def bootstrap(self) -> str:
@@ -67,7 +66,6 @@ class _Kafka:
     kind = "kafka"
 
     def __init__(self, home: Path, properties: Mapping[str, object]) -> None:
-        self.home = home
         settings: dict[str, Any] = dict(properties)
         self._broker = Broker(kafka_jars.get(KAFKA_VERSION), home, **settings)
 

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from tests.crash.look import Found, Look, Row, View, open_logs, view_of
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.crash_states import State
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "history"
@@ -352,7 +351,7 @@ class History:
             for at, thread in enumerate(threads[1:]):
                 if thread.ident is None:
                     thread.start()
-                    _until(lambda at=at: len(log._core.commits) > at)
+                    until(lambda at=at: len(log._core.commits) > at, 0.0005)
             synced(file)
 
         with mock.patch.object(files, "fdatasync", fdatasync):
@@ -464,13 +463,6 @@ def batch_of(rows: tuple[Row, ...], **fields: Any) -> bytes:
 def marker_row(data: bytes) -> tuple[bytes | None, bytes | None]:
     record = next(iter(next(iter(klog.record.decode(data)))))
     return record.key, record.value
-
-
-def _until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.0005)
 
 
 Operation = Callable[[History, klog.Log], None]

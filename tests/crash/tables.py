@@ -22,6 +22,7 @@ import klog
 from klog.clock import ManualClock
 from klog.log.options import Policy
 from klog.spark.table_manifest import from_bytes
+from tests.crash.repaired import on_disk
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.crash_states import State
@@ -148,14 +149,6 @@ def dying() -> Iterator[None]:
     """The process may die here. What is left of it, as Parquet's writers, still tries to write when it is collected."""
     with mock.patch.object(sys, "unraisablehook"), contextlib.suppress(PowerCut):
         yield
-
-
-def on_disk(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in _files_below(root)}
-
-
-def _files_below(root: Path) -> Iterator[Path]:
-    return (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
 
 
 class LookAtTable:

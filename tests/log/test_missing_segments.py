@@ -9,22 +9,18 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog
-from tests.support.logs import NOW
+from tests.support.logs import NOW, tree
 
 SMALL = {"segment.bytes": 300, "index.interval.bytes": 0, "retention.ms": -1}
 
 
 def several_segments(path: Path, policy: str = "delete") -> list[Path]:
-    """Files of one record each segment has three of; the .log files in order."""
+    """Write segments of three records each. Returns their .log files in order."""
     with klog.Log.open(path, config=SMALL | {"cleanup.policy": policy}, clock=ManualClock(NOW)) as log:
         for number in range(12):
             log.append([(b"%d" % number, b"v" * 20)])
         assert len(log.segments) > 3
     return sorted(path.glob("*.log"))
-
-
-def state(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def opened(path: Path, clean: bool, policy: str | None = "delete", **options: str) -> klog.Log:
@@ -42,11 +38,11 @@ def test_an_index_shows_that_its_log_is_missing(tmp_path: Path, clean: bool, pol
     for file in path.glob(f"{log.stem}.*"):
         if file.suffix != left:
             file.unlink()
-    before = state(path)
+    before = tree(path)
     with pytest.raises(CorruptLog, match="the segment that begins at 3 is missing") as caught:
         opened(path, clean, policy)
     assert (caught.value.path, caught.value.offset, caught.value.kind) == (str(log), 3, "gap")
-    assert state(path) == before
+    assert tree(path) == before
     with opened(path, clean, policy, recovery="kafka") as again:
         assert [record.offset for record in again.read()] == [0, 1, 2, *range(6, 12)]
 
@@ -57,10 +53,10 @@ def test_a_log_marked_for_deletion_in_the_middle_is_kept(tmp_path: Path, clean: 
     path = tmp_path / "t-0"
     log = several_segments(path)[1]
     log.rename(f"{log}.deleted")
-    before = state(path)
+    before = tree(path)
     with pytest.raises(CorruptLog, match=rf"{log.name}\.deleted is there: rename it back"):
         opened(path, clean)
-    assert state(path) == before
+    assert tree(path) == before
     Path(f"{log}.deleted").rename(log)
     with opened(path, clean) as again:
         assert [record.offset for record in again.read()] == list(range(12))

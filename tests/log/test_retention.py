@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from klog.segment import Segment
 from tests.support.batches import batch
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
+from tests.support.resources import open_descriptors
 
 FIVE = {"segment.bytes": 5 * BATCH, "file.delete.delay.ms": 1000}
 
@@ -271,8 +271,7 @@ def test_a_log_without_further_appends_keeps_no_deleted_file_open(tmp_path: Path
     with open_log(tmp_path, **{"retention.ms": 999, "file.delete.delay.ms": 0}) as log:
         fill(log, 2)
         assert log.apply_retention() == 1
-        links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-        files = [str(link.readlink()) for link in links if link.is_symlink()]
+        files = [file for _, file in open_descriptors()]
         assert [file for file in files if file.startswith(str(tmp_path)) and file.endswith("(deleted)")] == []
 
 

@@ -24,7 +24,7 @@ from klog.spark.verifying import check_partitions
 from tests.inspect.test_examine import damages
 from tests.spark.test_compacting import TOPIC, filled, newest
 from tests.support import golden
-from tests.support.network import until
+from tests.support.patience import until
 from tests.support.spark_session import spark_program, spark_session
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ libc and, by a few percent, another processor do.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,13 +13,15 @@ import sys
 
 import pytest
 
+from tests.support.syscalls import ptrace
+
 _CONT, _STEP = 7, 9
 _BEGIN, _END = signal.SIGUSR1, signal.SIGUSR2
 _STEPS_MAX = 1_000_000
 
 # In the child: measured(call) runs it between the two signals.
 _CHILD = """
-import ctypes, gc, os, signal
+import ctypes, gc, signal
 
 def trace():
     gc.collect()
@@ -39,7 +40,7 @@ def measured(call, begin=signal.SIGUSR1, end=signal.SIGUSR2, send=signal.raise_s
 def steps_of(script: str, folder: str) -> list[int]:
     """The instructions of each call that `script` gives to measured(), after it has called trace().
 
-    The script runs in `folder`, which sys.argv[1] names too. The first measured call should do nothing: its count,
+    sys.argv[1] of the script is `folder`. The first measured call should do nothing: its count,
     that of the measurement itself, is subtracted from the others.
     """
     child = subprocess.Popen(
@@ -65,8 +66,6 @@ def steps_of(script: str, folder: str) -> list[int]:
 
 def _follow(pid: int) -> list[int]:
     """Run the child to its end, between the signals step by step."""
-    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     counts: list[int] = []
     request, steps = _CONT, 0
     while True:
@@ -83,5 +82,4 @@ def _follow(pid: int) -> list[int]:
             steps += 1
             if steps > _STEPS_MAX:
                 raise AssertionError(f"more than {_STEPS_MAX} instructions")
-        if ptrace(request, pid, None, None) != 0:
-            raise OSError(ctypes.get_errno(), "ptrace")
+        ptrace(request, pid)

@@ -17,7 +17,7 @@ _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 _libc.ptrace.restype = ctypes.c_long
 
 
-def _ptrace(request: int, pid: int, data: int = 0) -> None:
+def ptrace(request: int, pid: int, data: int = 0) -> None:
     if _libc.ptrace(request, pid, None, data) < 0:
         raise OSError(ctypes.get_errno(), "ptrace")
 
@@ -25,14 +25,14 @@ def _ptrace(request: int, pid: int, data: int = 0) -> None:
 def count_syscalls(script: str, *arguments: str) -> int:
     """Run a Python script in a process of its own. Returns the number of system calls of its main thread."""
     try:
-        child = subprocess.Popen([sys.executable, "-c", script, *arguments], preexec_fn=lambda: _ptrace(_TRACEME, 0))
+        child = subprocess.Popen([sys.executable, "-c", script, *arguments], preexec_fn=lambda: ptrace(_TRACEME, 0))
     except subprocess.SubprocessError:
         pytest.skip("needs: permission for ptrace(2)")
     stops, status = 0, os.waitpid(child.pid, 0)[1]
-    _ptrace(_SETOPTIONS, child.pid, _SYSGOOD | _EXITKILL)
+    ptrace(_SETOPTIONS, child.pid, _SYSGOOD | _EXITKILL)
     passed_on = 0  # the exec stops with SIGTRAP, which is not for the child
     while os.WIFSTOPPED(status):
-        _ptrace(_SYSCALL, child.pid, passed_on)
+        ptrace(_SYSCALL, child.pid, passed_on)
         status = os.waitpid(child.pid, 0)[1]
         reason = os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 0
         is_call = reason == signal.SIGTRAP | 0x80
