@@ -1,7 +1,7 @@
 """Sphinx: the pages of this directory, and the API reference from the docstrings. `make docs` builds docs/_build/html.
 
 Docstrings of klog are plain text, not reStructuredText: as_rst() keeps paragraphs, and makes each aligned block a
-literal block. The pages are Markdown for GitHub, so that the table of contents is added here.
+literal block. The pages are Markdown for GitHub, so the table of contents is added here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "undoc-members": False}
-# Links to files of the repository, which tests/test_docs.py checks; "type" in an annotation, which several classes have
-# as an attribute.
+# The first is for links to files of the repository, which tests/test_docs.py checks; the second for "type" in an
+# annotation, because several classes have an attribute of that name.
 suppress_warnings = ["myst.xref_missing", "ref.python"]
 
 _PAGES = {

@@ -10,7 +10,7 @@ from klog.demo.events import flights_table
 
 
 def table(count: int | None = None) -> pd.DataFrame:
-    """The first `count` flights of the year, all by default, a row each. Times in UTC; null where there was none."""
+    """Return the first `count` flights of the year, all by default. Times are in UTC; missing times are null."""
     rows = flights_table().sort_values(["month", "day"], kind="stable", ignore_index=True).head(count)
     rows["scheduled"] = pd.to_datetime(rows.time_hour, utc=True) + pd.to_timedelta(rows.minute, unit="m")
     rows["departed"] = rows.scheduled + pd.to_timedelta(rows.dep_delay, unit="m")
@@ -19,7 +19,7 @@ def table(count: int | None = None) -> pd.DataFrame:
 
 
 def events(rows: pd.DataFrame) -> pd.DataFrame:
-    """Up to three events of each flight: when it was scheduled, departed and arrived. Columns row, event, time."""
+    """Return up to three events of each flight: scheduled, departed, arrived. The columns are row, event and time."""
     melted = rows.reset_index(names="row").melt(
         "row", ["scheduled", "departed", "arrived"], var_name="event", value_name="time"
     )

@@ -28,7 +28,7 @@ QUESTION = """
 
 
 def load(directory: Path, count: int | None) -> None:
-    """Append each flight as JSON; the key is its aircraft, the time that of the plan."""
+    """Append each flight as JSON. The key is its aircraft, the timestamp is the planned departure."""
     rows = flights.table(count)
     values = rows.drop(columns=["scheduled", "departed", "arrived"]).to_json(orient="records", lines=True)
     with klog.open(directory, create=True) as logs:
@@ -38,7 +38,7 @@ def load(directory: Path, count: int | None) -> None:
 
 
 def ask(directory: Path) -> list[Row]:
-    """Ask Spark. Only the column that the query needs is decoded."""
+    """Run the query in Spark and return its rows. Only the column that the query needs is decoded."""
     spark = klog.spark.session()
     topic = spark.read.format("klog").option("subscribe", "flights").option("columns", "value")
     topic.load(str(directory)).createOrReplaceTempView("flights")
@@ -57,7 +57,10 @@ def draw(answer: list[Row], path: Path) -> None:
 
 
 def main(directory: str | Path, count: int | None = None) -> list[Row]:
-    """Do it all in a new directory, with the first `count` flights of the year or all of them."""
+    """Run the example in a new directory, with the first `count` flights of the year or all of them.
+
+    Returns a row for each hour of the day.
+    """
     directory = Path(directory)
     load(directory / "log", count)
     answer = ask(directory / "log")

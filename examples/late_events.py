@@ -2,8 +2,8 @@
 
 Usage: python examples/late_events.py DIR, a directory that does not exist yet.
 
-The events of a flight are sent when it has ended, so its departure comes hours after later departures of others. For
-each watermark the counts of the stream are compared with the exact ones.
+The events of a flight are sent when the flight has ended. So its departure is sent hours after later departures of
+other flights. For each watermark the script compares the counts of the stream with the exact ones.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def main(
     watermarks: tuple[str, ...] = ("1 hour", "2 hours", "4 hours"),
     batch: int = BATCH,
 ) -> list[Run]:
-    """Do it all in a new directory, with the first `count` flights of the year, `batch` events in each batch."""
+    """Run the example in a new directory, with the first `count` flights of the year, `batch` events in each batch.
+
+    Returns a Run for each watermark.
+    """
     directory = Path(directory)
     times = load(directory / "log", count)
     late = times < times.cummax()

@@ -1,8 +1,9 @@
-"""What is the last that is known of each flight? A change log becomes a table, and the table a change log again.
+"""What is the latest known state of each flight? A change log becomes a table, and the table a change log again.
 
 Usage: python examples/latest_state.py DIR, a directory that does not exist yet.
 
-Each change of a flight is a record with its key, a cancellation a record without a value: Kafka's tombstone.
+Each change of a flight is a record with the flight as key. A cancellation is a record without a value: Kafka's
+tombstone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def load(directory: Path, count: int | None) -> tuple[int, int]:
 
 
 def latest(directory: Path, topic: str) -> DataFrame:
-    """The last value of each key in a topic, without the keys whose last record is a tombstone."""
+    """Return the last value of each key in a topic, without the keys whose last record is a tombstone."""
     source = klog.spark.session().read.format("klog").option("subscribe", topic).option("columns", "key,value,offset")
     last = source.load(str(directory)).groupBy("key").agg(max_by("value", "offset").alias("value"))
     return last.where("value IS NOT NULL")
@@ -61,7 +62,10 @@ def draw(sizes: dict[str, int], path: Path) -> None:
 
 
 def main(directory: str | Path, count: int | None = None) -> dict[str, int]:
-    """Do it all in a new directory, with the first `count` flights of the year or all of them."""
+    """Run the example in a new directory, with the first `count` flights of the year or all of them.
+
+    Returns the number of flights in each state of the table.
+    """
     directory = Path(directory)
     log, table = directory / "log", str(directory / "table")
     changes, compacted = load(log, count)
