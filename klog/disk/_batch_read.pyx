@@ -5,10 +5,11 @@
                buffer 0  gap  buffer 1          buffer 2
 
   V1  a result equals that of a separate read of the request; it is shorter only where the file ends
-  V2  a bad range fails only the requests that touch it: a run that fails is read again, one request at a time
+  V2  bytes that cannot be read fail only the requests that cover them: after a failed vectored read each of its
+      requests is read alone
 
-A gap costs its copy. A separate call costs about 0.7 microseconds hot and one disk access cold. Overlapping requests
-are read twice. Any thread.
+A gap costs its copy. A separate call costs about 0.7 microseconds if the bytes are in memory, else a disk access.
+Bytes of overlapping requests are read twice. A run is the requests of one vectored read. Any thread.
 """
 
 from klog._c.osio cimport iovec, kl_preadv
@@ -52,7 +53,7 @@ cdef int64_t read_run(LogFile file, list buffers, list gaps, int64_t position, A
 
 
 cdef int fill_run(LogFile file, list wanted, list run, list gaps, list results) except -1:
-    """Fill in the results of one run. `run` holds the indexes of its requests."""
+    """Read one run and store its results. `run` has the indexes of its requests."""
     cdef list buffers = [AlignedBuffer(wanted[number][1], True) for number in run]
     cdef AlignedBuffer buffer, spare = AlignedBuffer(max(gaps))
     cdef int64_t position = wanted[run[0]][0], total = sum(gaps), got = -1, at = 0

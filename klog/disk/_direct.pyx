@@ -2,14 +2,15 @@
 
     write   head: up to the next page, by the cache | whole pages, direct | tail: the rest, by the cache
 
-  D1  no page is ever written both ways, as long as writes only extend the file: heads and tails of writes share pages
-      with each other, never with whole pages. So readers through the cache, maps and direct reads see the same bytes
+  D1  no page is written both directly and through the cache, as long as writes only extend the file: a page that the
+      head of a write shares is one with the tail of another. So all readers see the same bytes, by the cache, by maps
+      or directly
   D2  the file's length is exactly the end of what was written
   D3  when a write returns, its bytes are in the page cache or on the disk; they are durable only after an fsync
-  D4  where the file system refuses (EINVAL: tmpfs, encrypted directories, odd block sizes) all I/O uses the cache, and
-      `fallback` is true
+  D4  if the file system refuses direct I/O (EINVAL: tmpfs, encrypted directories, odd block sizes), all I/O uses the
+      cache, and `fallback` is True
 
-Less than DIRECT_MIN bytes of whole pages are not worth the wait for the disk.
+Fewer than DIRECT_MIN bytes use the cache: a direct call waits for the disk.
 """
 
 cimport cython

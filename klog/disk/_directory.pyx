@@ -45,8 +45,8 @@ cdef enum:
 
 
 def identity_of(str path):
-    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. Raises OSError
-    if that cannot be found out."""
+    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. Raises
+    OSError if the kernel reports another error."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef struct_stat found

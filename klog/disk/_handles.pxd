@@ -5,10 +5,10 @@ from posix.stat cimport struct_stat
 cdef class Reusable:
     cdef void *holder      # Holder, NULL: in no cache
     cdef void *cache       # Handles
-    cdef void *newer       # of the same cache, a ring
+    cdef void *newer       # neighbour in the ring of the same cache
     cdef void *older
     cdef int64_t weight
-    cdef bint used         # since the hand passed
+    cdef bint used         # since the hand passed it
 
 
 cdef class Holder:

@@ -1,13 +1,13 @@
-"""Which files and indexes of closed segments stay open for reuse: those used since the hand of a clock last passed them.
+"""Which files and indexes of closed segments stay open for reuse. The CLOCK algorithm, an approximation of LRU.
 
-  H1  a holder refers to its file and to its index, so finding one needs no look-up. It is in at most one cache
-  H2  a cache refers to nothing: what it holds is gone with its holder
+  H1  a holder refers to its file and to its index, so finding one needs no look-up. Each is in at most one cache
+  H2  a cache owns no reference: a value leaves it when its holder is deleted
   H3  an evicted value is closed when its last reference is dropped, so one in use stays open
   H4  the caches of a process share its descriptors and maps. When it has no descriptor left, those held here are closed
 
-The values of a cache are a ring. `hand` is the next candidate for eviction: one that was used is skipped and marked
-unused, any other is evicted. A new value goes where the hand was last. Any thread: each call is one step under the GIL,
-and a value is released when the ring is consistent again.
+The values of a cache are a ring. `hand` is the next candidate for eviction: if it was used, it is marked unused and the
+hand moves on; otherwise it is evicted. A new value is the last candidate. Any thread: each call is one step under the
+GIL, and a value is released when the ring is consistent again.
 """
 
 cimport cython
@@ -32,7 +32,7 @@ cdef enum:
     FILES_MAX = 16384          # 2 KiB of memory each, nearly all the kernel's; and at most one map of the usual 65,530
     RAISED = 8192              # descriptors; the usual limit of a process is 1,024
     RESERVE = 4096
-    LOOK = 64                  # values kept between two checks of the limit
+    CHECK_EVERY = 64           # values kept between two checks of the limit
     INDEX_BYTES_MAX = 64 << 20
 
 
@@ -44,7 +44,7 @@ cdef class Reusable:
             (<Handles>self.cache).take_out(self)
 
 
-@cython.no_gc_clear     # a value that outlives it must be taken out first; the holder's own fields close no circle
+@cython.no_gc_clear     # it removes its values from their cache first; its own fields are in no reference cycle
 cdef class Holder:
     """Base of what may have a file and an index open: a closed segment."""
 
@@ -57,7 +57,7 @@ cdef class Holder:
 
 def share(int64_t allowed):
     """Return how many files may be held open for reuse by a process that may have this many descriptors: a quarter of
-    them. If its limit was raised, all but a quarter, and at least RESERVE are left to others."""
+    them. If its limit was raised, a quarter of them, at least RESERVE, is left for other uses."""
     if allowed < RAISED:
         return max(FILES_MIN, allowed // 4)
     return min(FILES_MAX, allowed - max(RESERVE, allowed // 4))
@@ -78,7 +78,7 @@ cdef class Handles:
 
     def __cinit__(self, bint of_files, int64_t limit=-1):
         if limit == 0 or limit < -1:
-            raise ValueError(f"limit={limit}: at least 1")
+            raise ValueError(f"limit={limit}: must be at least 1")
         self.of_files = of_files
         self.follows = limit < 0 and of_files
         self.limit = INDEX_BYTES_MAX if limit < 0 else limit
@@ -100,7 +100,7 @@ cdef class Handles:
             self.limit = share(INT64_MAX if found.rlim_cur == RLIM_INFINITY else <int64_t>found.rlim_cur)
 
     cdef void take_out(self, Reusable value) noexcept:
-        """Remove it from the ring; its holder still refers to it."""
+        """Remove a value from the ring; its holder still refers to it."""
         if value.newer == <void *>value:
             self.hand = NULL
         else:
@@ -125,7 +125,7 @@ cdef class Handles:
         self.count += 1
 
     cdef Reusable release(self, Reusable value):
-        """Remove it from the ring and from its holder. Returns it: the caller drops the last reference."""
+        """Remove a value from the ring and from its holder. Returns it: the caller drops the last reference."""
         cdef Holder holder = <Holder>value.holder
         self.take_out(value)
         if self.of_files:
@@ -147,15 +147,16 @@ cdef class Handles:
         return found_file(holder) if self.of_files else found_index(holder)
 
     def keep(self, Holder holder not None, Reusable value not None, int64_t weight=1):
-        """Hold a value of this weight from now on. Returns it, or the one that another thread has stored first."""
+        """Hold a value of this weight from now on. Returns it, or the one that another thread has stored first. Raises
+        ValueError if the value is held for another segment."""
         cdef Reusable there = holder.kept_file if self.of_files else holder.kept_index
         cdef list gone = []
         if there is not None:
             return there
         if value.holder != NULL:
-            raise ValueError("it is held for another")
+            raise ValueError("the value is already held for another segment")
         self.since += 1
-        if self.follows and self.since >= LOOK:
+        if self.follows and self.since >= CHECK_EVERY:
             self.follow()
         value.weight, value.used = weight, False
         value.holder, value.cache = <void *>holder, <void *>self
@@ -169,13 +170,13 @@ cdef class Handles:
         return value
 
     def drop(self, Holder holder not None):
-        """Forget what the holder has open, if anything."""
+        """Stop holding what the holder has open, if anything."""
         cdef Reusable value = holder.kept_file if self.of_files else holder.kept_index
         if value is not None:
             (<Handles>value.cache).release(value)
 
     def clear(self):
-        """Forget everything."""
+        """Stop holding all values."""
         while self.hand != NULL:
             self.release(<Reusable>self.hand)
 

@@ -23,10 +23,10 @@ cdef class LogFile(Reusable):
     cdef int flags        # of pwritev2, 0 for a plain pwrite
     cdef readonly bint fallback  # direct or uncached writes were requested, but the file system does not support them
     cdef bint real        # its calls go to the kernel itself
-    cdef bint asked_in_vain  # its file system does not report what is in the page cache
-    cdef object map       # of _views, for as long as it may be used again
+    cdef bint no_nowait   # its file system does not support RWF_NOWAIT
+    cdef object map       # the FileMap for new views, or None
     cdef object mapped    # memoryview of the part of the map that is known to be in the file
-    cdef void note_in_vain(self) noexcept
+    cdef void note_no_nowait(self) noexcept
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1
     cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1

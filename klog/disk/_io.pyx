@@ -52,10 +52,11 @@ cdef enum:
 
 
 # Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. This, and the
-# device below, are the only state of this module. It is used under the GIL; the build declares that the module needs it.
+# device below, are the only state of this module. It is used under the GIL; the build declares that the module needs
+# it.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
-cdef dev_t _in_vain = 0       # the last file system that was asked what is in the page cache, and does not know
+cdef dev_t _no_nowait = 0     # the last file system that was found not to support RWF_NOWAIT
 
 
 @cython.final
@@ -143,7 +144,7 @@ cdef class LogFile(Reusable):
         cdef int fd = open_regular(path, (O_RDWR if writable else O_RDONLY) | (O_CREAT if create else 0), &found)
         cdef LogFile file = LogFile(fd, path, writable, table)
         file.inode, file.size, file.device = <int64_t>found.st_ino, found.st_size, found.st_dev
-        file.asked_in_vain = file.real and found.st_dev == _in_vain
+        file.no_nowait = file.real and found.st_dev == _no_nowait
         return file
 
     @property
@@ -157,7 +158,7 @@ cdef class LogFile(Reusable):
         return self.inode, self.size
 
     def length(self):
-        """Return the file's length now."""
+        """Return the file's length now, in bytes. Raises OSError; ValueError once closed."""
         cdef struct_stat found
         if fstat(self.fileno(), &found) < 0:
             raise os_error(c_errno, self.path, reading=True)
@@ -183,14 +184,14 @@ cdef class LogFile(Reusable):
         cdef int64_t got = 0, more
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        if size <= READ_HOLD_BYTES and not self.asked_in_vain:
+        if size <= READ_HOLD_BYTES and not self.no_nowait:
             got = kl_pread_cached(self.io, self.fd, buf, size, position)
             if got == <int64_t>size:
                 return got
             if got == -errno.EOPNOTSUPP:  # some file systems do not support RWF_NOWAIT
-                self.note_in_vain()
+                self.note_no_nowait()
             got = max(got, 0)
-        if self.asked_in_vain and size <= HOLD_BYTES // 4:
+        if self.no_nowait and size <= HOLD_BYTES // 4:
             more = kl_pread(self.io, self.fd, buf, size, position)
         else:
             with nogil:
@@ -199,21 +200,22 @@ cdef class LogFile(Reusable):
             raise read_error(<int>-more, self.path, position)
         return got + more
 
-    cdef void note_in_vain(self) noexcept:
-        global _in_vain
-        self.asked_in_vain = True
+    cdef void note_no_nowait(self) noexcept:
+        global _no_nowait
+        self.no_nowait = True
         if self.real and self.inode >= 0:
-            _in_vain = self.device
+            _no_nowait = self.device
 
     def read(self, int64_t position, Py_ssize_t size):
-        """Read up to size bytes at position, as an AlignedBuffer; shorter only at the end of the file."""
+        """Read up to size bytes at position, as an AlignedBuffer; shorter only at the end of the file. Raises
+        ReadFailed; ValueError once closed."""
         cdef AlignedBuffer buffer = AlignedBuffer(size)
         cdef int64_t got = self.read_at(buffer.data, size, position)
         buffer.size = got
         return buffer
 
     def write(self, data, int64_t position):
-        """Write all of data at position. After an OSError any part of it may have been written."""
+        """Write all of data at position. Raises OSError, after which any part of it may have been written."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -292,7 +294,7 @@ cdef class LogFile(Reusable):
         """Allocate blocks for a range after the end.
 
         The file's length stays the same. If the file system does not support it, nothing happens. zeros: write zeros
-        instead, which every file system supports; the length then includes the range.
+        instead, which every file system supports; the length then includes the range. Raises OSError.
         """
         cdef int status
         with nogil:
@@ -303,8 +305,10 @@ cdef class LogFile(Reusable):
         self.check(status)
 
     def write_behind(self, int64_t position, int64_t size, bint wait=False):
-        """Start writing the dirty pages of a range to the disk; wait: until they are there. A FailedSync is that of an
-        fsync: final, and no later call reports it. Any other OSError: the file system does not support it."""
+        """Start writing the dirty pages of a range to the disk. wait: return when they are there. Raises FailedSync,
+        which is final as that of an fsync, because no later call reports it; OSError if the file system does not
+        support it.
+        """
         cdef int status
         with nogil:
             status = kl_write_behind(self.io, self.fd, position, size, wait)
@@ -314,6 +318,6 @@ cdef class LogFile(Reusable):
             raise failed_sync(-status, self.path)
 
     def advise(self, int64_t position, int64_t size, int advice):
-        """posix_fadvise with an os.POSIX_FADV_* advice. size 0 is to the end of the file. Failures are ignored."""
+        """posix_fadvise(2) with an os.POSIX_FADV_* advice. size 0: to the end of the file. Failures are ignored."""
         with nogil:
             kl_fadvise(self.io, self.fd, position, size, advice)

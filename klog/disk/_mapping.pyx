@@ -1,11 +1,13 @@
-"""A file mapped into memory, for the indexes. Never for .log: a failing store is a signal there, not an error.
+"""A file mapped into memory, for the indexes. Never for a .log: a store that fails is a signal, not an error.
 
-  M1  stores go only to blocks that reserve() has allocated: a full disk is an OSError here, never a SIGBUS
+  M1  stores go only to blocks that reserve() has allocated: on a full disk reserve() raises OSError, and no store
+      causes a SIGBUS
   M2  the file is never shortened below its mapped part: resize() shrinks the map first
   M3  a map keeps no descriptor, because there may be more segments than descriptors. Calls that need one open the file
       again and check that it is the same file
-  M4  a new index is a hole of segment.index.bytes: without MADV_RANDOM the first store in a page would read the
-      device's read-ahead of it, as zeros, into the page cache
+  M4  a new index is a hole of segment.index.bytes: without MADV_RANDOM the first store in a page would fill the
+      page cache with zeros, as much as the device's read-ahead
+
 One writer, many readers. Readers use the map under the GIL. resize() releases the GIL around ftruncate(2), and the map
 stays whole during that time.
 """
@@ -47,7 +49,7 @@ cdef enum:
     AHEAD = 65536
     COPY_STEP = 65536
     PAGE = 4096
-    ENTRIES = 24          # whole entries of either index
+    ENTRIES = 24          # both entry sizes, 8 and 12 bytes, divide it
 
 
 cdef bint zeros(const uint8_t *page) noexcept:
@@ -58,8 +60,8 @@ cdef bint zeros(const uint8_t *page) noexcept:
 cdef class Mapping:
     """The first `size` bytes of a file. writable: stores reach the file. found: the file's length when it was opened.
 
-    copy: the bytes up to the first page of zeros, copied into private memory. So is a file of at most a page that is
-    not writable: that takes a fifth of the time of a map, and less memory. An empty path: memory without a file.
+    copy: only the bytes up to the first page of zeros, copied into private memory. A file of at most a page that is not
+    writable is copied too, in a fifth of the time of a map, and with less memory. An empty path: memory without a file.
     """
 
     def __cinit__(self, str path, bint writable=False, int64_t size=-1, uintptr_t table=0, bint copy=False):
@@ -119,7 +121,7 @@ cdef class Mapping:
             if memory == MAP_FAILED:
                 raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count or open fewer segments", self.path)
             if self.writable:
-                madvise(memory, size, MADV_RANDOM)  # M4; refused or not, the map is right
+                madvise(memory, size, MADV_RANDOM)  # M4; if the kernel refuses, the map is still right
         self.unmap()
         self.data = <uint8_t *>memory
         self.size = size
@@ -207,7 +209,7 @@ cdef class Mapping:
             close(fd)
 
     def sync(self):
-        """Write the stores to disk and wait. OSError is final for the directory."""
+        """Write the stores to disk and wait. Raises FailedSync, which is final for the directory; OSError."""
         cdef int status = 0, fd = self.reopen()
         try:
             if self.data != NULL and not self.copied:
@@ -229,8 +231,8 @@ cdef class Mapping:
 
 
 cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) except -1:
-    """Make the file at path hold exactly these bytes. A file that already holds them is not touched. A file that cannot
-    be kept is emptied first, so that it never holds a mixture of old and new bytes."""
+    """Make the file at path hold exactly these bytes. A file that already holds them is not touched. Any other
+    file is emptied first, so that it never holds a mixture of old and new bytes."""
     cdef struct_stat found
     cdef int fd, status = 0
     cdef bytearray there

@@ -1,5 +1,6 @@
 # cython: auto_pickle=False
-"""Finds what part of a file is in the page cache: from the kernel, page by page, or by sampling reads without waiting.
+"""Finds which part of a file is in the page cache: from the kernel, page by page, or by sampling reads that do not
+wait.
 
 Queries load nothing into the cache. A small range is counted under the GIL, because taking it back is expensive. A
 larger one is counted without the GIL, because the kernel walks over every cached page.
@@ -87,7 +88,7 @@ cdef class ReadSampler:
         self.supported = True
 
     def read(self, LogFile file, int64_t position, Py_ssize_t size):
-        """file.read(position, size)."""
+        """Return file.read(position, size), and count it if it is sampled. Raises ReadFailed."""
         cdef AlignedBuffer buffer
         cdef int64_t got, rest
         if not self.is_sampled(file):
@@ -103,7 +104,7 @@ cdef class ReadSampler:
         return buffer
 
     def probe(self, LogFile file, int64_t position, Py_ssize_t size):
-        """Count a slice that is read elsewhere or sent by the kernel, judging by its first byte."""
+        """Count a slice that is read elsewhere or sent by the kernel, all of it as its first byte."""
         cdef char byte
         cdef int64_t got
         if self.is_sampled(file):

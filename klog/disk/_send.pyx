@@ -3,7 +3,7 @@
   G1  the GIL is released, except for a non-blocking target, at most HOLD_BYTES, and pages that are all in memory: such
       a send takes less than 50 microseconds, and taking the GIL back beside a busy thread takes milliseconds
   G2  signals are handled between two kernel calls: Ctrl-C ends a send to a slow peer
-  G3  however a send ends, the bytes it has sent are in its counts
+  G3  the bytes that a send has sent are in its counts, also when it raises
 
 send_bytes is not for TLS: bytes sent by it bypass the encryption.
 """
@@ -49,7 +49,8 @@ cdef object _GONE = frozenset({
     errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET,
 })
 # Errors of the target: reading a file gives none of them, so the file's path would mislead.
-cdef object _TARGET = frozenset({errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOBUFS, errno.EDESTADDRREQ})
+cdef object _TARGET = frozenset({errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOBUFS,
+errno.EDESTADDRREQ})
 
 
 @cython.final
@@ -165,7 +166,9 @@ cdef int64_t send_encrypted(target, LogFile file, int64_t position, int64_t size
 
 
 def send_bytes(target, data, bint more):
-    """Send bytes in memory in the same way. more: other bytes follow at once, so a partial packet may wait for them."""
+    """Send what the target takes of bytes in memory: all of them, if it blocks. Returns their number; `sent` of an
+    error is that too. more: other bytes follow at once, so a partial packet may wait for them. Raises PeerGone,
+    SendTimeout, OSError."""
     cdef Target to = Target(target)
     cdef Py_buffer view
     cdef size_t done = 0

@@ -1,5 +1,5 @@
-"""fsync and fdatasync that no signal handler can interrupt. After a call from Python code, Python runs pending
-handlers. An exception from a handler would replace the kernel's result, which the kernel reports only once (S2).
+"""fsync and fdatasync that no signal handler can interrupt. After a call made by Python code, Python runs pending
+signal handlers. An exception from one would replace the kernel's result, which the kernel reports only once (S2).
 
 So no Python code runs between the kernel's result and the FailedSync that is raised. A later Ctrl-C has the FailedSync
 as its __context__; failed_sync_in() finds it there.

@@ -4,11 +4,11 @@
   V2  code that shortens a file calls begin_cut() first: the mapped part that will be cut is replaced by a copy at the
       same addresses, so that existing views keep their bytes
   V3  between begin_cut() and end_cut() no view of that part can be made
-  V4  code that gives up a log's lock calls let_go() first, and a fork does so for every map: from then on another
-      process may shorten the file. Afterwards what views cover, plus at most WINDOW for each, is private memory
+  V4  code that gives up a log's lock calls let_go() first, and a fork does the same for every map: from then on
+      another process may shorten the file. What views cover is then private memory, plus at most WINDOW for each
 
-This holds for cuts by this process, so only the process that holds a log's lock may map its files. A reader beside
-another process's writer copies, and so does a reader after the log is closed. A page that the disk cannot deliver is a
+This holds for cuts by this process, so only the process that holds a log's lock may map its files. A reader
+copies instead if another process writes the log, or if the log was closed. A page that the disk cannot deliver is a
 signal, as with every map. There is one map per open file, as large as the file may soon be. It is released with the
 last view of it and with the file.
 """
@@ -38,7 +38,8 @@ cdef enum:
     SPARE = 1 << 20       # mapped after the current end at least, because appends continue there
 
 # Other openers of the same file in this process matter too, so this state is global to the process. Other threads may
-# run wherever Python allocates or is called: the maps are linked in C, so that the list does not change while listed.
+# run wherever Python allocates or is called: the maps are linked in C, so that the list does not change while
+# all_maps() reads it.
 cdef void *_newest = NULL  # FileMap, a linked list
 cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
 
@@ -62,7 +63,7 @@ cdef class FileMap:
     cdef ino_t inode
     cdef int64_t own_from  # from this byte on it is private memory
     cdef bint cut          # new views need another map
-    cdef void *newest      # FileView, a linked list; one leaves it when it has no views any more
+    cdef void *newest      # FileView, a linked list; one leaves it when it is deleted
     cdef void *older
     cdef void *newer
 
@@ -98,7 +99,7 @@ cdef class FileMap:
         return 0
 
     cdef int exchange(self, int64_t start, int64_t end) except -1:
-        """Replace bytes [start, end) by private memory with the same content. A second cut may go further."""
+        """Replace bytes [start, end) by private memory with the same content. A later cut may start at a lower byte."""
         cdef int64_t low = start & ~(PAGE - 1), high
         cdef void *copy
         end = min(end, self.own_from)
@@ -234,8 +235,8 @@ cdef bint within(FileView view, int64_t position, int64_t end):
 
 
 cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
-    """Return whole[position:position + size] of a contiguous view of bytes, without a slice and two int objects: half
-    the time. The new view is not shared yet, and its flags hold for every part."""
+    """Return whole[position:position + size] of a contiguous view of bytes, in half the time: without a slice and two
+    int objects. The new view is not shared yet, and its flags hold for every part."""
     cdef object made = PyMemoryView_FromObject(whole)
     cdef Py_buffer *view = PyMemoryView_GET_BUFFER(made)
     view.buf = <uint8_t *>view.buf + position
@@ -244,7 +245,8 @@ cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
 
 
 def begin_cut(int fd, int64_t size):
-    """Prepare to shorten a file to size bytes: V2, V3. Pass the result to end_cut(). MemoryError: do not cut."""
+    """Prepare to shorten a file to size bytes: V2, V3. Pass the result to end_cut(). Raises MemoryError: do not shorten
+    the file then."""
     cdef struct_stat status
     cdef FileMap map
     if fstat(fd, &status) != 0 or size >= status.st_size:
@@ -262,13 +264,13 @@ def begin_cut(int fd, int64_t size):
 
 
 def end_cut(key):
-    """The file now has its new length, or has kept the old one."""
+    """Call it when the file has its new length, or has kept the old one."""
     _cuts.pop(key, None)
 
 
 def let_go(directory):
-    """V4 for the files in this directory, before this process gives up its lock. FetchData makes no views of them from
-    then on. After a MemoryError some may still be maps of files."""
+    """Detach the views of the files in a directory (V4), before this process gives up its lock. From then on FetchData
+    makes no views of them. Raises MemoryError, after which some views may still be of the files; OSError."""
     cdef FileMap map
     maps = all_maps()
     if not maps:
@@ -282,7 +284,7 @@ def let_go(directory):
 
 
 def _before_fork():
-    """V4, in the parent, so that the child has the copies whatever happens to the file while the child starts."""
+    """V4, in the parent: the child then has the copies, also if the file is shortened while the child starts."""
     cdef FileMap map
     for map in all_maps():
         map.own()

@@ -51,8 +51,8 @@ cdef class Watched:
     cdef kl_stat_t of_file
     cdef kl_stat_t of_directory
     cdef int64_t until_ns       # by the monotonic clock: from then on nothing counts as unchanged
-    cdef bint certain
+    cdef bint certain           # an accepted stat() counts
     cdef readonly bint same_directory
-    cdef bint seen              # the same of the last stat(), before accept()
+    cdef bint seen              # `certain` of the last stat(), before accept()
 
     cdef bint unchanged(self) noexcept

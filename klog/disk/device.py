@@ -17,14 +17,14 @@ from klog.disk.proc import PROC, text_of
 from klog.values import dataclass
 
 SYS = "/sys"
-_SECTOR = 512  # in /proc/diskstats, whatever the device's own is
+_SECTOR = 512  # the unit of /proc/diskstats, also for devices with larger sectors
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """Space and inodes of a file system in total, and what is free for users other than root. Inodes are None for a
-    file system that has no fixed number."""
+    """Space and inodes of a file system: in total, and free for users other than root. Inodes are None if the file
+    system has no fixed number of them."""
 
     total_bytes: int
     free_bytes: int
@@ -34,7 +34,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo. options: of the mount and of the file system."""
+    """One line of mountinfo. options: those of the mount, then those of the file system."""
 
     point: str
     file_system: str
@@ -59,14 +59,14 @@ class DeviceCounters:
 
 
 def disk_space(path: str) -> DiskSpace:
-    """Return the space of the file system of a path. Raises OSError."""
+    """Return the space of the file system that holds a path. Raises OSError."""
     found = os.statvfs(path)
     inodes = (found.f_files, found.f_favail) if found.f_files else (None, None)
     return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, *inodes)
 
 
 def mount_of(path: str, proc_root: str = PROC) -> Mount | None:
-    """Return the mount that holds a path: the last one with the longest mount point above it."""
+    """Return the mount that holds a path: the last one with the longest mount point above it. None if it is unknown."""
     real, best = os.path.realpath(path), None
     for line in text_of(os.path.join(proc_root, "self", "mountinfo")).splitlines():
         left, dash, right = line.partition(" - ")
@@ -105,13 +105,13 @@ def device_counters(number: tuple[int, int] | None, proc_root: str = PROC) -> De
 
 
 def scheduler_of(number: tuple[int, int] | None, sys_root: str = SYS) -> str | None:
-    """Return the I/O scheduler of a block device, such as `none` or `mq-deadline`."""
+    """Return the I/O scheduler of a block device, such as `none` or `mq-deadline`; None if it is unknown."""
     found = re.search(r"\[([\w-]+)\]", _queue(number, "scheduler", sys_root))
     return found[1] if found else None
 
 
 def is_rotational(number: tuple[int, int] | None, sys_root: str = SYS) -> bool | None:
-    """Return True for a spinning disk, False for a solid-state one."""
+    """Return True for a spinning disk, False for a solid-state one, None if it is unknown."""
     return {"0": False, "1": True}.get(_queue(number, "rotational", sys_root).strip())
 
 

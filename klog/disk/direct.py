@@ -1,5 +1,5 @@
 """Whole files by direct I/O, from start to end: bulk loads and the copies of the cleaner and the tier. Their bytes are
-not read again soon and should not evict pages that are.
+not read again soon, and should not evict pages that are read often.
 
 If the file system does not support it, the same calls use the cache: see the property `direct`.
 """
@@ -34,7 +34,7 @@ class DirectWriter:
         files.truncate(self._file, 0)
         self._stage = mmap.mmap(-1, _CHUNK_BYTES)  # page-aligned memory
         self._written = 0  # position in the file
-        self._begin = self._end = 0  # of what is in the stage: _begin has the file position's offset in a page
+        self._begin = self._end = 0  # of the bytes in the stage; _begin is _written % _PAGE
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class DirectWriter:
         return not self._file.fallback
 
     def write(self, data: Buffer) -> None:
-        """Write more bytes. After an OSError the file's content is undefined: remove it."""
+        """Append bytes. Raises OSError; the file's content is undefined then: remove it."""
         with memoryview(data).cast("B") as view:
             at = 0
             while at < len(view):
@@ -108,7 +108,7 @@ class DirectReader:
         return not self._file.fallback
 
     def read(self, position: int, size: int) -> AlignedBuffer:
-        """Read up to size bytes at position; shorter only at the end of the file."""
+        """Read up to size bytes at position; fewer only at the end of the file. Raises ReadFailed."""
         return self._file.read(position, size)
 
     def __iter__(self) -> Iterator[AlignedBuffer]:

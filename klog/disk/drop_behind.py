@@ -3,11 +3,12 @@
   D1  a range that was partly or fully in memory before the scan began is never dropped
   D2  if the kernel does not report what is in memory (before Linux 6.5, or for a file that this user may not write),
       nothing is dropped
-  D3  a page that is still being read, such as read-ahead left over where a scan stops, is waited for, then dropped
-  D4  a mapped page, or one that is not on disk yet, stays anyway: advice drops only clean pages
+  D3  a page that is still being read when the scan stops, such as one of the kernel's read-ahead, is dropped once it
+      is read
+  D4  a mapped page, or one that is not on disk yet, stays: POSIX_FADV_DONTNEED drops only clean, unmapped pages
 
-What is in memory is queried once, when the scan begins: later the kernel's read-ahead runs before the scan. Pages that
-other readers have loaded meanwhile may be dropped too.
+The kernel is asked once what is in memory, when the scan begins: later answers would include the pages that its
+read-ahead has loaded for the scan. Pages that other readers load during the scan may be dropped too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _WAITS = 3
 
 
 def cold_ranges(file: LogFile, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return the parts of [start, stop) with no page in memory, to 64 KiB; none if the kernel does not report it."""
+    """Return the parts of [start, stop) with no page in memory, in units of 64 KiB; [] if the kernel does not
+    report it."""
     found: list[tuple[int, int]] = []
     waiting = [(start // _GRAIN * _GRAIN, stop)] if stop > start else []
     try:
@@ -65,14 +67,14 @@ class DropBehind:
         self.finish()
 
     def passed(self, position: int) -> None:
-        """The scan no longer needs anything below this byte."""
+        """Report that the scan no longer needs the bytes before `position`. Drops them, 8 MiB or more at a time."""
         self._reached = max(self._reached, position)
         if self._reached - self._done >= _STEP:
             self._drop(self._done, self._reached)
             self._done = self._reached
 
     def moved(self, count: int) -> None:
-        """The scan has advanced by this many bytes."""
+        """Report that the scan has advanced by `count` bytes."""
         self.passed(self._reached + count)
 
     def finish(self) -> None:
@@ -87,8 +89,8 @@ class DropBehind:
             self._cold = []
 
     def _wait_for_read_ahead(self, end: int) -> bool:
-        """Advice does not drop pages that are still being read, and on a busy disk there are many: wait for the last of
-        them. Returns whether there was one."""
+        """Wait for the last page that is still being read, because advice does not drop such pages. Returns whether
+        there was one."""
         for low, high in reversed(self._cold):
             low, high = max(low, self._reached // _GRAIN * _GRAIN), min(high, end)
             if low < high and (now := cold_ranges(self._file, low, high)) != [(low, high)]:

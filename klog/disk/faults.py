@@ -50,7 +50,7 @@ _NEXT_STEPS = {
     errno.ESTALE: "the network file system has lost the file: mount it again, then open the log again",
     errno.ENOENT: _GONE,
     errno.ENOTDIR: _GONE,
-    errno.EISDIR: "a file is to be there: move the directory away, then try again",
+    errno.EISDIR: "a directory is where a file is needed: move it away, then try again",
     errno.ENXIO: f"the device has gone: {_LOOK}; {_GONE}",
     errno.ENODEV: f"the device has gone: {_LOOK}; {_GONE}",
     errno.EACCES: _LET_WRITE,
@@ -61,7 +61,7 @@ _NEXT_STEPS = {
 class FailedSync(OSError):
     """An error that the kernel returned from a sync, of any errno. Final, because bytes written before are lost (S2).
 
-    noted: its owner has been taken out of use because of it."""
+    noted: True once it has been handled: the log or its directory is offline."""
 
     noted = False
 
@@ -78,7 +78,7 @@ def failed_sync_in(error: BaseException) -> FailedSync | None:
 def is_final(error: OSError) -> bool:
     """Does this error mean that the disk is broken, rather than that a resource has run out?
 
-    An error without an errno is none of the kernel's: a signal handler has raised it, such as a TimeoutError.
+    An error without an errno does not come from the kernel: a signal handler has raised it, such as a TimeoutError.
     """
     return isinstance(error, FailedSync) or (error.errno is not None and error.errno not in _PASSING)
 
@@ -94,8 +94,8 @@ def lacks_descriptors(error: OSError) -> bool:
 
 
 def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool = False) -> OSError:
-    """Return the OSError of an errno, of the class that Python has for it, with the next step in its text. reading: the
-    call was only to read."""
+    """Return the OSError of an errno, of the class that Python has for it, with the next step in its text. sync: a
+    sync has failed. reading: the call does not write."""
     text, step = os.strerror(number), AFTER_SYNC if sync else _NEXT_STEPS.get(number)
     if reading and step is _LET_WRITE:
         step = _LET_READ
@@ -103,7 +103,7 @@ def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool
 
 
 def read_error(number: int, path: str, position: int) -> ReadFailed:
-    """Return the same for a read at this byte of a log file."""
+    """Return the ReadFailed of an errno, for a read at this byte of a log file."""
     step = _NEXT_STEPS.get(number)
     text = f"{os.strerror(number)} at byte {position}"
     return ReadFailed(number, text if step is None else f"{text}; {step}", path, position)

@@ -23,7 +23,7 @@ _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Files(Protocol):
-    """The file operations that the engine needs. Any thread."""
+    """The file operations that the engine needs. Any thread. table: address of the kl_io_t for calls on open files."""
 
     table: int
 
@@ -31,10 +31,10 @@ class Files(Protocol):
         """Open a regular file. Raises OSError for FIFOs, directories and symlinks."""
 
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        """The same, with large reads and writes past the page cache if the file system supports it."""
+        """Like open(), but large reads and writes bypass the page cache if the file system supports it."""
 
     def create(self, path: str) -> LogFile:
-        """Create a file that other programs read: its mode is 0666 less the umask. Raises FileExistsError."""
+        """Create a file that other users may read: its mode is 0666 less the umask. Raises FileExistsError."""
 
     def fsync(self, file: LogFile) -> None:
         """Wait until data and metadata are on disk. An OSError is final: never retried."""
@@ -43,14 +43,14 @@ class Files(Protocol):
         """Wait until data, and the size needed to find it, are on disk. An OSError is final."""
 
     def truncate(self, file: LogFile, size: int) -> None:
-        """Set the file's length."""
+        """Set the file's length to `size` bytes. Raises OSError."""
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        """Make the file at path hold data, atomically and durably. A private file has mode 0600 before it has a byte;
-        see read_private()."""
+        """Make the file at path hold data, atomically and durably. private: the file has mode 0600 from the start, for
+        read_private(). Raises OSError."""
 
     def fsync_dir(self, path: str) -> None:
-        """Make the names in the directory durable."""
+        """Wait until the names in the directory are on disk. An OSError is final."""
 
     def rename(self, source: str, target: str) -> None:
         """rename(2); durable only after fsync_dir."""

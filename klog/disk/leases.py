@@ -1,4 +1,4 @@
-"""Leases: numbers that the processes on one machine share out among themselves, by locks of a file. No server, no
+"""Leases: numbers that the processes of one machine divide among themselves, by locks on a file. No server, no
 heartbeat.
 
     file := record*        512 bytes for each holder: `pid=PID name=NAME`, then spaces and a newline
@@ -8,7 +8,8 @@ heartbeat.
 
   E1  one holder for each number
   E2  the kernel releases a holder's locks when its process ends. A suspended process keeps them
-  E3  under the directory_lock a holder enters, and the file is removed, by a holder that is alone: all lock one file
+  E3  a holder enters, and the only holder removes the file, under the directory_lock: so all holders lock the same
+      file
 
 The locks are open-file-description locks, as those of lock.py. A forked child closes its copies and holds nothing.
 Each change writes to the file or closes it, so a Waiter of the directory notices it.
@@ -67,7 +68,7 @@ class Leases:
         self._note()
 
     def _enter(self) -> int:
-        """Lock the first free slot."""
+        """Lock the first free slot, and return it."""
         others = {slot for slot, _ in self._others()}
         slot = next(slot for slot in range(len(others) + 1) if slot not in others)
         if not self._lock(fcntl.F_WRLCK, _SLOTS_FIRST + slot, 1):
@@ -91,7 +92,7 @@ class Leases:
             os.pwrite(self._fd, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
 
     def _others(self) -> Iterator[tuple[int, Holder]]:
-        """The slots of the other living holders, in no order."""
+        """Yield the slots of the other living holders, in any order."""
         ranges = [(_SLOTS_FIRST, _SLOTS_END)]
         while ranges:
             first, end = ranges.pop()
@@ -126,31 +127,32 @@ class Leases:
             raise LogClosed(f"{self.path}: this reader was closed; make a new one")
 
     def take(self, first: int, count: int = 1) -> bool:
-        """Lease the numbers [first, first + count). False, and no change, if another holder has one of them."""
+        """Lease the numbers [first, first + count). Returns False, and leases none, if another holder has one of them.
+        Raises LogClosed, ForkedHandle."""
         self.check()
         return self._lock(fcntl.F_WRLCK, first, count)
 
     def give_up(self, first: int) -> None:
-        """Release a number."""
+        """Release a number. Raises LogClosed, ForkedHandle."""
         self.check()
         self._lock(fcntl.F_UNLCK, first, 1)
         self._note()
 
     def holders(self) -> list[Holder]:
-        """All living holders, in the order of their slots."""
+        """Return all living holders, in the order of their slots. Raises LogClosed, ForkedHandle."""
         self.check()
         found = dict(self._others())
         found[self._slot] = self.me
         return [found[slot] for slot in sorted(found)]
 
     def rank(self) -> tuple[int, int]:
-        """How many living holders come before this one, and how many there are."""
+        """Return how many living holders have a lower slot, and how many there are. Raises LogClosed, ForkedHandle."""
         self.check()
         others = [slot for slot, _ in self._others()]
         return sum(slot < self._slot for slot in others), len(others) + 1
 
     def remove(self) -> None:
-        """Remove the file unless there is another holder."""
+        """Remove the file if there is no other holder. Raises LogClosed, ForkedHandle."""
         self.check()
         with directory_lock(self._directory):
             if next(self._others(), None) is None:
@@ -163,7 +165,7 @@ class Leases:
             return
         _held.discard(self)
         try:
-            with contextlib.suppress(OSError):  # for the descriptor that a child has inherited and not yet closed
+            with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the locks
                 fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         finally:
             os.close(fd)

@@ -31,9 +31,10 @@ def _flock(kind: int) -> bytes:
 
 
 class DirectoryLock:
-    """Held from construction to release(). shared: several may hold it together; one exclusive holder excludes all.
+    """Held from construction to release(). shared: several may hold it together; an exclusive holder excludes all
+    others.
 
-    Raises AlreadyLocked if another holder has it; `holder` names that process if known.
+    Raises AlreadyLocked if another holder has it, whose `holder` names that process if it is known; OSError.
     """
 
     def __init__(self, directory: str, *, shared: bool = False) -> None:
@@ -46,7 +47,8 @@ class DirectoryLock:
         _held.add(self)
 
     def _take(self, directory: str, shared: bool) -> bool:
-        """Lock the file. False if its last holder has unlinked it meanwhile: that lock would exclude no process."""
+        """Lock the file. Returns False if the last holder has unlinked it meanwhile: a lock on it would exclude no
+        other process."""
         with naming_the_next_step(self.path):
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:

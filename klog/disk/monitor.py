@@ -8,7 +8,7 @@ No counter of the kernel is a hit rate of files. /proc/vmstat counts for the who
     pgmajfault    those of them that waited for a disk; a read(2) that misses is not counted
     ...           see COUNTERS for the others
 
-The often quoted 1 - pgmajfault/pgpgin is shown as `naive_hit_rate`, because users look for it. It divides faults of
+The often quoted 1 - pgmajfault/pgpgin is shown as `naive_hit_rate`, because users expect it. It divides faults of
 mapped memory by KiB of misses: reading a whole cold disk by read(2) gives 1.0, and a machine without misses gives no
 value at all. For a file use its Residency; for klog's reads use their samples (ReadSampler).
 """
@@ -43,9 +43,9 @@ NAIVE = "1 - pgmajfault/pgpgin: NOT a hit rate, it divides faults of mapped memo
 class Activity:
     """What happened between two samples.
 
-    counts: the increase of each of COUNTERS that this kernel has; rates: the same per second. naive_hit_rate: see the
-    module; None if nothing was read from a disk. files: {path: what is cached now}, without deleted files. memory,
-    limits: current values.
+    counts: the increase of each of COUNTERS that this kernel has; rates: the same per second. naive_hit_rate: 1 -
+    pgmajfault/pgpgin, which is not a hit rate; None if nothing was read from a disk. files: {path: what is cached now},
+    without deleted files. memory, limits: current values.
     """
 
     seconds: float
@@ -58,9 +58,9 @@ class Activity:
 
 
 class PageCacheMonitor:
-    """Counts from its construction, or its last sample, to the next. One thread.
+    """Each sample counts from the one before it, the first from the construction. One thread.
 
-    paths: files whose residency is reported too, or a function that returns them at each sample.
+    paths: files whose residency is reported too, or a function that returns them, called for each sample.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PageCacheMonitor:
         self._before = proc.read_vmstat(proc_root)
 
     def sample(self) -> Activity:
-        """Return what happened since the last sample."""
+        """Return what happened since the last sample. Raises OSError if a file cannot be read."""
         now, found = self._clock.monotonic(), proc.read_vmstat(self._root)
         seconds = max(now - self._since, 0.0)
         # The kernel updates them meanwhile: a sum over processors may seem to decrease for a moment.
@@ -96,10 +96,10 @@ class PageCacheMonitor:
             naive_hit_rate=naive_hit_rate(counts),
             memory=proc.read_memory(self._root),
             limits=proc.read_dirty_limits(self._root, found),
-            files=self._look(),
+            files=self._residencies(),
         )
 
-    def _look(self) -> dict[str, Residency]:
+    def _residencies(self) -> dict[str, Residency]:
         found = {}
         for path in self._paths() if callable(self._paths) else self._paths:
             try:

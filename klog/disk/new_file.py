@@ -1,4 +1,4 @@
-"""Files that are written as a stream: FileSink, and NewFile, which appears whole, under its name, or not at all.
+"""Files that are written as a stream: FileSink, and NewFile, which appears under its name complete, or not at all.
 
 The bytes of a NewFile go to `<path>.tmp`. commit() syncs it, renames it and syncs the directory; without a commit it is
 removed. A crash may leave the `.tmp`, which the next file of this name replaces.
@@ -41,14 +41,15 @@ class FileSink(io.RawIOBase):
         return count
 
     def tell(self) -> int:
-        """The number of bytes written."""
+        """Return the number of bytes written."""
         return self._size
 
 
 class NewFile(FileSink):
     """A FileSink of its own file.
 
-    path: raises FileExistsError if it exists, unless overwrite. Raises OSError with the path.
+    overwrite: replace a file at this path; otherwise FileExistsError is raised if there is one. Raises
+    FileNotFoundError without the directory, OSError.
     """
 
     def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
@@ -65,7 +66,8 @@ class NewFile(FileSink):
         self._temporary = temporary
 
     def commit(self) -> None:
-        """Make the file appear under its name, on disk when this returns. Nothing can be written after that."""
+        """Make the file appear under its name, on disk when this returns. Nothing can be written after that.
+        Raises OSError."""
         assert self._file is not None and self._temporary is not None
         self._files.fsync(self._file)
         self._files.rename(self._temporary, self._path)

@@ -1,7 +1,7 @@
-"""Whether a file or a directory is there.
+"""Whether a file or a directory exists.
 
-os.path.exists and os.path.isdir answer False for every error, also when the disk cannot be read. Then a file that is
-there would be created again, overwritten or forgotten. These raise.
+os.path.exists and os.path.isdir return False for every error, also when the disk cannot be read. A caller would then
+create or overwrite a file that exists, or forget it. The functions here raise OSError instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_directory(path: str, *, follow_symlinks: bool = True) -> bool:
 
 def check_directory(path: str) -> str:
     """Return the path of a log.dir, or of a partition in it, that the caller has named. Raises FileNotFoundError,
-    NotADirectoryError; OSError if it cannot be looked at."""
+    NotADirectoryError; OSError if that cannot be found out."""
     mode = _mode(path, True)
     if mode is None:
         raise FileNotFoundError(errno.ENOENT, f"no such directory; {_EXPECTED}", path)

@@ -4,8 +4,8 @@
     /proc/vmstat             name number           nr_* are gauges in pages, the others count from boot
     /proc/sys/vm/dirty_*     one number
 
-root is /proc, or a test's replacement. For a file that does not exist (a container, another kernel) or that cannot be
-parsed there is no number: None, or a missing name. Nothing here raises.
+root is /proc, or a test's replacement. A number is None, or its name is missing, if the file
+does not exist (a container, another kernel) or cannot be parsed. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def read_memory(root: str = PROC) -> SystemMemory:
 
 
 def read_dirty_limits(root: str = PROC, vmstat: dict[str, int] | None = None) -> DirtyLimits:
-    """Return the vm.dirty_* settings and the resulting limits. vmstat: its content, if just read."""
+    """Return the vm.dirty_* settings and the resulting limits. vmstat: the result of read_vmstat(), if the
+    caller has it."""
     found = read_vmstat(root) if vmstat is None else vmstat
     pages = [found.get("nr_dirty_threshold"), found.get("nr_dirty_background_threshold")]
     return DirtyLimits(
@@ -105,7 +106,7 @@ def read_setting(name: str, root: str = PROC) -> int | None:
 
 
 def text_of(path: str, bytes_max: int = _BYTES_MAX) -> str:
-    """Return the start of a file as text, with only ASCII digits; empty if the file does not exist."""
+    """Return the first bytes_max bytes of a file as ASCII text, other bytes replaced; "" if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

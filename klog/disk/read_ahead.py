@@ -3,8 +3,9 @@
     read      [----)[----)[----)[----)
     asked for             [-------)[---------------)        64 KiB, then twice as much each time, up to the bound
 
-  A1  nothing is requested before a second read continues where the first one ended, or within it; a jump starts again
-  A2  no byte is requested twice in a sequence of reads, and none at or beyond the end that the reader gave
+  A1  a request needs two reads in sequence: the second begins where the first one ended, or inside it. Any other read
+      starts a new sequence
+  A2  no byte is requested twice in a sequence of reads, and none from `end` on
   A3  a request never waits for the disk: it is advice (POSIX_FADV_WILLNEED), given without the GIL
 
 The kernel reads ahead on its own, by the device's setting (/sys/block/*/queue/read_ahead_kb), and with larger folios
@@ -22,7 +23,8 @@ _PAGE = 4096
 
 
 class ReadAhead:
-    """Read-ahead of one reader through [.., end) of one file. bound: the largest window, bytes. One thread."""
+    """Read-ahead of one reader of a file. end: it reads no byte from there on. bound: the largest window in bytes. One
+    thread."""
 
     def __init__(self, file: LogFile, end: int, bound: int) -> None:
         self._file = file
@@ -33,7 +35,8 @@ class ReadAhead:
         self._window = WINDOW_MIN
 
     def before(self, position: int, size: int) -> None:
-        """A read of these bytes is about to happen."""
+        """Call it before each read, of `size` bytes at `position`. Requests the next window if the reads are in
+        sequence."""
         (start, stop), self._last = self._last, (position, position + size)
         if not start < position <= stop:  # a batch that was cut off is read again, so reads may overlap
             self._asked, self._window = position + size, WINDOW_MIN

@@ -8,8 +8,8 @@ with O_DIRECT, and decompressed records.
   K2  a value's key contains all that the value depends on. Code that changes the source data calls clear() or
       retain()
 
-Any thread. Values are shared and must not be changed. Time is the injected clock's. A signal handler that interrupts
-one of these calls finds nothing here and stores nothing; a call that forgets values raises ReentrantCall there.
+Any thread. Values are shared and must not be changed. Time is the injected clock's. In a signal handler that interrupts
+one of these calls, find() returns None, keep() stores nothing, and the other methods raise ReentrantCall.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CacheCounts(NamedTuple):
 
 
 class ReadCache:
-    """Values by (owner, key)."""
+    """Values by (owner, key). bytes_max: of all values together. age_max_ms: milliseconds."""
 
     def __init__(self, bytes_max: int, age_max_ms: int, clock: Clock) -> None:
         self._bytes_max = bytes_max

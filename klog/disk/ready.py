@@ -18,7 +18,7 @@ async def wait_ready(
     seconds: float | None = None,
 ) -> bool:
     """Call step() in the running event loop each time one of the descriptors is ready, until step() returns True.
-    Returns False if `seconds` passed first. An exception from step() ends the wait too.
+    Returns False if `seconds` passed first, None: no limit. An exception from step() ends the wait and is raised.
 
     Afterwards the loop no longer watches the descriptors. It must not have watched them before.
     """

@@ -10,8 +10,8 @@ from klog.disk.presence import is_directory
 
 
 def remove_tree(path: str, files: Files) -> None:
-    """Remove a directory with its content, in the order of the names, if it exists. Raises OSError, with the path of
-    what could not be removed."""
+    """Remove a directory with its content, in the order of the names, if it exists. Raises OSError, with the path
+    that could not be removed."""
     if not is_directory(path, follow_symlinks=False):
         return
     with naming_the_next_step(path):

@@ -76,7 +76,7 @@ def total(parts: Iterable[Residency]) -> Residency:
 
 def residency(file: LogFile, position: int = 0, size: int | None = None) -> Residency:
     """Return what of [position, position + size) is cached; size None: to the end of the file. Bytes after the end do
-    not count. Raises PermissionError, OSError."""
+    not count. Raises PermissionError if the kernel reports nothing to this user, OSError, ValueError."""
     end = file.length()
     if position < 0 or (size is not None and size < 0):
         raise ValueError(f"position={position}, size={size}: must not be negative")
@@ -97,7 +97,8 @@ def residency(file: LogFile, position: int = 0, size: int | None = None) -> Resi
 
 
 def heat(file: LogFile, cells: int, position: int = 0, size: int | None = None) -> list[float]:
-    """Split the range into at most `cells` equal parts of a page or more; return the cached share of each."""
+    """Split the range into at most `cells` equal parts of a page or more; return the cached share of each, 0 to 1.
+    Raises as residency() does."""
     if cells < 1:
         raise ValueError(f"cells={cells}: must be at least one")
     end = file.length()

@@ -1,8 +1,9 @@
 """Sends slices of files, and bytes between them, to any descriptor: sockets, pipes, files.
 
   W1  the first method that works is used: sendfile, splice through a pipe, a copy. TLS is encrypted here, so it copies
-  W2  the result of a call, or `sent` of its error, is what the target has taken: no byte twice, none left out. A TLS
-      socket cannot tell after an exception of a signal handler: it then takes no more sends
+  W2  the result of a call, or `sent` of its error, is the number of bytes that the target has taken: no byte is sent
+      twice or left out. After an exception from a signal handler a TLS socket does not know that number, and takes no
+      more sends
   W3  a send uses at most one buffer of the pool, however slow the target is
 
 One sender at a time per target. In an event loop a send yields after YIELD_BYTES. Kafka: FileRecords.writeTo.
@@ -39,7 +40,8 @@ class HasFileno(Protocol):
 
 
 def send_bytes(target: HasFileno, data: memoryview, more: bool) -> int:
-    """Send bytes in memory in the same way. more: other bytes follow at once, so a partial packet may wait for them."""
+    """Send bytes in memory. Returns how many the target has taken: all, if it blocks. more: other bytes follow at once,
+    so a partial packet may wait for them. Raises PeerGone, SendTimeout, SendInterrupted, OSError."""
     return tls.send_bytes(target, data) if tls.encrypts(target) else _send.send_bytes(target, data, more)
 
 
@@ -51,7 +53,7 @@ def cork(target: HasFileno, on: bool) -> None:
 
 
 def _reports_space(fd: int) -> bool:
-    """Can an event loop wait for it to accept more? Not for a file, which always does."""
+    """Can an event loop wait until it accepts more? It cannot for a file, which always does."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
         return True
@@ -64,7 +66,8 @@ def _reports_space(fd: int) -> bool:
 
 
 async def send_yielding(target: HasFileno, step: Callable[[], bool]) -> None:
-    """Call step() each time the event loop reports space for more, until it returns True: everything has been sent."""
+    """Call step() each time the event loop reports space for more, until it returns True: everything has been sent.
+    Raises ValueError for a target that blocks, RuntimeError if another send to it is in progress."""
     import asyncio
 
     if Target(target).timeout != 0:
@@ -72,11 +75,11 @@ async def send_yielding(target: HasFileno, step: Callable[[], bool]) -> None:
     fd, busy = target.fileno(), _busy.setdefault(asyncio.get_running_loop(), set())
     if fd in busy:
         raise RuntimeError("another send to this socket is in progress: wait for it, or their bytes would mix")
-    wants_to_be_notified: tuple[type[Exception], ...] = ()
+    want_read: tuple[type[Exception], ...] = ()
     if tls.encrypts(target):
         import ssl
 
-        wants_to_be_notified = (ssl.SSLWantReadError,)
+        want_read = (ssl.SSLWantReadError,)
     busy.add(fd)
     try:
         while True:
@@ -87,7 +90,7 @@ async def send_yielding(target: HasFileno, step: Callable[[], bool]) -> None:
                         return
                     await asyncio.sleep(0)
                 return
-            except wants_to_be_notified:
+            except want_read:
                 await wait_ready(readers=(fd,))
     finally:
         busy.discard(fd)

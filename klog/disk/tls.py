@@ -1,10 +1,10 @@
 """Sends a slice of a file through a TLS socket. This process encrypts it, so it reads the file piece by piece.
 
-After a signal handler's exception CPython cannot tell whether OpenSSL had taken the last record. `sent` leaves it out,
-and the socket takes no more sends, because the record could go twice.
+After a signal handler's exception CPython cannot tell whether OpenSSL had taken the last record. `sent` does not count
+it, and the socket takes no more sends, because the record could be sent twice.
 
-After a partial send OpenSSL requires the same bytes, and as many, again. So a piece is one TLS record, counted from the
-position where the socket stopped: a caller that continues after what was sent passes the same piece.
+When OpenSSL could not send a piece, the next call must pass the same bytes. So a piece is one TLS record, counted from
+the position where the socket stopped: a caller that continues there passes the same piece.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def encrypts(target: object) -> TypeGuard[ssl.SSLSocket]:
 
 
 def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> int:
-    """See send.send_slice. ssl.SSLWantReadError: data from the peer must be read first, as during a handshake."""
+    """Send what the socket takes of a slice. Returns the number of bytes. Raises EOFError if the file ends before the
+    slice, ReadFailed, and what send_bytes() raises; `sent` of each error is the number of bytes sent."""
     done = 0
     while done < size:
         wanted = min(_READ_BYTES, size - done)
@@ -55,7 +56,8 @@ def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> 
 
 
 def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
-    """See send.send_bytes."""
+    """Send what the socket takes of these bytes. Returns their number. Raises PeerGone, SendTimeout, SendInterrupted;
+    ssl.SSLWantReadError if data from the peer must be read first, as during a handshake."""
     import ssl
 
     if sock in _interrupted:

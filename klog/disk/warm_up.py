@@ -1,12 +1,12 @@
-"""Loads ranges of files into the page cache before they are needed: read in parallel, within a time limit.
+"""Loads ranges of files into the page cache before they are needed: reads them in parallel, within a time limit.
 
-  U1  it never takes longer than its limit: what is not read by then stays cold. A thread that hangs on a broken disk is
-      left running, and ends with its read
+  U1  it never takes longer than its limit: what is not read by then stays cold. A thread whose read hangs on a broken
+      disk goes on after that, and ends when the read does
   U2  it never fails: a range that cannot be read is logged and skipped
   U3  it reads instead of giving advice: the kernel's own read-ahead is faster than its advice, and a range counts as
       warm only once it has been read
 
-The bytes read are thrown away. What is in memory already costs a copy, a tenth of a millisecond per MiB.
+The bytes read are discarded. A page that is in memory already costs only the copy: 0.1 ms per MiB.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class WarmedUp:
-    """Result of a warm-up. bytes: read. complete: all was read in time; files that cannot be read do not count."""
+    """Result of a warm-up. bytes, files: read. complete: all was read in time; files that cannot be read are only in
+    errors, their number."""
 
     bytes: int
     files: int
@@ -114,7 +115,8 @@ def warm_up(
     cancel: threading.Event | None = None,
     threads: int = THREADS,
 ) -> WarmedUp:
-    """Read the ranges in their order. timeout: seconds. cancel: set it to stop. progress: called in this thread.
+    """Read the ranges in their order. timeout: seconds; None: no limit. cancel: set it to stop. progress: called in
+    this thread.
 
     Seconds are real time, not an injected clock's: they limit how long a caller waits for a disk.
     """

@@ -1,8 +1,8 @@
 """Waits for changes: in a directory (inotify), or reported by another thread of this process.
 
 Code that makes changes calls a Notifier. A Waiter has a descriptor that becomes readable then, so it need not poll. If
-the kernel gives no descriptor or sees no changes (a network file system), the wait ends after LOOK_SECONDS anyway: the
-waiting thread looks again, so it notices changes late but does not miss them.
+the kernel gives no descriptor or sees no changes (a network file system), the wait ends after RECHECK_SECONDS anyway:
+the waiting thread checks again, so it notices changes late but does not miss them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from klog.disk._os import ffi, lib
 from klog.disk.ready import wait_ready
 from klog.locks import CallLock
 
-LOOK_SECONDS = 1.0
+RECHECK_SECONDS = 1.0
 _IN_MODIFY, _IN_CLOSE_WRITE, _IN_MOVED, _IN_CREATE, _IN_DELETE, _IN_SELF = 0x2, 0x8, 0xC0, 0x100, 0x200, 0xC00
-_CHANGES = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_SELF  # closed: also by a death
+# A process that dies closes its files: _IN_CLOSE_WRITE.
+_CHANGES = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_SELF
 _NAMES = _IN_MOVED | _IN_DELETE
 _DRAIN_BYTES = 65536
 
@@ -52,7 +53,7 @@ class Notifier:
             self._fds = tuple(other for other in self._fds if other != fd)
 
     def renew(self) -> None:
-        """Reset in a forked child: it has no waiters yet, and no thread holds the lock."""
+        """Reset it in a forked child, which has no waiters yet and no thread that holds the lock."""
         self._lock = CallLock()
         self._fds = ()
 
@@ -60,7 +61,8 @@ class Notifier:
 class Waiter:
     """Waits for notifiers and for changes in directories. One thread; close() it, or use `with`.
 
-    A change after its construction and before wait() ends that wait at once: construct it, look, then wait.
+    A change after its construction and before wait() ends that wait at once: construct it, check the state, then
+    wait.
     directories: watched for appends, rolls and deletions. named: watched only for replaced or removed files.
     """
 
@@ -73,7 +75,7 @@ class Waiter:
 
     def _open(self) -> None:
         self._pid = os.getpid()
-        with contextlib.suppress(OSError):  # too many open files: the wait ends after LOOK_SECONDS
+        with contextlib.suppress(OSError):  # too many open files: the wait ends after RECHECK_SECONDS
             if self._notifiers:
                 fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 self._fds.append(fd)
@@ -87,7 +89,7 @@ class Waiter:
                         lib.inotify_add_watch(fd, ffi.from_buffer(os.fsencode(path) + b"\0"), mask)
 
     def _current_fds(self) -> list[int]:
-        if os.getpid() != self._pid:  # a forked child: these are the parent's, and would take its events
+        if os.getpid() != self._pid:  # a forked child: reading the parent's descriptors would take its events
             for fd in self._fds:
                 os.close(fd)
             self._fds = []
@@ -100,18 +102,18 @@ class Waiter:
                 os.read(fd, _DRAIN_BYTES)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return after a change, after this time, or after LOOK_SECONDS."""
+        """Return after a change, after this time, or after RECHECK_SECONDS."""
         poll = select.poll()
         for fd in self._current_fds():
             poll.register(fd, select.POLLIN)
-        bound = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+        bound = RECHECK_SECONDS if seconds is None else min(seconds, RECHECK_SECONDS)
         if poll.poll(max(bound, 0.0) * 1000):
             self._drain()
 
     async def wait_async(self, seconds: float | None = None) -> None:
-        """The same in the running event loop."""
+        """Like wait(), in the running event loop."""
         await wait_ready(
-            readers=self._current_fds(), seconds=LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+            readers=self._current_fds(), seconds=RECHECK_SECONDS if seconds is None else min(seconds, RECHECK_SECONDS)
         )
         self._drain()
 

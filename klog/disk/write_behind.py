@@ -24,7 +24,7 @@ from klog.disk.faults import FailedSync
 from klog.values import dataclass
 
 _PAGE = 4096
-_FOLIO_MAX = 2 << 20  # the kernel drops no folio in part: the last drop may have left one that ends in this one
+_FOLIO_MAX = 2 << 20  # the kernel drops only whole folios: one across the end of a drop goes with the next drop
 _STEP_MAX = 8 << 20
 _NEVER = 2**62
 
@@ -35,7 +35,7 @@ class WriteBackFailed(FailedSync):
 
 @dataclass(slots=True)
 class BehindCounts:
-    """Bytes, over all files of a log: write-back started; dropped."""
+    """Bytes, over all files of a log. written: their write-back was started. dropped: from the page cache."""
 
     written: int = 0
     dropped: int = 0
@@ -56,7 +56,7 @@ class WriteBehind:
         """The file length from which advance() has something to do."""
 
     def advance(self, end: int) -> None:
-        """The file is `end` bytes long: start writing the new bytes, drop what has left the window.
+        """Start writing the bytes up to `end`, the file's length, and drop those before the window.
 
         Waits for the disk if it lags by more than the window. Raises WriteBackFailed, which is final.
         """
@@ -83,7 +83,7 @@ class WriteBehind:
         self.due = end + self._step
 
     def cut(self, size: int) -> None:
-        """The file was truncated to this length."""
+        """Follow a truncation of the file to this length."""
         if size < self._begun:
             self._begun = size & -_PAGE
             self._dropped = min(self._dropped, self._begun)

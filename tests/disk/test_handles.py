@@ -128,7 +128,7 @@ def test_a_value_is_held_for_one_holder() -> None:
     cache.keep(Key(), value)  # this holder is gone again, the value is not
     key = Key()
     cache.keep(key, value)
-    with pytest.raises(ValueError, match="held for another"):
+    with pytest.raises(ValueError, match="held for another segment"):
         cache.keep(Key(), value)
 
 

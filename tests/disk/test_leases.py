@@ -69,7 +69,7 @@ sys.stdin.read()
 
 def test_a_death_releases_at_once_and_wakes_a_waiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although a forked child lives on."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 2 * PATIENCE)
     here = made(tmp_path, "here")
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

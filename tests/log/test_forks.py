@@ -85,7 +85,7 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
 
 def test_a_waiting_tail_belongs_to_the_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child's wait does not consume its parent's notifications, and the parent's wait continues."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)  # no periodic checks
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 1000.0)  # no periodic checks
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")

@@ -43,7 +43,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 def never_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No periodic checks: only a notification wakes a tail."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 1000.0)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
@@ -130,7 +130,7 @@ def test_a_tail_raises_when_the_writer_truncates_the_log(log: klog.Log, monkeypa
 
 
 def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
 
     class Blind:
         inotify_init1 = staticmethod(lambda flags: -1)
@@ -164,7 +164,7 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
 
 
 def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
     try:

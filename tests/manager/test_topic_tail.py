@@ -60,7 +60,7 @@ def test_a_tail_wakes_for_records_partitions_and_topics(
     logs: klog.LogManager, read_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Notifier or inotify wakes it, not the regular check."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 2 * PATIENCE)
     step = threading.Semaphore(0)
     wait = watch.Waiter.wait
 
