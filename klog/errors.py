@@ -32,8 +32,8 @@ class CorruptData(KlogError):
     """Bytes in a file or buffer that violate the format. Kafka: CorruptRecordException (2).
 
     path: the file, or None for bytes in memory. position: first byte of the invalid part in that file or buffer.
-    offset: record offset if known, else None. kind: its name in `verify`: crc, length, offset_order, epoch, index,
-    timeindex, txnindex, snapshot, checkpoint, gap.
+    offset: record offset if known, else None. kind: the problem's name in `verify`: crc, length, offset_order, epoch,
+    index, timeindex, txnindex, snapshot, checkpoint, gap.
     """
 
     code = 2
@@ -111,8 +111,8 @@ class CorruptBatch(CorruptData):
 
 
 class UnsupportedBatch(CorruptBatch):
-    """A valid batch of a format that a log does not accept: magic 0 and 1, which only `klog.record` reads. A load never
-    cuts it."""
+    """A valid batch of a format that a log does not accept: magic 0 or 1, which only `klog.record` reads. A load never
+    cuts it off."""
 
     code = 43
 
@@ -167,7 +167,7 @@ class OffsetOutOfRange(KlogError, ValueError):
 
 
 class BadValue(KlogError, ValueError):
-    """A key or value whose bytes are not of the format that they are read as.
+    """A key or value whose bytes are not of the format that the reader was given.
 
     partition: topic-partition. offset: of its record. column: key or value. reason: what is wrong.
     """
@@ -238,7 +238,7 @@ class InvalidTimestamp(_Refused):
 
 class UnsupportedVersion(KlogError, ValueError):
     """Kafka: UnsupportedVersionException (35): a version of a message that klog does not know, or a value that a
-    version cannot carry. Of a request that has arrived: api_key, api_version, correlation_id; else they are None."""
+    version cannot carry. Attributes: api_key, api_version, correlation_id of a received request; else None."""
 
     code = 35
 
@@ -279,7 +279,7 @@ class PolicyViolation(KlogError, ValueError):
 
 
 class ConfigUnknown(KlogError):
-    """Retention or compaction of a topic without a known configuration: klog does not delete by a guess."""
+    """An operation that depends on a topic's configuration, such as retention, when that is not known."""
 
 
 class OutOfOrderSequence(KlogError, ValueError):
@@ -331,7 +331,8 @@ class SegmentOffsetOverflow(KlogError, ValueError):
 
 
 class StorageOffline(KlogError):
-    """Kafka: KafkaStorageException (56): an I/O error took the directory offline; reopen to decide from disk."""
+    """Kafka: KafkaStorageException (56): an I/O error took the directory offline. Open it again: what is on disk is
+    then checked."""
 
     code = 56
 
@@ -355,11 +356,11 @@ class RecordRemoved(KlogError):
 
 
 class UnexplainedLogEnd(KlogError):
-    """A log does not end where the manifest of a staged commit says: another program has written there meanwhile."""
+    """A log does not end at the offset in the manifest of a staged commit: another program has written to the log."""
 
 
 class StagingLost(KlogError):
-    """Staged files of a commit are missing or have changed, or their topic has: nothing was committed."""
+    """Staged files of a commit are missing or have changed, or their topic has changed: nothing was committed."""
 
 
 class DuplicateLog(KlogError):
@@ -393,7 +394,8 @@ class InconsistentTopicId(KlogError):
 
 
 class AlreadyLocked(KlogError):
-    """Another process, or another object of this one, holds the directory. Attribute: path; holder where known."""
+    """Another process, or another object of this one, holds the directory. Attributes: path; holder, None if it is not
+    known."""
 
     def __init__(self, message: str, *, path: str | None = None, holder: str | None = None) -> None:
         self.path, self.holder = path, holder
@@ -427,8 +429,8 @@ class SendTimeout(KlogError, TimeoutError):
 
 
 class SendInterrupted(KlogError, ConnectionError):
-    """An exception of a signal handler has ended a send through this TLS socket, and it is not known whether the last
-    record was sent. Nothing more can be sent: close the connection."""
+    """An exception from a signal handler has ended a send through this TLS socket. Whether its last record was sent is
+    not known, so nothing more can be sent: close the connection."""
 
     sent = 0
 
@@ -440,7 +442,7 @@ class ForkedHandle(KlogError):
 class ReentrantCall(KlogError, RuntimeError):
     """A call inside another call of the same thread on the same log or directory, which only a signal handler can make.
 
-    Let the handler set a flag, or raise, and make the call after it. The refused call has done nothing.
+    Let the handler set a flag, or raise, and make the call after the handler. The refused call has changed nothing.
     """
 
 
@@ -449,7 +451,7 @@ class NewerFormat(KlogError):
 
 
 class HandoverRefused(KlogError):
-    """A directory that cannot be handed over to a Kafka broker, or taken over from one, as it is."""
+    """A directory that cannot be handed over to a Kafka broker, or taken over from one, in its present state."""
 
 
 __all__ = sorted(  # every class above, also one that is added

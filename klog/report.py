@@ -25,7 +25,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One broken invariant. position: byte in the file; offset: of the record; None if there is none."""
+    """One broken invariant. position: byte in the file; offset: of the record; None where there is none."""
 
     path: str
     position: int | None
@@ -44,9 +44,9 @@ class Problem:
 
 @dataclass(slots=True, repr=False)
 class Report:
-    """problems in the order of files; the counts of what was read. Without problems the directory is sound.
+    """problems: in the order of the files; without any the directory is intact. The counts are of what was read.
 
-    notes: what a sound directory may contain, too, such as files of deleted segments, which the next start removes.
+    notes: what an intact directory may also contain, such as files of deleted segments, which the next start removes.
     """
 
     path: str

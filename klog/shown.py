@@ -17,20 +17,20 @@ ITEMS_MAX = 5
 
 
 def short(value: object) -> str:
-    """Return the repr of a value; of long bytes or text the beginning, and the full length."""
+    """Return the repr of a value; for long bytes or text the repr of the beginning, and the full length."""
     if isinstance(value, bytes | str) and len(value) > LENGTH_MAX:
         return f"{value[:LENGTH_MAX]!r}... ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})"
     return repr(value)
 
 
 def first_few(items: Collection[object], show: Callable[..., str] = repr) -> str:
-    """Return the first items, separated by commas, and how many there are if that is not all."""
+    """Return the first items, separated by commas, and the number of items if there are more."""
     shown = [show(item) for item in islice(items, ITEMS_MAX)]
     return ", ".join(shown if len(shown) == len(items) else [*shown, f"... ({len(items):,} in all)"])
 
 
 def short_headers(headers: tuple[tuple[str, bytes | None], ...]) -> str:
-    """Return the repr of a record's headers, with long names and values cut and at most the first few."""
+    """Return the repr of the first few of a record's headers, with long names and values cut."""
     pairs = first_few(headers, lambda header: f"({short(header[0])}, {short(header[1])})")
     return f"({pairs},)" if len(headers) == 1 else f"({pairs})"
 
@@ -51,7 +51,7 @@ def plain(value: bytes | None) -> str:
 
 
 def iso(ms: int) -> str:
-    """Return milliseconds as ISO text in UTC; beyond the calendar as a number with its unit."""
+    """Return milliseconds since 1970 as ISO text in UTC; a time outside the calendar as "NUMBER ms"."""
     from datetime import UTC, datetime, timedelta  # takes a millisecond
 
     try:

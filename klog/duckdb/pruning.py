@@ -1,11 +1,12 @@
-"""Which parts of a log a filter can match, by Arrow's own simplification of filters.
+"""Finds the parts of a log that a filter can match, by Arrow's simplification of filters.
 
 P1  A part has an expression that is true for each of its records: bounds of offset, partition, topic and timestamp.
-    Arrow simplifies the filter with it; a part is left out if the filter becomes false. So every form of a filter is
-    understood as far as Arrow understands it, and one that is not excludes nothing.
-P2  Parts only exclude: the whole filter is applied to the records that are read.
-P3  Times are those of batch headers, whose checksums are not verified. Producers' times are in no order: of a batch
-    only the greatest is known, unless it has the time of the append. Batches of magic 0 and 1 have neither for sure.
+    Arrow simplifies the filter with it; a part is left out if the filter becomes false. A filter that Arrow cannot
+    simplify excludes nothing.
+P2  A part is read or left out as a whole: the whole filter is applied to the records that are read.
+P3  Timestamps are those of batch headers, whose checksums are not verified. A header has the greatest timestamp of its
+    records. With LogAppendTime that is the timestamp of all of them; with CreateTime the others are not known. Headers
+    of magic 0 and 1 are not relied on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Range = tuple[int, int]
 
 
 def matching(filter: Any, schema: pyarrow.Schema, parts: Sequence[Any]) -> list[int]:
-    """The numbers of the parts, given as expressions (P1), that have records which may match."""
+    """Return the numbers of the parts, given as expressions (P1), whose records may match."""
     files = LocalFileSystem()
     fragments = [_FORMAT.make_fragment(str(n), files, partition_expression=part) for n, part in enumerate(parts)]
     dataset = pyarrow.dataset.FileSystemDataset(fragments, schema, _FORMAT, files)
@@ -36,14 +37,15 @@ def matching(filter: Any, schema: pyarrow.Schema, parts: Sequence[Any]) -> list[
 
 
 def of_partition(topic: str, partition: int) -> Any:
-    """What is true for the records of a partition."""
+    """Return the expression that is true for the records of a partition."""
     return (pc.field("topic") == topic) & (pc.field("partition") == pyarrow.scalar(partition, pyarrow.int32()))
 
 
-def ranges(filter: Any, schema: pyarrow.Schema, log: Log, reader: LogReader, same: Any) -> Iterator[Range]:
-    """Ranges of offsets of a partition that may match, in order: whole blocks of batches, joined where they adjoin.
+def ranges(filter: Any, schema: pyarrow.Schema, log: Log, reader: LogReader, known: Any) -> Iterator[Range]:
+    """Yield the ranges of offsets of a partition that may match, in order: whole blocks of batches. Adjacent ones are
+    one range.
 
-    same: of_partition().
+    known: the expression of of_partition().
     """
     ((_, start, stop),) = reader.ranges
     segments = [
@@ -52,8 +54,8 @@ def ranges(filter: Any, schema: pyarrow.Schema, log: Log, reader: LogReader, sam
         if segment.base_offset < stop and segment.next_offset > start
     ]
     found: Range | None = None
-    for number in matching(filter, schema, [same & _of_offsets(*each) for each in segments]):
-        for low, high in _blocks(filter, schema, reader.between(*segments[number]), same):
+    for number in matching(filter, schema, [known & _of_offsets(*each) for each in segments]):
+        for low, high in _blocks(filter, schema, reader.between(*segments[number]), known):
             if found is not None and found[1] == low:
                 found = found[0], high
                 continue
@@ -64,8 +66,8 @@ def ranges(filter: Any, schema: pyarrow.Schema, log: Log, reader: LogReader, sam
         yield found
 
 
-def _blocks(filter: Any, schema: pyarrow.Schema, reader: LogReader, same: Any) -> Iterator[Range]:
-    """The blocks of one segment that may match."""
+def _blocks(filter: Any, schema: pyarrow.Schema, reader: LogReader, known: Any) -> Iterator[Range]:
+    """Yield the ranges of the blocks of one segment that may match."""
     for headers in reader.batch_headers(_HEADERS):
         batch = pyarrow.record_batch(headers)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -87,7 +89,7 @@ def _blocks(filter: Any, schema: pyarrow.Schema, reader: LogReader, same: Any) -
             ]
         )
         rows = blocks.sort_by("base_offset_min").to_pylist()
-        parts = [same & _of_block(row) for row in rows]
+        parts = [known & _of_block(row) for row in rows]
         for number in matching(filter, schema, parts):
             yield rows[number]["base_offset_min"], rows[number]["last_offset_max"] + 1
 

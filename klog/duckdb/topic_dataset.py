@@ -36,11 +36,11 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         *,
         logs: klog.LogManager,
     ) -> None:
-        # Not that of Dataset, which wraps one of C++.
+        # Dataset.__init__ is not called: it raises, because a Dataset wraps an object of C++.
         self._paths, self._topic, self._partitions = paths, topic, partitions
         self._bounds: dict[str, Any] = {"start": start, "stop": stop, "isolation": isolation}
         self._formats = {} if decode is None else formats_of(decode)
-        # Raises here what every query would raise.
+        # An error that every query would raise is raised here.
         self._schema = Columns(topic, self._readers(logs, COLUMNS), COLUMNS).schema
 
     def __repr__(self) -> str:
@@ -51,8 +51,8 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return self._schema
 
     def _readers(self, logs: klog.LogManager, names: Sequence[str]) -> dict[int, LogReader]:
-        """{partition: its reader}, with the formats of these columns. The ends are fixed now."""
-        # Of an unknown topic, partition 0 raises the error.
+        """Return {partition: its reader}, with the formats of these columns. The ends are fixed now."""
+        # If the topic is unknown, log(topic, 0) raises the error.
         numbers = logs.topics().get(self._topic, [0]) if self._partitions is None else self._partitions
         formats = {column: each for column, each in self._formats.items() if column in names} or None
         return {number: logs.log(self._topic, number).read(**self._bounds, decode=formats) for number in numbers}
@@ -63,7 +63,7 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         """Return a scanner of some columns of the records that match a filter. Both None: all. options: batch_size,
         use_threads and others of a Scanner."""
         names = list(COLUMNS) if columns is None else list(columns)
-        # An expression does not list its columns; a name in its text that is not one costs only time.
+        # An expression does not list its columns. A word of its text that only looks like a column costs time, no more.
         words = {*re.findall(r"\w+", str(filter))}
         needed = [name for name in COLUMNS if name in names or name in words]
         schema = pyarrow.schema([self._schema.field(name) for name in needed or ["offset"]])
@@ -77,16 +77,17 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
             if filter is None:
                 yield from Columns(self._topic, readers, names).batches()
                 return
-            same = [of_partition(self._topic, number) for number in readers]
+            known = [of_partition(self._topic, number) for number in readers]
             numbers = list(readers)
-            for at in matching(filter, self._schema, same):
+            for at in matching(filter, self._schema, known):
                 number, reader = numbers[at], readers[numbers[at]]
                 log = logs.log(self._topic, number)
-                for low, high in ranges(filter, self._schema, log, reader, same[at]):
+                for low, high in ranges(filter, self._schema, log, reader, known[at]):
                     yield from Columns(self._topic, {number: reader.between(low, high)}, names).batches()
 
     def _has_no_fragments(self, *_: object, **__: object) -> Any:
-        """Of a Dataset's methods these need what it wraps; others, such as to_table() and head(), use scanner()."""
+        """Stands for the methods that need the C++ object of a Dataset. The others, such as to_table(), use
+        scanner()."""
         raise NotImplementedError("a topic has no fragments: read it by DuckDB, scanner(), to_table() or to_batches()")
 
     get_fragments = filter = sort_by = join = join_asof = replace_schema = __reduce__ = _has_no_fragments

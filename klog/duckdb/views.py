@@ -1,4 +1,5 @@
-"""Topics as tables of DuckDB: as views of a connection, or as datasets that DuckDB finds by their variable."""
+"""Topics as tables of DuckDB: as views of a connection, or as datasets, which DuckDB finds by the name of a Python
+variable."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def dataset(
     isolation: Isolation = "high_watermark",
     decode: Decode | None = None,
 ) -> pyarrow.dataset.Dataset:
-    """Return the records of a topic as a pyarrow dataset, for DuckDB and what else reads these.
+    """Return the records of a topic as a pyarrow dataset, for DuckDB and other readers of datasets.
 
         flights = klog.duckdb.dataset("data", "flights", decode=klog.decode.Json("delay DOUBLE"))
         duckdb.sql("SELECT avg(value.delay) FROM flights WHERE \\"offset\\" < 5000")
@@ -38,8 +39,8 @@ def dataset(
     as in Log.read. Columns: offset, timestamp, timestamp_type, key, value, headers, topic, partition.
 
     DuckDB passes on the columns and the filter of a query. Only those columns are decoded; partitions, segments and
-    batches that the filter excludes by offset, partition or timestamp are not read. Each query reads what is in the
-    log.dir by then, in bounded memory.
+    batches that the filter excludes by offset, partition or timestamp are not read. Each query reads the log.dir
+    as it is when the query begins, in bounded memory.
 
     Raises UnknownTopicOrPartition, OffsetOutOfRange, ValueError, and ImportError without pyarrow. A query raises
     DuckDB's own errors, with the text of klog's.
@@ -58,9 +59,10 @@ def dataset(
 def register(
     connection: duckdb.DuckDBPyConnection, path: Paths, *, topics: Iterable[str] | None = None, **options: Any
 ) -> list[str]:
-    """Make topics views of a connection, each under its name, and return the names. Others of these names are replaced.
+    """Make topics views of a connection, each under its name, and return the names. A view of such a name is replaced.
 
-    topics: their names; None for all. options: those of dataset(). In SQL, names with dots or dashes take quotes.
+    topics: their names; None for all. options: those of dataset(). In SQL, put names with dots or dashes in
+    double quotes. Raises what dataset() raises; TypeError.
     """
     arguments.having("connection", connection, ("register", "sql"), "a connection of duckdb")
     wanted = None if topics is None else arguments.texts("topics", topics)
@@ -80,9 +82,11 @@ def connect(
     database: str | os.PathLike[str] = ":memory:",
     **options: Any,
 ) -> duckdb.DuckDBPyConnection:
-    """Return a new connection of DuckDB in which topics are views. Close it after use. Arguments: as in register().
+    """Return a new connection of DuckDB in which topics are views. Close it after use. path, topics, options: as in
+    register().
 
-    database: the file that DuckDB opens, by default none.
+    database: the file that DuckDB opens, by default none. Raises ImportError without duckdb, and what register()
+    raises.
     """
     try:
         import duckdb

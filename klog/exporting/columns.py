@@ -20,13 +20,14 @@ COLUMNS = (*FIELDS, "topic", "partition")
 
 
 class Columns:
-    """Batches of some columns, in their order; no others are decoded. readers: {partition: its reader}, one or more."""
+    """Makes batches of some columns, in this order, and decodes no others. readers: {partition: its reader}, one or
+    more."""
 
     def __init__(self, topic: str, readers: dict[int, LogReader], names: Sequence[str]) -> None:
         import pyarrow
 
         self._topic, self._readers, self._names = topic, readers, names
-        # Offsets, where nothing else is decoded, for the number of rows.
+        # If no column is decoded, offsets give the number of rows.
         self._fields = [name for name in names if name in FIELDS] or ["offset"]
         stream = next(iter(readers.values())).arrow_stream(self._fields)
         types = {field.name: field for field in pyarrow.schema(stream)}
@@ -35,7 +36,7 @@ class Columns:
         self.schema = pyarrow.schema([types[name] for name in names])
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """Raises the errors of the readers."""
+        """Yield the batches of all partitions. Raises the errors of the readers."""
         import pyarrow
 
         for partition, reader in self._readers.items():

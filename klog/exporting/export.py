@@ -36,7 +36,7 @@ _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".jsonl": 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
     """The result of export_file. partitions: {partition: (first offset, next offset)} of what was read. bytes: of the
-    output. records may be fewer than the offsets: compaction and control records leave gaps."""
+    output. There may be fewer records than offsets: compaction and control records leave gaps."""
 
     topic: str
     target: str
@@ -69,9 +69,9 @@ def export_file(
     logs: an open LogManager, or a log.dir, which is opened read-only. target: the file, or "-" for `stdout`. form:
     parquet, arrow, csv or jsonl, if the name of the file does not show it; Parquet needs a file, "-" is JSON lines by
     default. partition: one of them, by default all. start, stop, isolation, decode, on_bad, dead_letter: as in
-    Log.read; for several partitions an offset is limited to those that each has. columns: some of offset, timestamp,
-    timestamp_type, key, value, headers, topic, partition; of JSON lines some of the fields of `klog cat --json`.
-    overwrite: replace an existing file. progress: called with klog.progress.Event.
+    Log.read; for several partitions an offset outside the range of one is moved to that one's start or end. columns:
+    some of offset, timestamp, timestamp_type, key, value, headers, topic, partition; of JSON lines some of the fields
+    of `klog cat --json`. overwrite: replace an existing file. progress: called with klog.progress.Event.
 
     Raises UnknownTopicOrPartition, OffsetOutOfRange, UnknownFormat, FileExistsError, OSError, ValueError, ImportError;
     CorruptBatch, ReadFailed, BadValue, and then there is no file.
@@ -114,7 +114,7 @@ def _written(
     names: Sequence[str],
     decode: Decode | None,
 ) -> Iterator[int]:
-    """Write the records. Yields how many are written. streams: the file cannot be read again by position."""
+    """Write the records. Yields how many have been written so far. streams: the file has no positions to seek."""
     if form == "jsonl":
         from klog.decode import formats_of
 
@@ -138,7 +138,7 @@ def _written(
 
 
 class _Stdout(io.RawIOBase):
-    """Standard output in the place of a NewFile."""
+    """Standard output with the interface of a NewFile."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -170,7 +170,8 @@ def _opened(logs: LogManager | str | os.PathLike[str]) -> Iterator[LogManager]:
 
 
 def _limited(start: Position | None, log: Log, logs: Sequence[Log]) -> Position | None:
-    """One offset for several partitions, limited to those that this one has, if one of them has it."""
+    """Return the start for one of several partitions: an offset is moved into its range. Not if the offset is above the
+    log ends of all: then Log.read raises."""
     if isinstance(start, int) and len(logs) > 1 and any(start <= each.log_end_offset for each in logs):
         return min(max(start, log.log_start_offset), log.log_end_offset)
     return start

@@ -1,4 +1,4 @@
-"""Decoded values as what JSON has, and as cells of CSV."""
+"""Converts decoded values to the types of JSON, and to cells of CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from klog.shown import to_json
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: times as ISO text, decimals as text, bytes as text or base64, NaN and infinities as null."""
+    """Return a value for JSON: times as ISO text, decimals as text, bytes as text or base64, NaN and infinities as
+    null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -34,7 +35,7 @@ def plain(value: Any) -> Any:
 
 
 def cell(value: Any) -> str:
-    """A cell of CSV: empty for null, text as it is, true and false, JSON for lists and dicts."""
+    """Return a cell of CSV: empty for null, text unchanged, everything else as JSON."""
     value = plain(value)
     if value is None:
         return ""

@@ -34,7 +34,7 @@ JSON_FIELDS = (
 def write_json_lines(
     file: Any, topic: str, readers: dict[int, LogReader], names: Sequence[str], decoded: Sequence[str]
 ) -> Iterator[int]:
-    """decoded: which of key and value have a format."""
+    """Write one JSON object for each record, with the fields `names`. decoded: which of key and value have a format."""
     wanted, records, lines = {*names}, 0, []
     if "control_type" in wanted:
         wanted |= {"coordinator_epoch", "control"}
@@ -57,7 +57,7 @@ def write_json_lines(
 
 
 def write_csv(file: Any, columns: Columns) -> Iterator[int]:
-    """Yields after each batch."""
+    """Write a header, and a line for each record."""
     header = [name for field in columns.schema for name in _names(field)]
     file.write(_lines([header]))
     records = 0
@@ -85,7 +85,7 @@ def _names(field: pyarrow.Field) -> list[str]:
 
 
 def _cells(field: pyarrow.Field, column: pyarrow.Array) -> Iterator[list[str]]:
-    """The cells of the columns of CSV that a column becomes."""
+    """Yield the columns of CSV that a column becomes, as lists of cells."""
     import pyarrow
 
     if field.name == "timestamp":
@@ -115,7 +115,7 @@ def _cells(field: pyarrow.Field, column: pyarrow.Array) -> Iterator[list[str]]:
 
 
 def _text(data: bytes | None) -> str | None:
-    """None for what is not UTF-8, and for null."""
+    """Return bytes as text; None for bytes that are not UTF-8, and for null."""
     try:
         return None if data is None else data.decode()
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
-"""Hands a directory of klog over to a stock Kafka broker, and takes one over: takes paths, returns reports as plain
-values.
+"""Hands a directory of klog over to a stock Kafka broker, and takes over the directory of one. Takes paths, returns
+reports as plain values.
 
 handover(path)       what a KRaft broker needs to start: meta.properties, bootstrap.checkpoint with all topics
 adopt(path)          topics of a stopped broker's directory, from its metadata log into klog-topics.json
-metadata(path)       what a metadata log states, as ClusterMetadata
-MetadataRecord       a record of it: handover(extra=...) takes those of ACLs, SCRAM users and quotas
+metadata(path)       the content of a metadata log, as ClusterMetadata
+MetadataRecord       a record of that log: handover(extra=...) takes those of ACLs, SCRAM users and quotas
 """
 
 from klog.handover.adopt import adopt

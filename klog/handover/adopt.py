@@ -1,12 +1,13 @@
-"""adopt(path): writes what a stopped broker's metadata log says of topics and producers into klog's files.
+"""adopt(path): copies topics and the next producer id from a stopped broker's metadata log into klog's files.
 
-A1  a topic of the metadata log whose partitions are here gets its id, number of partitions and own configuration
-A2  a topic that only klog-topics.json has is kept if one of its partitions is here with that id, or without one; else
-    the broker has deleted it
-A3  klog-producer-ids.json is raised, then klog-topics.json is replaced; no file of the broker is touched, which can
-    start again as before
-A4  klog's broker gives out producer ids far above those of the broker, which goes on with its own when it starts again.
-    If both gave out one id, the log would take batches of one producer for duplicates of the other's, and drop them
+A1  a topic of the metadata log that has a partition in the log.dirs gets its id, number of partitions and own
+    configuration
+A2  a topic that only klog-topics.json has is kept if a partition of it has that id, or none; otherwise the broker has
+    deleted the topic
+A3  the id in klog-producer-ids.json is raised, then klog-topics.json is replaced. No file of the broker is changed, so
+    it can start again
+A4  klog's broker assigns producer ids far above those of the Kafka broker, which continues with its own when it starts
+    again. If both assigned the same id, the log would drop batches of one producer as duplicates of the other's
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ Ids = dict[str, set[uuid.UUID | None]]
 
 def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> dict[str, Any]:
     """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
-    ids and configurations. Also after klog has handed the directory over, and the broker has changed topics since.
+    ids and configurations. Call it also after a handover, when the broker has changed topics.
 
-    klog's broker will give out no producer id that the broker has given out, or will. Only configurations of topics are
-    taken over, and no users, access rules and quotas: metadata(path) has them. For defaults from the broker's
+    klog's broker will assign no producer id that the Kafka broker has assigned or will assign. Configurations of topics
+    are taken over; users, access rules and quotas are not: metadata(path) returns them. For defaults from the broker's
     server.properties, open the directory with config=ManagerConfig.from_properties(path); those that were set
     dynamically are in "broker_config", those of groups in "group_configs".
 
@@ -107,7 +108,7 @@ def _raise(path: str, error: OSError) -> None:
 
 
 def _ids_here(paths: list[str], files: Files) -> Ids:
-    """Return the ids in the partition.metadata of each topic's partitions; None for one without the file."""
+    """Return the ids in the partition.metadata of each topic's partitions; None stands for a missing file."""
     found: Ids = {}
     for path in paths:
         directory = LogDirectory(path, files, read_only=True)
@@ -121,7 +122,7 @@ def _ids_here(paths: list[str], files: Files) -> Ids:
 def _merged(
     found: ClusterMetadata, known: Mapping[str, TopicEntry], here: Ids, warnings: list[str]
 ) -> tuple[dict[str, TopicEntry], dict[str, str]]:
-    """Return the entries of the file, and what is new in each."""
+    """Return the entries of klog-topics.json, and the change of each."""
     entries: dict[str, TopicEntry] = {}
     changes: dict[str, str] = {}
     for name, ids in here.items():
@@ -132,7 +133,7 @@ def _merged(
         elif before is not None and ids & {None, before.topic_id}:
             entries[name], changes[name] = before, "kept"
             warnings.append(
-                f"topic {name} is not in the metadata log: the broker would set its partitions aside as stray"
+                f"topic {name} is not in the metadata log: the broker would rename its directories to *-stray"
             )
         else:
             warnings.append(f"topic {name} is neither in the metadata log nor in klog-topics.json: left as it is")
@@ -140,7 +141,7 @@ def _merged(
 
 
 def _config(name: str, topic: TopicMetadata, before: TopicEntry | None, warnings: list[str]) -> dict[str, Any]:
-    """Return the configuration as klog-topics.json has it; what only klog has is kept."""
+    """Return the configuration for klog-topics.json; keys that only klog has are kept."""
     config: dict[str, Any] = {}
     for key, value in topic.config.items():
         try:

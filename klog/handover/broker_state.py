@@ -1,4 +1,4 @@
-"""What klog's broker keeps in its own files in the first log.dir, as records of Kafka's metadata.
+"""The state in the files of klog's broker, which are in the first log.dir, as records of Kafka's metadata.
 
     klog-users.json    user_scram_credential_record          klog-acls.json     access_control_entry_record
     klog-quotas.json   client_quota_record                   klog-broker.json   config_record of broker and groups
@@ -24,7 +24,7 @@ from klog.security.acl_types import Acl, AclFilter
 from klog.security.config import AUTHORIZER
 from klog.security.scram import MECHANISMS
 
-_ACL_IDS: Final = uuid.UUID("6a4f4e2c-5a54-4d1e-9b0d-4b0d6f2f6c11")  # the name space of ids made from rules
+_ACL_IDS: Final = uuid.UUID("6a4f4e2c-5a54-4d1e-9b0d-4b0d6f2f6c11")  # the namespace of UUIDs made from rules
 
 
 def broker_records(directory: str, node_id: int, files: Files) -> list[MetadataRecord]:

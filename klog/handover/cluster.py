@@ -1,4 +1,4 @@
-"""ClusterMetadata: what a cluster's metadata log states, as values; and the records that state it."""
+"""ClusterMetadata: the content of a cluster's metadata log as values; and the records of that content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_met
 RESOURCE_NUMBERS: Final = {name: number for number, name in RESOURCES.items()}
 _PARTITION_TAGS: Final = ("leader_recovery_state", "eligible_leader_replicas", "last_known_elr")
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota concerns: ("user", name), ("client-id", name) or both; None as name: the default."""
+"""The entity of a quota: ("user", name), ("client-id", name) or both; the name None is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class ClusterMetadata:
     next_producer_id: no producer has this id or a higher one. configs: {(type of resource, name): configuration} of
     resources that are not topics: "broker" (its name is "" for the default of all), "client_metrics", "group". acls: by
     id; scram: by user and mechanism (1: SHA-256, 2: SHA-512); quotas: {entity: {key: value}}; tokens: delegation tokens
-    by id; brokers, controllers: registrations by node id. Those five hold the fields of the records.
+    by id; brokers, controllers: registrations by node id. The values of acls, scram, tokens, brokers and
+    controllers are the fields of the records.
     """
 
     offset: int | None = None

@@ -1,9 +1,9 @@
 """handover(path): makes a directory of klog one that a stock Kafka broker starts on.
 
-  W1  files are replaced whole, in the order partition.metadata, server.properties, bootstrap.checkpoint, the
-      clean-shutdown marker, meta.properties. After a crash klog opens the directory as before, a broker refuses it
-      while meta.properties is missing, and another handover goes on
-  W2  no file of a log is touched
+  W1  files are replaced atomically, in the order partition.metadata, server.properties, bootstrap.checkpoint, the
+      clean-shutdown marker, meta.properties. After a crash klog can open the directory, a broker refuses it while
+      meta.properties is missing, and another handover completes the first one
+  W2  no file with records is changed
   W3  a second handover changes nothing if nothing has changed
 
 Kafka: `kafka-storage format` (Formatter), BootstrapDirectory, MetaPropertiesEnsemble.
@@ -72,8 +72,8 @@ def handover(
     None for the present one of meta.properties, or a new one. listeners: "host:port", or with a protocol
     "SASL_SSL://host:port". kafka_version: a release from 4.0 on, whose features are set. properties_out: the path of
     the server.properties; None for DIR.server.properties beside the first log.dir, "-" for no file. config:
-    further entries of it, such as those that klog.Broker got. next_producer_id: no producer gets an id below it; what
-    klog has given out or has in its logs counts anyway. extra: further records of metadata, beside those of the users,
+    further entries of it, such as those that klog.Broker got. next_producer_id: no producer gets an id below it, nor
+    one that klog has assigned or that is in the logs. extra: further records of metadata, beside those of the users,
     access rules, quotas and dynamic configurations of klog's broker. dry_run: change nothing.
 
     Returns {"path", "dry_run", "cluster_id", "node_id", "kafka_version", "features", "next_producer_id", "topics"
@@ -82,7 +82,8 @@ def handover(
 
     Raises HandoverRefused for a directory that was not closed cleanly, has a metadata log, or that a broker would not
     load; AlreadyLocked; ConfigUnknown for a topic without a known configuration; InconsistentTopicId, DuplicateLog,
-    CorruptData, OSError. Nothing is changed then, except by an OSError while files are written: call it again.
+    CorruptData, OSError. Nothing is changed then. Only an OSError may come after files were written: call
+    handover() again.
     """
     paths = as_paths(path)
     for each in paths:
@@ -132,7 +133,7 @@ class _Handover:
         dry_run: bool,
         progress: Progress | None,
     ) -> dict[str, Any]:
-        """Decide everything, then write."""
+        """Decide everything, then write, unless it is a dry run."""
         found = survey(self.paths, self.files, progress)
         cluster_id = self._cluster_id(cluster_id)
         first = self.paths[0]
@@ -270,7 +271,7 @@ def _has_keys(plan: Plan) -> bool:
 
 
 def _security_warnings(plan: Plan, properties: Mapping[str, str]) -> list[str]:
-    """Return warnings for what is handed over, but has no effect with this server.properties."""
+    """Return warnings of records that have no effect with this server.properties."""
     types = [record.type for record in plan.records]
     warnings = []
     if "access_control_entry_record" in types and "authorizer.class.name" not in properties:
@@ -279,7 +280,7 @@ def _security_warnings(plan: Plan, properties: Mapping[str, str]) -> list[str]:
             f"{AUTHORIZER}, and super.users"
         )
     if _has_keys(plan) and "SASL_" not in properties["listeners"]:
-        warnings.append("the users of SCRAM are not asked for: no listener has SASL")
+        warnings.append("the SCRAM users have no effect: no listener has SASL")
     return warnings
 
 

@@ -1,8 +1,8 @@
 """metadata(path): the state of a cluster, from the metadata log of a stopped broker or controller.
 
-It is that of the newest complete snapshot and of the log after it. Of a directory on which no controller has run yet
-it is that of bootstrap.checkpoint. Nothing is locked or changed. Of several voters, a node may have records at its end
-that the others have not accepted: read the directory of the last leader.
+It is read from the newest complete snapshot and the log after it, or, if no controller has run on the directory yet,
+from bootstrap.checkpoint. Nothing is locked or changed. In a quorum of several voters the log of a node may end with
+records that the others have not accepted: read the directory of the last leader.
 
 Kafka: KafkaMetadataLog, SnapshotFileReader, BootstrapDirectory.
 """
@@ -49,15 +49,15 @@ def metadata(path: Paths) -> ClusterMetadata:
             return read_bootstrap(bootstrap)
     raise HandoverRefused(
         f"{paths[0]} has neither {METADATA_LOG} nor {BOOTSTRAP}: it is not the directory of a KRaft node with its "
-        "metadata; of a node with several log.dirs give the one of metadata.log.dir too"
+        "metadata; if the node has several log.dirs, name the one of metadata.log.dir too"
     )
 
 
 def read_bootstrap(path: str) -> ClusterMetadata:
-    """Return what a bootstrap.checkpoint states. Raises CorruptData for an incomplete one; OSError."""
+    """Return the content of a bootstrap.checkpoint. Raises CorruptData for an incomplete one; OSError."""
     replay = _read_snapshot(path)
     if replay is None:
-        raise CorruptData("a snapshot without its footer: it is incomplete", path=path)
+        raise CorruptData("the snapshot is incomplete: its footer is missing", path=path)
     return replay.state(None)
 
 
@@ -78,7 +78,7 @@ def _read_log(path: str) -> ClusterMetadata | None:
         if error is not None:
             raise error
         if not isinstance(item, Found):
-            break  # what a crash has left at the end
+            break  # an incomplete batch, which a crash has left at the end
         if item.batch.base_offset > offset:
             raise CorruptData(
                 f"offset {offset} expected, {item.batch.base_offset} found: records are missing, or a snapshot is",
@@ -93,7 +93,7 @@ def _read_log(path: str) -> ClusterMetadata | None:
 
 
 def _newest_snapshot(path: str) -> tuple[Replay, int]:
-    """Return the records of the newest complete snapshot, and the offset at which the log goes on."""
+    """Return the records of the newest complete snapshot, and the offset at which the log continues."""
     found = sorted(name for name in os.listdir(path) if _SNAPSHOT.fullmatch(name))
     for name in reversed(found):
         replay = _read_snapshot(os.path.join(path, name))
@@ -113,7 +113,7 @@ def _read_snapshot(path: str) -> Replay | None:
 
 
 def _sound(found: Iterable[Item]) -> Iterator[RecordBatch]:
-    """Yield batches up to the first that is damaged."""
+    """Yield the batches before the first damaged one."""
     for item in found:
         if not isinstance(item, Found) or item.error is not None:
             return

@@ -1,4 +1,4 @@
-"""Decides what the metadata of a handed-over directory says: the state after a clean stop of a cluster of one node.
+"""Decides the metadata of a handed-over directory: the state after a clean stop of a cluster of one node.
 
 The node is registered already, fenced, with the broker epoch of the clean-shutdown marker. For a node without a
 registration the controller would assume lost data, empty every ISR, and elect the leaders uncleanly. At its start the
@@ -24,13 +24,14 @@ from klog.shown import iso
 from klog.values import dataclass
 
 NO_LEADER: Final = -1
-PRODUCER_ID_BLOCK: Final = 1000  # ids that a broker takes at once: those of the last block may be in use, unseen
+PRODUCER_ID_BLOCK: Final = 1000  # ids that a broker reserves at once: it may have assigned ids that no log has
 _NOT_KAFKAS: Final = ("klog.", "internal.")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """cluster: its state. records: all of them, in order. new_ids: topics that had no id. warnings: for people."""
+    """cluster: its state. records: all of them, in order. new_ids: topics that had no id. warnings: texts for the
+    user."""
 
     cluster: ClusterMetadata
     records: tuple[MetadataRecord, ...]
@@ -103,7 +104,7 @@ def _registration(node_id: int, epoch: int, directories: list[uuid.UUID], releas
     fields: dict[str, Any] = {
         "broker_id": node_id,
         "is_migrating_zk_broker": False,
-        "incarnation_id": directories[0],  # any id that no start will have; the same in a repeated handover
+        "incarnation_id": directories[0],  # no broker will start with this id; a repeated handover uses it again
         "broker_epoch": epoch,
         "end_points": [],
         "features": [],
@@ -126,7 +127,7 @@ def _next_block(producer_id: int) -> int:
 
 
 def _config(name: str, topic: FoundTopic, warnings: list[str]) -> dict[str, str]:
-    """Return the configuration in Kafka's text, without what only klog has."""
+    """Return the configuration as Kafka's text, without keys that only klog has."""
     given = LogConfig(topic.config).given
     config = {**INTERNAL_CONFIGS.get(name, {}), **{key: format_value(value) for key, value in given.items()}}
     left_out = [key for key in config if key.startswith(_NOT_KAFKAS)]
@@ -135,14 +136,14 @@ def _config(name: str, topic: FoundTopic, warnings: list[str]) -> dict[str, str]
     size = config.get("segment.bytes")
     if size is not None and int(size) < SEGMENT_BYTES_KAFKA:
         config["segment.bytes"] = str(SEGMENT_BYTES_KAFKA)
-        warnings.append(f"topic {name}: segment.bytes={size} becomes {SEGMENT_BYTES_KAFKA}, the least that Kafka takes")
+        warnings.append(f"topic {name}: segment.bytes={size} becomes {SEGMENT_BYTES_KAFKA}, the minimum of Kafka")
     return config
 
 
 def _warn_of_retention(
     name: str, topic: FoundTopic, config: Mapping[str, str], now_ms: int, warnings: list[str]
 ) -> None:
-    """Warn if the broker will delete records as soon as it runs."""
+    """Warn if the broker will delete records soon after its start."""
     effective = LogConfig(config)
     if not effective.deletes or effective.retention_ms < 0:
         return
@@ -152,5 +153,5 @@ def _warn_of_retention(
     if oldest is not None and now_ms - oldest > effective.retention_ms:
         warnings.append(
             f"topic {name}: a running broker deletes its records up to {iso(oldest)} within minutes, because of "
-            f"retention.ms={effective.retention_ms}; raise it before, or set it to -1"
+            f"retention.ms={effective.retention_ms}; raise it before the handover, or set it to -1"
         )

@@ -1,6 +1,6 @@
-"""Log directories that a broker would not load as they are, or whose content it would not know.
+"""Refuses log directories that a broker would not load in their present state, or whose content it would not know.
 
-Nothing is guessed: each refusal says what to do. Nothing is changed here.
+Each error ends with what to do. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klog.log.staged import layout
 from klog.manager.directories import LogDirectory
 from klog.manager.topics import TopicFile
 
-_AGAIN: Final = "open it with klog.open() and close it, which ends that, then hand over"
+_AGAIN: Final = "open it with klog.open() and close it, which completes that, then hand over"
 
 
 def open_directories(paths: Sequence[str], files: Files) -> list[LogDirectory]:
@@ -27,7 +27,7 @@ def open_directories(paths: Sequence[str], files: Files) -> list[LogDirectory]:
         if has_metadata_log(path):
             log = os.path.join(path, METADATA_LOG)
             raise HandoverRefused(
-                f"{path} has the metadata log of a KRaft node, and its own broker starts on it as it is. Topics that "
+                f"{path} has the metadata log of a KRaft node, whose broker can start on it now. Topics that "
                 "klog has created meanwhile are not in it: to hand over anew, call klog.handover.adopt(), move "
                 f"{log} away, and hand over again"
             )

@@ -1,9 +1,9 @@
-"""Replay: records of a metadata log, one after the other, and the state after them.
+"""Replay: applies the records of a metadata log in their order, and returns the state after them.
 
-  M1  records between begin_transaction and end_transaction count at its end; an abort, or the end of the log, drops
-      them
+  M1  records between begin_transaction and end_transaction take effect with the latter; an abort, or the end of the
+      log, drops them
   M2  a record that changes or removes something unknown is ignored
-  M3  a topic that is removed takes its partitions and configuration along
+  M3  with a topic, its partitions and its configuration are removed
 
 Kafka: MetadataDelta, MetadataBatchLoader, PartitionRegistration.merge, BrokerRegistration.
 """
@@ -82,7 +82,7 @@ class Replay:
             self._apply(decoded)
 
     def state(self, offset: int | None) -> ClusterMetadata:
-        """Return the state after the records so far. offset: where they end."""
+        """Return the state after the records so far. offset: the one after the last of them."""
         topics = {}
         for topic_id, name in sorted(self._names.items(), key=lambda item: item[1]):
             config = self._configs.get(("topic", name), {})

@@ -25,7 +25,7 @@ HEADER: Final = "# Written by klog handover.\n"
 
 
 class Listener(NamedTuple):
-    """An address, and the security protocol spoken there."""
+    """An address, and the security protocol used there."""
 
     protocol: str
     host: str
@@ -66,8 +66,8 @@ def server_properties(
     partitions: Mapping[str, int],
     config: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the entries of a server.properties. partitions: {topic: number}, of which internal topics keep theirs.
-    config: further entries, and other values of these. Raises ValueError for one that the handover itself decides."""
+    """Return the entries of a server.properties. partitions: {topic: number}; those of internal topics
+    become entries. config: entries to add or replace. Raises ValueError for a key that the handover itself sets."""
     first = listeners[0].protocol
     address = f"{controller.host}:{controller.port}"
     bound = [f"{each.protocol}://{each.host}:{each.port}" for each in listeners]
@@ -97,11 +97,11 @@ def server_properties(
             values[key] = str(partitions[topic])
     for key in config:
         if key in _DECIDED:
-            raise ValueError(f"config={key!r}: the handover sets it, by its other arguments")
+            raise ValueError(f"config={key!r}: the handover sets it from its other arguments")
     return {**values, **{key: value for key, value in config.items() if not key.startswith("klog.")}}
 
 
 def properties_text(values: Mapping[str, str]) -> str:
-    """Return the text of a server.properties. A colon or an equals sign in a value needs no backslash, and people read
-    and edit this."""
+    """Return the text of a server.properties. Colons and equals signs in values get no backslash: they need none, and
+    users edit this file."""
     return HEADER + format_properties(values).replace("\\:", ":").replace("\\=", "=")

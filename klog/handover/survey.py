@@ -1,7 +1,8 @@
-"""What is in the log.dirs that are to be handed over: topics, their partitions, and the producers seen in them.
+"""The content of the log.dirs that are to be handed over: topics, their partitions, and the highest producer id.
 
-V1  every partition of a topic is there and has one place, and the topic has one id or none
-V2  the configuration of each topic is known: a broker deletes records by it. Kafka's own topics have a default
+V1  every partition of a topic is in exactly one log.dir, and the topic has one id or none
+V2  the configuration of each topic is known, because a broker deletes records by it. For Kafka's own topics there is
+    a default
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Survey:
 
 
 def survey(paths: Sequence[str], files: Files, progress: Progress | None = None) -> Survey:
-    """Look through log.dirs whose locks the caller holds.
+    """Examine log.dirs whose locks the caller holds. Returns what they have. progress: called with events in
+    partitions.
 
     Raises HandoverRefused, ConfigUnknown, InconsistentTopicId, DuplicateLog, CorruptData, OSError.
     """
@@ -76,22 +78,22 @@ def survey(paths: Sequence[str], files: Files, progress: Progress | None = None)
     file = TopicFile(paths, files, lambda path, error: None)
     file.load()
     check_topics(file)
-    homes: dict[checkpoint.Partition, tuple[LogDirectory, str]] = {}
+    locations: dict[checkpoint.Partition, tuple[LogDirectory, str]] = {}
     for directory in directories:
         for key, name in check_directory(directory).items():
-            if key in homes:
-                raise duplicate(*key, (homes[key][0], directory))
-            homes[key] = directory, os.path.join(directory.path, name)
+            if key in locations:
+                raise duplicate(*key, (locations[key][0], directory))
+            locations[key] = directory, os.path.join(directory.path, name)
     topics = {name: FoundTopic(entry.topic_id, entry.config) for name, entry in file.entries.items()}
-    highest = _transactional_producer_id(Located(*key, path) for key, (_, path) in homes.items())
-    for done, (key, (directory, path)) in enumerate(sorted(homes.items(), key=lambda item: item[0]), 1):
+    highest = _transactional_producer_id(Located(*key, path) for key, (_, path) in locations.items())
+    for done, (key, (directory, path)) in enumerate(sorted(locations.items(), key=lambda item: item[0]), 1):
         topic, partition = key
         if topic not in topics:
             topics[topic] = FoundTopic(None, _assumed_config(topic, file))
         topics[topic].partitions[partition], seen = _partition(path, directory.path)
         highest = max(highest, seen)
         if progress is not None:
-            progress(Event("survey", done, len(homes), "partitions", f"{topic}-{partition}"))
+            progress(Event("survey", done, len(locations), "partitions", f"{topic}-{partition}"))
     for name, found in topics.items():
         _check(name, found, file.entries.get(name))
     epochs = {directory.broker_epoch for directory in directories}

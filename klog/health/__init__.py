@@ -1,4 +1,5 @@
-"""Is the engine healthy? Takes facts about a machine and the logs on it, returns findings with the next step.
+"""Checks whether the engine is healthy. Takes facts about a machine and the logs on it, returns findings with the next
+step.
 
 API: examine(machine, engine) → HealthReport; read_machine() makes the Machine; a manager makes Engine and LogFacts.
 CHECKS has the thresholds, docs/metrics.md shows them.

@@ -1,4 +1,4 @@
-"""What a manager knows of itself, as an examination takes it."""
+"""Facts that a manager reports about itself, for an examination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class LogFacts:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """The engine in this process. offline: {log.dir: reason}. dead_threads: None while no cleaner runs. flushes: of all
-    logs since the opening. sampled_bytes, cached_bytes: of sampled reads."""
+    logs since the manager was opened. flush_rate: per second. sampled_bytes: of sampled reads; cached_bytes: those of
+    them that were in memory."""
 
     read_only: bool
     now_ms: int

@@ -1,4 +1,4 @@
-"""examine(): compares facts with the thresholds. Pure.
+"""examine(): compares facts with the thresholds. It reads and changes nothing else.
 
 A check of logs has one finding for each log that is not ok, at most LOGS_MAX; if all are ok, one with the worst value.
 """
@@ -39,14 +39,14 @@ def _severity(check: str, value: float) -> Severity:
 
 
 def _measured(check: str, subject: str, value: float, message: str) -> Finding:
-    """The finding of a value that has thresholds."""
+    """Return the finding of a value that has thresholds."""
     bounds, severity = CHECKS[check], _severity(check, value)
     threshold = bounds.critical if severity == "critical" or bounds.warning is None else bounds.warning
     return Finding(severity, check, subject, message, value, threshold, bounds.next_step if severity != "ok" else "")
 
 
 def _stated(check: str, subject: str, severity: Severity, message: str) -> Finding:
-    """The finding of a check without numbers."""
+    """Return the finding of a check without numbers."""
     return Finding(severity, check, subject, message, None, None, CHECKS[check].next_step if severity != "ok" else "")
 
 
@@ -103,12 +103,12 @@ def _each(check: str, logs: Sequence[LogFacts], message: Callable[[LogFacts], st
 def _worst(
     check: str, logs: Iterable[LogFacts], value: Callable[[LogFacts], float], message: str | Callable[[float], str]
 ) -> Iterator[Finding]:
-    """Findings of the logs that are not ok, the worst first; else of the worst log."""
-    tell = message.format if isinstance(message, str) else message
+    """Yield the findings of the logs that are not ok, the worst first; if all are ok, that of the worst log."""
+    describe = message.format if isinstance(message, str) else message
     worst = sorted(logs, key=value, reverse=True)
     bad = [log for log in worst if _severity(check, value(log)) != "ok"]
     for log in bad[:LOGS_MAX] or worst[:1]:
-        yield _measured(check, log.name, value(log), tell(value(log)))
+        yield _measured(check, log.name, value(log), describe(value(log)))
     if len(bad) > LOGS_MAX:
         yield _measured(check, f"{len(bad) - LOGS_MAX} more logs", value(bad[LOGS_MAX]), "they exceed it, too")
 

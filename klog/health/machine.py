@@ -1,4 +1,4 @@
-"""Reads what the machine and a process show of themselves: file systems, devices, limits, memory. Changes nothing."""
+"""Reads facts about the machine and a process: file systems, devices, limits, memory. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """process: of the process that writes; None if there is none or it is not known."""
+    """Facts about the machine. process: of the process that writes; None if there is none or it is not known."""
 
     directories: tuple[Directory, ...]
     process: ProcessUse | None
@@ -36,7 +36,8 @@ class Machine:
 
 
 def read_machine(paths: Iterable[str], pid: int | None, *, proc_root: str = PROC, sys_root: str = SYS) -> Machine:
-    """Return what is known now. pid: of the process that writes. proc_root, sys_root: /proc and /sys, or a test's."""
+    """Return the facts now; what cannot be read is None. pid: of the process that writes. proc_root, sys_root: /proc
+    and /sys, or a test's."""
     meminfo = read_meminfo(proc_root)
     return Machine(
         tuple(_directory(path, proc_root, sys_root) for path in paths),

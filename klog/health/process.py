@@ -1,4 +1,5 @@
-"""What a process uses of its limits: open files, and mapped ranges of memory. From /proc, of any process of this user.
+"""How much a process uses of its limits: open files, and mapped ranges of memory. From /proc, for any process of this
+user.
 
 Kafka and klog keep the files of active segments open and map their indexes: thousands of partitions need thousands of
 descriptors (RLIMIT_NOFILE) and maps (vm.max_map_count).
@@ -24,7 +25,7 @@ class ProcessUse:
 
 
 def process_use(pid: int, proc_root: str = PROC) -> ProcessUse:
-    """Return what a process uses."""
+    """Return the numbers of a process."""
     where = os.path.join(proc_root, str(pid))
     try:
         open_files: int | None = len(os.listdir(os.path.join(where, "fd")))

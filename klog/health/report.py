@@ -16,8 +16,8 @@ ORDER: Sequence[Severity] = ("critical", "warning", "ok")
 class Finding:
     """The result of one check of one subject: a log, a log.dir, a device, the process or the machine.
 
-    value: what was measured; threshold: where the next worse severity begins, or the one that was exceeded; None for
-    checks without numbers. next_step: empty for "ok".
+    value: what was measured; threshold: the one that was exceeded, or, if none was, that of the next severity;
+    None for checks without numbers. next_step: empty for "ok".
     """
 
     severity: Severity
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """findings: the worst first. unknown: {check: why it could not be made}."""
+    """findings: the worst first. unknown: {check: why it was not made}."""
 
     findings: Sequence[Finding]
     unknown: Mapping[str, str]

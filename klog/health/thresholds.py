@@ -13,7 +13,7 @@ from klog.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """low_is_bad: the thresholds are minima."""
+    """One check. unit: of the thresholds. low_is_bad: the thresholds are minima."""
 
     what: str
     unit: str

@@ -45,7 +45,7 @@ def _unknown_column(path: str, column: str, columns: list[str], line: int) -> Un
 
 
 class UnknownFormat(KlogError, ValueError):
-    """The format of an input cannot be found out from its name and first bytes, or is not supported."""
+    """The format of an input does not follow from its name and first bytes, or is not supported."""
 
 
 def named_once(names: list[str], path: str, line: int) -> list[str]:

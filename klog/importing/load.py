@@ -1,4 +1,4 @@
-"""Loads a file into a topic; after an error in the file the topic is as it was.
+"""Loads a file into a topic. If the file has an error, the topic is not changed.
 
 Two passes. The first reads every row and checks all that append would reject: text, columns, times against the topic's
 bounds, null keys in a compacted topic, size. Only then is a topic created and are records appended; the second pass
@@ -68,7 +68,8 @@ def import_file(
     timestamp, records get the time of the append. partitions, config: for a new topic (default 1, and retention.ms=-1);
     for an existing topic they must not differ from what it has. Rows and values: klog.importing.rows.
 
-    After RowError, UnknownColumn, UnknownFormat, InvalidConfig or InvalidTopic nothing was created or appended.
+    Raises RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: then nothing was created or appended;
+    OSError, after which a note of the error has the number of appended records.
     """
     if form is not None and form not in FORMATS:
         raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
@@ -206,7 +207,7 @@ class _Check:
             self.max_timestamp = ms
 
     def _large(self, line: int, key: bytes | None, value: bytes) -> None:
-        """Encode a record near the size limit: compression may bring it below."""
+        """Check a record near the size limit by encoding it: compression may make it small enough."""
         try:
             size = len(encode([(key, value, 0)], compression=self._compression))
         except (InvalidRecord, RecordTooLarge) as error:
@@ -221,7 +222,7 @@ class _Check:
 
 
 def _reported(of: Iterator[Row], source: Source, stage: str, progress: Progress | None) -> Iterator[Row]:
-    """Yield the rows, with an event now and then and one at the end."""
+    """Yield the rows, and report progress every EVERY_ROWS rows and at the end."""
     if progress is None:
         yield from of
         return

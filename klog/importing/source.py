@@ -34,7 +34,7 @@ _GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Source:
-    """An input by its name. One reader at a time; any thread may read `position`."""
+    """One input. One reader at a time; any thread may read `position`."""
 
     def __init__(self, path: str | os.PathLike[str], *, stdin: BinaryIO | None = None) -> None:
         self.name = os.fspath(path)
@@ -77,7 +77,7 @@ class Source:
 
     @property
     def position(self) -> int:
-        """Bytes of the file, as stored, that were read so far."""
+        """Bytes of the file, as stored, that have been read so far."""
         return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
 
     def format(self) -> str:
@@ -103,14 +103,16 @@ class Source:
         return "csv"
 
     def open(self) -> BinaryIO:
-        """Return a stream of the unpacked bytes from the start. The source closes it; an earlier stream ends."""
+        """Return a stream of the decompressed bytes from the start. The source closes it, and closes an earlier
+        stream."""
         raw = self._open_raw()
         if self.compressed:
             return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)), 1 << 20))
         return raw
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield (line number from 1, text with line end). Raises RowError for bad UTF-8, a too long line, a bad .gz."""
+        """Yield (line number from 1, text with line end). Raises RowError for invalid UTF-8, a line that is
+        too long, a damaged .gz."""
         stream = self.open()
         number = 0
         while True:

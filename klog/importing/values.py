@@ -1,4 +1,4 @@
-"""Converts cells to JSON and to milliseconds. Pure: no file, no clock.
+"""Converts cells to JSON and to milliseconds. Uses no file and no clock.
 
 A CSV cell has no type, so its text decides:
 
@@ -8,7 +8,7 @@ A CSV cell has no type, so its text decides:
     true, false                 the boolean
     anything else               a string: 007, +1, 1., NA, NaN, True, 1e5 and longer numbers, too
 
-An exponent needs a sign to count (1e-05, 1.5e+20, as programs write it), since 12e4 may just as well be a name.
+A number with an exponent needs a sign there (1e-05, 1.5e+20, as programs write it): 12e4 may be a name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CellCache:
 def milliseconds(value: object) -> int:
     """Convert an integer of milliseconds, ISO text, a datetime or a date to milliseconds since 1970.
 
-    A time without a zone is UTC. Raises ValueError with what is wrong with the value, without file or line.
+    A time without a zone is UTC. Raises ValueError that describes the value, without file or line.
     """
     if isinstance(value, bool) or value is None or value == "":
         raise ValueError(f"not a time: {'empty' if value in (None, '') else str(value).lower()}")

@@ -2,7 +2,7 @@
 
 F1  Bounds only exclude records that cannot match; the whole filter is applied to the records that are read.
 F2  An expression is recognised by building it again from its parts with Polars' operators, and comparing the two.
-    Nothing is evaluated but literals. An expression that is not recognised bounds nothing.
+    Only literals are evaluated. An expression that is not recognised bounds nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from klog.values import NamedTuple, dataclass, replace
 if TYPE_CHECKING:
     import polars as pl
 
-_IN_A_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What can match: offsets [low, high); these partitions, None for all; times from since_ms to until_ms, both
-    included, in milliseconds since 1970, None if not bounded."""
+    """What the records that can match have in common: offsets in [low, high); one of these partitions, None: any; a
+    timestamp from since_ms to until_ms, both included, in milliseconds since 1970, None: no bound."""
 
     low: int = 0
     high: int = LONG_MAX
@@ -41,7 +41,7 @@ class Bounds:
         return self.partitions is None or partition in self.partitions
 
     def narrowed(self, compared: _Compared) -> Bounds:
-        """The same, and one column compared with literals."""
+        """Return these bounds, narrowed by one comparison."""
         column, low, high, values = compared
         if column == "offset":
             least = self.low if low is None else max(self.low, min(low, LONG_MAX))
@@ -56,7 +56,8 @@ class Bounds:
 
 
 class _Compared(NamedTuple):
-    """A column, its least and its greatest value, None if not bounded; all its values, None if not listed."""
+    """A column compared with literals: its least and its greatest value, None: no bound; all its values, None: no
+    list."""
 
     column: str
     low: int | None
@@ -65,7 +66,7 @@ class _Compared(NamedTuple):
 
 
 def bounds_of(predicate: pl.Expr | None) -> Bounds:
-    """The bounds of all records that match a filter."""
+    """Return the bounds of all records that match a filter."""
     found = Bounds()
     for compared in () if predicate is None else _conjuncts(predicate):
         found = found.narrowed(compared)
@@ -73,7 +74,8 @@ def bounds_of(predicate: pl.Expr | None) -> Bounds:
 
 
 def _conjuncts(expression: pl.Expr) -> Iterator[_Compared]:
-    """Comparisons of columns with literals that are true wherever the expression is true."""
+    """Yield the comparisons of columns with literals that are true for every record for which the expression is
+    true."""
     waiting = [expression]
     while waiting:
         expression = waiting.pop()
@@ -85,21 +87,22 @@ def _conjuncts(expression: pl.Expr) -> Iterator[_Compared]:
 
 
 def _compared(expression: pl.Expr, column: pl.Expr, *literals: pl.Expr) -> Iterator[_Compared]:
-    """A column and literals. Of `5 < column`, Polars makes `column > 5`."""
+    """Yield the comparison that the expression is, if it is one of _FORMS. Polars turns `5 < column` into `column >
+    5`."""
     name = column.meta.output_name()
     numbers = [_numbers(literal, name) for literal in literals]
     for make, opening, closing in _FORMS.get(len(literals), ()) if all(numbers) else ():
         if expression.meta.eq(make(column, *literals)):
             low, high = min(numbers[0]) + (opening == "("), max(numbers[-1])
-            if closing == ")" and name != "timestamp":  # below a time that was rounded down, that may match
+            if closing == ")" and name != "timestamp":  # a literal was rounded down, so its millisecond may match
                 high -= 1
             values = frozenset(numbers[0]) if make in _EQUAL else None
             yield _Compared(name, low if opening else None, high if closing else None, values)
 
 
 _EQUAL = (operator.eq, lambda column, value: column.eq_missing(value), lambda column, value: column.is_in(value))
-# Number of literals → the expressions of a column and so many literals, and the bounds of what matches: [ or ] includes
-# the literal, ( or ) does not, none is there without a bound.
+# By number of literals: the expressions of a column and that many literals, and the lower and upper bound of the values
+# that match. [ and ] include the literal, ( and ) exclude it, "" is no bound.
 _FORMS: dict[int, tuple[tuple[Callable[..., Any], str, str], ...]] = {
     1: (
         *((make, "[", "]") for make in _EQUAL),
@@ -118,8 +121,8 @@ _FORMS: dict[int, tuple[tuple[Callable[..., Any], str, str], ...]] = {
 
 
 def _numbers(literal: pl.Expr, column: str) -> list[int]:
-    """The values of a literal that a column is compared with, a time as milliseconds rounded down; empty if they are of
-    no use. Nulls are left out: a comparison with null selects no record."""
+    """Return the values of a literal that a column is compared with, a time as milliseconds rounded down; [] if they
+    cannot bound the column. Nulls are left out: a comparison with null selects no record."""
     import polars as pl
 
     values = pl.select(literal).to_series()
@@ -127,5 +130,5 @@ def _numbers(literal: pl.Expr, column: str) -> list[int]:
         values = values.explode()
     kind = values.dtype
     if column == "timestamp" and isinstance(kind, pl.Datetime) and kind.time_zone is not None:
-        return [value // _IN_A_MS[kind.time_unit] for value in values.drop_nulls().to_physical().to_list()]
+        return [value // _UNITS_PER_MS[kind.time_unit] for value in values.drop_nulls().to_physical().to_list()]
     return values.drop_nulls().to_list() if column != "timestamp" and kind.is_integer() else []

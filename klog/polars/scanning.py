@@ -2,11 +2,11 @@
 
 S1  Polars passes a query's columns, filter and number of rows. Only those columns and the filter's are decoded.
     Partitions, offsets and batches that the filter excludes are not read; what is read is filtered.
-S2  The number of rows is one of rows before the filter: with it, the filter excludes nothing from being read.
+S2  Polars counts the number of rows before the filter. So a query that has both reads without bounds.
 S3  Each query opens the log.dir, fixes the end of each partition, and reads about 1 MiB of stored batches at a time,
     in the order of partitions and offsets.
-S4  Batches are excluded by the times in their headers, as in a search by time: the checksums of those batches are not
-    verified.
+S4  Batches are excluded by the timestamps in their headers, as in a search by time: the checksums of excluded batches
+    are not verified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "topic", "partition")
 _CONSTANT = ("topic", "partition")
 _HEADERS = ("position", "size", "base_offset", "last_offset", "max_timestamp", "timestamp_type", "magic")
-_GAP_BYTES = 1 << 20  # of excluded batches: fewer are read, since one read costs less than two
+_GAP_BYTES = 1 << 20  # of excluded batches: a smaller gap is read too, because one read costs less than two
 
 
 def scan(
@@ -50,7 +50,8 @@ def scan(
     decode: Decode | None = None,
     on_bad: OnBad = "raise",
 ) -> pl.LazyFrame:
-    """Return a LazyFrame of a topic's records. Each query reads what is in the log.dir by then, in bounded memory.
+    """Return a LazyFrame of a topic's records. Each query reads the log.dir as it is when the query begins, in
+    bounded memory.
 
     path: a log.dir, or several. partitions: their numbers, all of the topic by default. start, stop, isolation: as in
     Log.read, for each partition; times before now, such as "-3h", are before the query. columns: some of offset,
@@ -70,7 +71,7 @@ def scan(
     numbers = None if partitions is None else tuple(sorted(set(arguments.wholes("partitions", partitions, 0))))
     with klog.open(path, read_only=True) as logs:
         source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns), decode, on_bad)
-        readers = source.readers(logs)  # raises here what every query would raise
+        readers = source.readers(logs)  # an error that every query would raise is raised here
     types = {
         "offset": pl.Int64,
         "timestamp": pl.Datetime("ms", "UTC"),
@@ -84,7 +85,7 @@ def scan(
     if decode is not None:
         reader = next(iter(readers.values()))
         types.update(polars_types(reader.arrow_stream(("key", "value"))))
-    # Pure: a query that has the source twice, such as a join with itself, reads it once, and so as of one moment.
+    # Pure: a query with the source twice, such as a join with itself, reads it once, so both have the same records.
     return register_io_source(source.frames, schema={name: types[name] for name in source.columns}, is_pure=True)
 
 
@@ -125,8 +126,8 @@ class _Source:
     on_bad: OnBad
 
     def readers(self, logs: klog.LogManager) -> dict[int, LogReader]:
-        """{partition: its reader}. The ends are fixed now."""
-        # Of an unknown topic, partition 0 raises the error.
+        """Return {partition: its reader}. The ends are fixed now."""
+        # If the topic is unknown, log(topic, 0) raises the error.
         numbers = logs.topics().get(self.topic, [0]) if self.partitions is None else self.partitions
         return {
             number: logs.log(self.topic, number).read(
@@ -138,7 +139,8 @@ class _Source:
     def frames(
         self, columns: Sequence[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        """The frames of one query, as Polars asks for them. columns: those of the result and of the filter."""
+        """Yield the frames of one query; Polars calls this. columns: those of the result and of the filter; None: all.
+        rows: at most so many before the filter; None: no limit."""
         shape = _Shape(self.topic, columns or self.columns)
         bounds = Bounds() if predicate is None or rows is not None else bounds_of(predicate)
         with klog.open(self.paths, read_only=True) as logs:
@@ -156,7 +158,7 @@ class _Source:
                         yield frame if predicate is None else frame.filter(predicate)
 
     def _frames(self, part: LogReader, fields: list[str]) -> Iterator[pl.DataFrame]:
-        """Frames of these columns, keys and values decoded if there are formats."""
+        """Yield frames of these columns, with keys and values decoded if there are formats."""
         import polars as pl
 
         if self.decode is None or not {"key", "value"} & set(fields):
@@ -170,11 +172,11 @@ class _Shape:
     def __init__(self, topic: str, columns: Sequence[str]) -> None:
         self._topic = topic
         self._columns = columns
-        # Offsets, where nothing else is decoded, for the number of rows.
+        # If no column is decoded, offsets give the number of rows.
         self.fields = [name for name in columns if name not in _CONSTANT] or ["offset"]
 
     def frame(self, frame: pl.DataFrame, partition: int) -> pl.DataFrame:
-        """A frame of records of a partition, with all columns."""
+        """Return a frame of records of a partition, with all columns."""
         import polars as pl
 
         if any(name in _CONSTANT for name in self._columns):
@@ -183,7 +185,7 @@ class _Shape:
 
 
 def _parts(reader: LogReader, bounds: Bounds) -> Iterator[LogReader]:
-    """The parts of a reader's range whose batches may have records of these times."""
+    """Yield the parts of a reader's range whose batches may have records of these times."""
     if not bounds.by_time:
         yield reader
         return
@@ -193,11 +195,11 @@ def _parts(reader: LogReader, bounds: Bounds) -> Iterator[LogReader]:
 
 
 def _ranges(headers: HeaderColumns, bounds: Bounds) -> list[tuple[int, int]]:
-    """Ranges of offsets with all batches that may match, of batches of one segment. Between two ranges there are at
+    """Return the ranges of offsets that hold all batches of a segment that may match. Between two ranges there are at
     least _GAP_BYTES of other batches.
 
-    Producers' times are in no order, so of a batch only the greatest time is known. If it is the time of the append, it
-    is that of all records. Magic 0 and 1 have neither for sure.
+    A header has the greatest timestamp of its records. With LogAppendTime that is the timestamp of all of them; with
+    CreateTime the others are not known. Headers of magic 0 and 1 are not relied on.
     """
     import polars as pl
 

@@ -1,6 +1,6 @@
-"""Repairs damaged log directories, and rescues what can be read of them: takes paths, returns reports as plain values.
+"""Repairs damaged log directories, and rescues their readable batches. Takes paths, returns reports as plain values.
 
-repair(path)          cuts and rebuilds what a broker's load would, after keeping a copy
+repair(path)          cuts and rebuilds files as a broker's load does, and keeps the originals
 rescue(path, to)      writes every readable batch of a directory into a new log.dir
 """
 

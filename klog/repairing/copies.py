@@ -1,4 +1,4 @@
-"""Copies of directories: durable, with owner, mode and times, and what differs between two of them."""
+"""Copies directories, durably and with owner, mode and times, and compares two of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def changes(before: str, after: str) -> list[dict[str, object]]:
 
 
 def _same_bytes(a: str, b: str) -> bool:
-    """True if one file begins with the other."""
+    """Return whether one of the files is the beginning of the other."""
     with ReadOnlyFile(a, scan=True) as one, ReadOnlyFile(b, scan=True) as two:
         size = min(one.size, two.size)
         for position in range(0, size, WINDOW):

@@ -1,17 +1,17 @@
-"""repair: what a broker's load would cut or rebuild after a crash, done on a copy, which then replaces the original.
+"""repair: cuts and rebuilds a copy as a broker's load does after a crash, and replaces the original by the copy.
 
 Each partition in which `verify` finds a problem is copied, and the copy is loaded with recovery="kafka", as after a
-crash and from its first byte on. A dry run ends here: its report is that of the real run, which does the same and then
-puts the copy in place of the original. What verify only notes, such as files marked for deletion, is no damage: the
-next start removes it.
+crash and from its first byte on. A dry run ends here, with the report that the repair would have. The repair then
+replaces the original by the copy. What verify only notes, such as files marked for deletion, is not damage: the next
+start removes it.
 
     DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
         t-0/                                 the repaired copy, then the original partition: they exchange their names
         repaired/t-0/                        the copy while it is repaired
 
   F1  the repaired copy and the checkpoints are on disk before the original is moved
-  F2  the names are exchanged in one step, so DIR always has the partition. Where the file system cannot do that, it is
-      three moves by way of original/t-0; a crash among them may leave DIR without the partition, and the next repair of
+  F2  the names are exchanged in one step, so DIR always has the partition. If the file system cannot do that, there are
+      three renames, through original/t-0. A crash between them may leave DIR without the partition; the next repair of
       DIR completes them
   F3  no byte of an original is changed: it is renamed
 
@@ -71,7 +71,7 @@ def repair(
     files: Files | None = None,
     progress: Progress | None = None,
 ) -> Entry:
-    """Repair a log.dir or one partition directory, or find out what a repair would do.
+    """Repair a log.dir or one partition directory, or report what a repair would do.
 
     Returns {"path", "dry_run", "copy", "partitions"}. copy: the directory with the originals; None if nothing was
     changed. A partition, of those in which verify finds a problem: topic, partition, path, error (why it cannot be
@@ -92,7 +92,7 @@ def repair(
     if scratch is not None:
         scratch = os.path.abspath(arguments.path("scratch", scratch))
         if not dry_run:
-            raise ValueError(f"scratch={scratch!r}: only of a dry run; a repair needs the file system of the log.dir")
+            raise ValueError(f"scratch={scratch!r}: only for a dry run: a repair needs the file system of the log.dir")
     work = _Repair(where, log_dir, clock or SystemClock(), files or RealFiles())
     with _locked(log_dir, dry_run):
         if dry_run:
@@ -103,7 +103,7 @@ def repair(
 
 @contextlib.contextmanager
 def _locked(log_dir: str, dry_run: bool) -> Iterator[None]:
-    """Hold the lock of the log.dir. A dry run on a read-only disk goes without: no process writes there."""
+    """Hold the lock of the log.dir. A dry run on a read-only disk needs no lock: no process writes there."""
     lock = None
     try:
         lock = DirectoryLock(log_dir)
@@ -151,7 +151,7 @@ class _Repair:
         return {**self.report(found, copy if changed else None), "dry_run": False}
 
     def _make_copy(self, now_ms: int) -> str:
-        """Make the directory for the originals, named by the time, or a later one if that name is taken."""
+        """Make the directory for the originals, named by the time; by a later time if that name exists."""
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         copy = f"{self._log_dir}.before-repair-{now:%Y%m%dT%H%M%S%f}"
         try:
@@ -199,7 +199,7 @@ class _Repair:
                 entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
         except (KlogError, OSError) as error:
             return {**entry, "error": str(error).replace(copy, located.path)}
-        for name in regular_files(copy):  # files that the load has renamed: the original is the copy that is kept
+        for name in regular_files(copy):  # marked for deletion by the load: the original has them
             if name.endswith(".deleted"):
                 self._files.unlink(os.path.join(copy, name))
         entry["files"] = changed = changes(located.path, copy)
@@ -243,8 +243,8 @@ class _Repair:
         files.fsync_dir(copy)
 
     def _complete(self, copy: str, name: str) -> None:
-        """The rest of an exchange by three moves: the original has been moved away, the repaired copy is beside it or
-        in DIR."""
+        """Complete an exchange by three renames. The first is done: the original is in original/. The repaired copy is
+        in `copy`, or already in DIR."""
         files, aside = self._files, os.path.join(copy, ORIGINAL)
         files.fsync_dir(aside)
         files.fsync_dir(copy)
@@ -256,14 +256,14 @@ class _Repair:
         files.fsync_dir(copy)
 
     def _remove(self, copy: str) -> None:
-        """Remove what is there only while copies are repaired and put in place."""
+        """Remove the directories that are needed only during a repair."""
         if is_directory(os.path.join(copy, ORIGINAL)):
             self._files.rmdir(os.path.join(copy, ORIGINAL))
         if is_directory(os.path.join(copy, REPAIRED)):
             remove_tree(os.path.join(copy, REPAIRED), self._files)
 
     def _take_checkpoints(self, key: checkpoint.Partition, trial: str) -> None:
-        """Take the offsets of a repaired partition over from the checkpoints beside the copy."""
+        """Copy the offsets of a repaired partition from the checkpoints in `trial` into those of the log.dir."""
         with directory_lock(self._log_dir):
             for name in ROOT_CHECKPOINTS:
                 path, found = os.path.join(self._log_dir, name), os.path.join(trial, name)
@@ -275,7 +275,7 @@ class _Repair:
                     )
 
     def _finish_earlier(self) -> None:
-        """Complete exchanges that a crash has cut short (F2), and remove copies that were not put in place."""
+        """Complete exchanges that a crash has interrupted (F2), and remove copies that have replaced no original."""
         parent, name = os.path.split(self._log_dir)
         for other in sorted(os.listdir(parent)):
             copy = os.path.join(parent, other)

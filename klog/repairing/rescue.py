@@ -1,7 +1,7 @@
-"""rescue: every readable batch of a damaged directory, in a new log.dir.
+"""rescue: writes every readable batch of a damaged directory into a new log.dir.
 
   G1  the source is only read, without its lock
-  G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. Offsets that cannot be read are holes
+  G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. Offsets that cannot be read become gaps
   G3  the result has its own indexes, snapshots, epochs and checkpoints, and ends with a clean shutdown
   G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too
 
@@ -50,7 +50,7 @@ def rescue(
     last_offset (None: unknown; both None: no offset is missing), path, position, reason. files: what was copied besides
     the partitions. problems: what verify finds in the result. progress: called with Events, in bytes of the source.
 
-    to: does not exist, or is an empty directory. Raises TopicExists if it is not, OSError.
+    to: a directory that does not exist or is empty. Raises TopicExists if it is not empty, OSError.
     """
     where = check_directory(os.path.abspath(arguments.path("path", path)))
     target = os.path.abspath(arguments.path("to", to))
@@ -85,7 +85,8 @@ def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int
 
 
 def _copy_small(files: Files, log_dir: str, target: str, name: str) -> bool:
-    """Copy a file of the log.dir that holds what is in no partition, if it can be read."""
+    """Copy a file of the log.dir that belongs to no partition, if it is needed and can be read. Returns whether it
+    was."""
     path = os.path.join(log_dir, name)
     kind = classify(name)
     if kind.leftover is not None or os.path.islink(path) or not os.path.isfile(path):
@@ -144,7 +145,7 @@ class _Partition:
         try:
             with Log.open(self._to, topic_id=self._topic_id(), clean_shutdown=True, clock=self._clock) as log:
                 self._write(log, step)
-            # A load takes the base of an empty last segment as the log end, also after a hole.
+            # A load takes the base of an empty last segment as the log end, also after a gap.
             with Log.open(self._to, clean_shutdown=True, recovery_point=0, clock=self._clock) as log:
                 self._entry["log_start_offset"] = log.log_start_offset
                 self._entry["log_end_offset"] = log.log_end_offset
@@ -161,7 +162,7 @@ class _Partition:
             return None
 
     def _segments(self) -> Iterator[Segment]:
-        """Each segment, once the next one is known: that shows a wrong epoch at its end."""
+        """Yield each segment after reading the next one, which can show a wrong epoch at its end."""
         found = bases(self._located.path)
         waiting: Segment | None = None
         for base, next_base in zip(found, [*found[1:], None], strict=True):
@@ -179,11 +180,11 @@ class _Partition:
             drop_early_epochs(segment, epoch)
             self._report_missing(segment)
             with ReadOnlyFile(segment.path, scan=True) as file:
-                end = 0  # of the last batch that was kept, in the file
+                end = 0  # position after the last batch that was kept
                 for group in _groups(segment.batches):
                     first = group[0]
                     if first.position > end:
-                        _begin_segment(log, first.base_offset, begun)  # after a hole: noted as a gap between segments
+                        _begin_segment(log, first.base_offset, begun)  # after a gap: a new segment shows it
                     elif end == 0:
                         _begin_segment(log, segment.base, begun)
                     begun = True
@@ -209,7 +210,7 @@ class _Partition:
                 for batch in group:
                     self._append(log, file, [batch])
                 return
-            self._miss(group[0].base_offset, group[0].next_offset - 1, file.path, position, str(error))
+            self._add_missing(group[0].base_offset, group[0].next_offset - 1, file.path, position, str(error))
             return
         self._entry["batches"] += len(group)
         self._entry["records"] += sum(batch.count for batch in group)
@@ -225,13 +226,13 @@ class _Partition:
             first = segment.batches[hole - 1].next_offset if hole else segment.base
             end = segment.batches[hole].base_offset if hole < len(segment.batches) else segment.next_base
             more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-            place = segment.path, found[0].position, found[0].reason + more
+            where = segment.path, found[0].position, found[0].reason + more
             if end is not None and end <= first:
-                self._miss(None, None, *place)
+                self._add_missing(None, None, *where)
             else:
-                self._miss(first, None if end is None else end - 1, *place)
+                self._add_missing(first, None if end is None else end - 1, *where)
 
-    def _miss(self, first: int | None, last: int | None, path: str, position: int, reason: str) -> None:
+    def _add_missing(self, first: int | None, last: int | None, path: str, position: int, reason: str) -> None:
         self._entry["missing"].append(
             {"first_offset": first, "last_offset": last, "path": path, "position": position, "reason": reason}
         )

@@ -1,7 +1,8 @@
 """The intact batches of a segment, and the damage between them.
 
-A checksum does not cover base offset and leader epoch of a batch. A batch contradicts the others if its offset is
-outside the segment, or if offsets or epochs rise without it only. The longest series without contradictions is kept.
+The checksum of a batch does not cover its base offset and leader epoch. A batch contradicts the others if its offsets
+are outside the segment, or if the offsets or epochs increase only without it. The longest series of batches without
+contradictions is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import damage_of
 from klog.values import dataclass
 
-OFFSETS_MAX = 2**31  # of a segment: the entries of its indexes have no more
+OFFSETS_MAX = 2**31  # of a segment: its index entries have 32-bit relative offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, end) that hold no batch to keep."""
+    """Bytes [position, end) without a batch to keep."""
 
     position: int
     end: int
@@ -83,7 +84,7 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
 
 
 def drop_late_epochs(segment: Segment, after: Segment) -> None:
-    """Drop batches whose epoch is above that of the next segment's first batch: it is wrong."""
+    """Drop batches whose epoch is above that of the next segment's first batch: such an epoch is wrong."""
     if after.batches:
         latest = after.batches[0].leader_epoch
         _keep(segment, [batch.leader_epoch <= latest for batch in segment.batches], "a leader epoch above later ones")
@@ -100,7 +101,7 @@ def _drop_contradictions(segment: Segment) -> None:
     inside = [low <= each.base_offset and each.next_offset <= high for each in segment.batches]
     _keep(segment, inside, f"a batch outside the offsets of its segment, which begin at {low}")
     _keep(segment, _rising([each.base_offset for each in segment.batches], strict=True), "a base offset out of order")
-    _keep(segment, _apart(segment.batches), "a batch that claims the offsets of the next one")
+    _keep(segment, _apart(segment.batches), "a batch whose offsets overlap the next one's")
     _keep(segment, _rising([each.leader_epoch for each in segment.batches]), "a leader epoch out of order")
 
 
@@ -114,21 +115,21 @@ def _keep(segment: Segment, kept: Sequence[bool], reason: str) -> None:
 
 
 def _rising(values: Sequence[int], *, strict: bool = False) -> list[bool]:
-    """Return for each value whether it belongs to the longest rising series."""
+    """Return for each value whether it belongs to the longest increasing series."""
     tails: list[int] = []  # the smallest last value of a series of each length
     ends: list[int] = []  # its index
     before: list[int] = []
     find = bisect.bisect_left if strict else bisect.bisect_right
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         length = find(tails, value)
         before.append(ends[length - 1] if length else -1)
         tails[length : length + 1] = [value]
-        ends[length : length + 1] = [place]
+        ends[length : length + 1] = [index]
     kept = [False] * len(values)
-    place = ends[-1] if ends else -1
-    while place >= 0:
-        kept[place] = True
-        place = before[place]
+    index = ends[-1] if ends else -1
+    while index >= 0:
+        kept[index] = True
+        index = before[index]
     return kept
 
 
