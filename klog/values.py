@@ -1,8 +1,8 @@
 """dataclass, field, fields, replace and asdict, as in the standard module `dataclasses`, and NamedTuple as in `typing`,
-for classes that cost nothing until they are used.
+for classes whose definition takes little time.
 
-The standard decorator compiles the methods of each class when its module is imported, and imports `inspect` for it: of
-the import behind klog.broker that was more than half. This one compiles __init__ once a class has several objects; the
+The standard decorator compiles the methods of each class when its module is imported, and imports `inspect` for it:
+more than half of the time of `import klog.broker`. This one compiles __init__ once a class has several objects; the
 other methods are functions over the names of the fields. Type checkers, and the functions of `dataclasses`, treat such
 a class as a dataclass (values.pyi, __dataclass_fields__). In the same way `typing` compiles each annotation of a
 NamedTuple, and `collections` its __new__: 0.2 ms for each class.
@@ -66,14 +66,15 @@ def field(
     metadata: Any = None,
     kw_only: bool = False,
 ) -> Any:
-    """dataclasses.field."""
+    """Return a field, as dataclasses.field does. Raises ValueError for two defaults."""
     if default is not _MISSING and default_factory is not _MISSING:
-        raise ValueError("one of default and default_factory")
+        raise ValueError("default and default_factory are both given: give one")
     return Field(default, default_factory, init, repr, compare, metadata, kw_only)
 
 
 def fields(owner: Any) -> tuple[Field, ...]:
-    """dataclasses.fields: the fields of a class or an object, in order. Raises TypeError for another class."""
+    """Return the fields of a class or an object, in order, as dataclasses.fields does. Raises TypeError for a class
+    that dataclass() has not made."""
     kind = owner if isinstance(owner, type) else type(owner)
     found = getattr(kind, "__klog_fields__", None)
     if found is None:
@@ -82,12 +83,12 @@ def fields(owner: Any) -> tuple[Field, ...]:
 
 
 def fields_of(kind: type) -> tuple[Field, ...]:
-    """fields() of a class that a type checker does not see as one of them, such as a base class."""
+    """Return fields(kind), for a class that type checkers do not take for a dataclass, such as a base class."""
     return fields(kind)
 
 
 def replace(value: Any, /, **changes: Any) -> Any:
-    """dataclasses.replace: a copy with other values in some fields."""
+    """Return a copy with other values in some fields, as dataclasses.replace does. Raises ValueError, TypeError."""
     for each in fields(value):
         if not each.init:
             if each.name in changes:
@@ -98,7 +99,7 @@ def replace(value: Any, /, **changes: Any) -> Any:
 
 
 def asdict(value: Any) -> dict[str, Any]:
-    """dataclasses.asdict: the fields of an object as a dict, those of objects in it, too."""
+    """Return the fields of an object as a dict, and objects in them as dicts, too, as dataclasses.asdict does."""
     return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
 
 
@@ -134,7 +135,8 @@ def dataclass(
     kw_only: bool = False,
     slots: bool = False,
 ) -> Any:
-    """dataclasses.dataclass."""
+    """Make a class a dataclass, as dataclasses.dataclass does. Raises TypeError, ValueError for fields that it
+    refuses."""
 
     def decorate(cls: type) -> type:
         return _process(cls, init, repr, eq, order, frozen, kw_only, slots)
@@ -175,8 +177,8 @@ def _process(
             if name not in body and name in cls.__dict__:
                 delattr(cls, name)
         return cls
-    there = {name for base in cls.__mro__[1:] for name in _slots_of(base)}
-    body["__slots__"] = tuple(name for name in own if name not in there)
+    inherited_slots = {name for base in cls.__mro__[1:] for name in _slots_of(base)}
+    body["__slots__"] = tuple(name for name in own if name not in inherited_slots)
     for name in ("__dict__", "__weakref__"):
         body.pop(name, None)
     made = type(cls)(cls.__name__, cls.__bases__, body)
@@ -295,8 +297,9 @@ def _frozen(names: frozenset[str]) -> dict[str, Any]:
 
 
 def _late_init(found: tuple[Field, ...], frozen: bool) -> Callable[..., None]:
-    """An __init__ that sets the fields one by one for the first objects, as of most classes there are few, and then
-    compiles one to replace itself in its class. That one also raises the errors."""
+    """Return an __init__ that sets the fields one by one for the first PLAIN_MAX objects, because most classes have
+    few. After them, or for invalid arguments, it compiles an __init__ and replaces itself by that one, which also
+    raises the errors."""
     _check_order(found)
     made = 0
     assign = _set if frozen else setattr
@@ -332,7 +335,7 @@ def _check_order(found: tuple[Field, ...]) -> None:
 def _assigned(
     self: Any, found: tuple[Field, ...], args: tuple[Any, ...], values: dict[str, Any], assign: Callable[..., None]
 ) -> bool:
-    """Set the fields by these arguments of __init__. Returns False if they are not the right ones."""
+    """Set the fields from the arguments of __init__. Returns False if those are invalid."""
     names = [each.name for each in found if each.init and not each.kw_only]
     given = dict(zip(names, args, strict=False))
     if len(given) < len(args) or not given.keys().isdisjoint(values):
@@ -458,14 +461,14 @@ class _Tuple(tuple):  # type: ignore[type-arg]
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Any:
-        """An object of all its values in order."""
+        """Return an object with these values, in order. Raises TypeError for a wrong number of values."""
         made = tuple.__new__(cls, iterable)
         if len(made) != len(cls._fields):
             raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
         return made
 
     def _replace(self, /, **changes: Any) -> Any:
-        """A copy with other values in some fields."""
+        """Return a copy with other values in some fields. Raises ValueError for an unknown field."""
         made = self._make([changes.pop(name, value) for name, value in zip(self._fields, self, strict=True)])
         if changes:
             raise ValueError(f"Got unexpected field names: {list(changes)!r}")
@@ -499,7 +502,7 @@ class NamedTuple(metaclass=_NamedTupleType):
 
 
 def _late_new(names: tuple[str, ...], defaults: dict[str, Any]) -> Callable[..., Any]:
-    """A __new__ that compiles itself when it is first called, and then replaces itself in its class."""
+    """Return a __new__ that compiles another one when it is first called, and replaces itself by that."""
 
     def __new__(cls: Any, /, *args: Any, **values: Any) -> Any:  # noqa: N807
         arguments = ", ".join(f"{each}=_defaults[{each!r}]" if each in defaults else each for each in names)

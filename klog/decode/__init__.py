@@ -1,13 +1,14 @@
-"""Decodes the bytes of keys and values: an Arrow binary array in, a typed Arrow array out, and why some are bad.
+"""Decodes the bytes of keys and values: takes an Arrow binary array, returns a typed Arrow array, and the reasons why
+some values are bad.
 
     decoder = JsonDecoder(parse_ddl("id BIGINT, delay DOUBLE"))
     array, bad = decoder.decode(values)         # null where a value is bad; {index: why}
 
-Readers take formats: the words "utf8" and "json", or Json, Avro and Protobuf with a schema, which make the decoders.
+Readers take formats, which make the decoders: the words "utf8" and "json", or Json, Avro and Protobuf with a schema.
 
-Each decoder has the `type` of its arrays, can be pickled, and takes any bytes: they cannot make it crash, hang, or use
-more memory than in proportion to their length. One thread at a time. Importing this package loads neither pyarrow nor
-the libraries that parse: msgspec for JSON, fastavro for Avro, protobuf for Protobuf.
+Each decoder has the `type` of its arrays, can be pickled, and takes any bytes: they cannot make it crash or hang, and
+its memory is bounded by a multiple of their length. One thread at a time. Importing this package loads neither pyarrow
+nor the libraries that parse: msgspec for JSON, fastavro for Avro, protobuf for Protobuf.
 """
 
 from __future__ import annotations

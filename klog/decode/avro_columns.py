@@ -1,5 +1,5 @@
-"""Avro schema resolution, writer → reader, as a tree of columns: what was parsed by the writer's schema becomes columns
-of the reader's types.
+"""Avro schema resolution, writer → reader, as a tree of columns: values that were parsed by the writer's schema become
+columns of the reader's types.
 
 The parser reads each value by the writer's schema alone, so that it checks every byte; a field that the reader does not
 have is dropped here. The rules are those of the specification: fields match by name or alias, a missing one takes its
@@ -7,7 +7,7 @@ default, names of records, enums and fixed must agree, int → long → float �
 columns are nullable, so a null for a reader that allows none is null.
 
 The reader may also be an Arrow type alone (from DDL): fields match by name, a missing one is null, and times are
-converted from whatever unit the writer has.
+converted from the writer's unit.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _item(avro: AvroType) -> AvroType:
 
 
 def _check(writer: AvroType, reader: AvroType, where: str) -> None:
-    """Raise ValueError unless the types match, children aside."""
+    """Raise ValueError unless the types match. Their children are not compared."""
     agree = writer.kind == reader.kind or (writer.kind, reader.kind) in _PROMOTIONS
     if writer.kind == "null":
         agree = reader.null_at is not None
@@ -113,19 +113,19 @@ def _struct(writer: AvroType, kind: pa.DataType, reader: AvroType | None, where:
         wanted = reader.fields[number] if reader is not None else None
         names = (field.name, *(wanted.aliases if wanted is not None else ()))
         found = next((taken[name] for name in names if name in taken), None)
-        place = f"{where}.{field.name}".strip(".")
+        path = f"{where}.{field.name}".strip(".")
         if found is not None:
-            inner = columns(found.type, field.type, wanted.type if wanted is not None else None, place)
+            inner = columns(found.type, field.type, wanted.type if wanted is not None else None, path)
             children.append((itemgetter(found.name), inner))
         elif wanted is None:
             children.append((_constant(None), Leaf(field.type)))
         else:
-            children.append(_default(wanted, field.type, place))
+            children.append(_default(wanted, field.type, path))
     return Struct(kind, children)
 
 
 def _default(wanted: AvroField, kind: pa.DataType, where: str) -> tuple[Callable[[Any], Any], Column]:
-    """The column of a field that the writer does not have."""
+    """Return the source and the column of a field that the writer does not have: its default. Raises ValueError."""
     if wanted.default is NO_DEFAULT:
         raise ValueError(f"{where} is not in the writer's schema, and has no default in the reader's")
     column = columns(wanted.type, kind, wanted.type, where)
@@ -168,10 +168,10 @@ def _default_value(avro: AvroType, default: Any) -> Any:
 
 
 def _time(writer: AvroType, kind: pa.DataType, reader: AvroType | None) -> Column | None:
-    """The column of dates and times, which the parser returned as integers."""
+    """Return the column of dates and times, which the parser returns as integers; None if they do not match."""
     import pyarrow as pa
 
-    # Plain integers of the writer have the unit that the reader gives them.
+    # Integers without a logical type have the unit of the reader's.
     logical = writer.logical or (reader.logical if reader is not None else None)
     if logical is None or writer.kind not in _INTS:
         return None
@@ -208,7 +208,7 @@ def _leaf(writer: AvroType, kind: pa.DataType, reader: AvroType | None) -> Colum
 def _decimal_of(scale: int) -> Callable[[bytes], decimal.Decimal]:
     def convert(data: bytes) -> decimal.Decimal:
         unscaled = int.from_bytes(data, signed=True)
-        # Converting an int to decimal digits takes the square of its length.
+        # The time to convert an int to decimal digits grows with the square of its length.
         if not data or abs(unscaled) >= _DECIMAL_MAX:
             raise ValueError(f"{len(data)} bytes are not a decimal of at most 38 digits")
         return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)

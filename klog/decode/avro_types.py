@@ -1,10 +1,11 @@
-"""Avro schemas as a tree with all names resolved: what the Arrow type, the resolution and the parser are made from.
+"""Avro schemas as a tree with all names resolved. The Arrow type, the resolution and the parser are made from it.
 
     parse(text, references)     JSON of a schema, after the schemas whose names it uses → AvroType
 
-  A1  A tree is finite and small: a recursive schema has no Arrow type (and would let a value of a few bytes nest as
-      deep as it is long), and names that are used again and again can stand for 2ⁿ fields. Both are refused.
-  A2  The items of an array take at least one byte each: a count of 2⁶² items without bytes would be 2⁶² items.
+  A1  A tree is finite and small: a recursive schema is refused, because it has no Arrow type and its values could nest
+      as deep as they are long; so is a schema with more than SIZE_MAX types, because names that use names can stand
+      for 2ⁿ fields.
+  A2  The items of an array take at least one byte each. Otherwise a few bytes could stand for 2⁶² items.
   A3  The parser gets no logical types: bytes of a decimal are converted when their number is known to be small, and
       times stay integers until Arrow has them.
 
@@ -52,9 +53,9 @@ class AvroField:
 class AvroType:
     """kind: a primitive, record, enum, array, map, fixed, or union of more than one type that is not null.
 
-    null_at: the place of null in a union with one other type, which this is; None for a type that is not in such a
-    union. item: of an array or a map. logical, precision, scale: of LOGICAL. size, depth: of the tree, in types. least:
-    bytes that a value takes at least.
+    null_at: for a type in a union with null alone, the index of null in it; None for other types. item: of an array or
+    a map. logical, precision, scale: of LOGICAL. size, depth: of the tree, in types. least: the minimum of bytes that a
+    value takes.
     """
 
     kind: str
@@ -96,8 +97,8 @@ def parse(text: str, references: Sequence[str] = ()) -> AvroType:
 
 
 def arrow_type(avro: AvroType, where: str = "") -> pa.DataType:
-    """Return the Arrow type of the values, all nullable, as Spark's from_avro maps them. Raises ValueError for what has
-    none."""
+    """Return the Arrow type of the values, all nullable, as Spark's from_avro maps them. Raises ValueError for a schema
+    that has none."""
     import pyarrow as pa
 
     utc = pa.timestamp("us", "UTC")
@@ -140,7 +141,7 @@ def arrow_type(avro: AvroType, where: str = "") -> pa.DataType:
 
 
 def plain(avro: AvroType) -> Any:
-    """Return the schema, as of JSON, for the parser: without logical types (A3), each name used once."""
+    """Return the schema for the parser, as parsed JSON: without logical types (A3), and with each name used once."""
     return _plain(avro, count())
 
 
@@ -175,7 +176,7 @@ def _item(avro: AvroType) -> AvroType:
 
 
 class _Parser:
-    """Of one schema text; adds its names to `names`."""
+    """Parses one schema text; adds its names to `names`."""
 
     def __init__(self, names: dict[str, AvroType]) -> None:
         self._names = names

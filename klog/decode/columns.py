@@ -1,9 +1,9 @@
-"""Python values → Arrow arrays, a column at a time, by a tree of columns compiled from a schema.
+"""Python values → Arrow arrays, one column after the other, by a tree of columns that is made from a schema.
 
   column.array([item, …])     one Arrow value per item; None is null        Leaf, Struct, List, Map
 
 C1  An item that the column's type cannot hold raises; `build` finds exactly these items, by bisection, and makes them
-null. So good items cost one call of pyarrow for each leaf, and bad ones log₂ n more.
+null. So n good items cost one call of pyarrow for each leaf, and each bad one about log₂ n more.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def build(column: Column, items: Sequence[Any]) -> tuple[pa.Array, dict[int, str
 
 
 class Leaf:
-    """Values of a type without children. convert: from what was decoded to what pyarrow takes. source: the type that
-    pyarrow makes first, to be cast."""
+    """Values of a type without children. convert: makes of a decoded value one that pyarrow takes. source: the type
+    that pyarrow makes first, and that is then cast."""
 
     def __init__(
         self, kind: pa.DataType, convert: Callable[[Any], Any] | None = None, source: pa.DataType | None = None
@@ -64,7 +64,7 @@ class Leaf:
 
 
 class Struct:
-    """children: for each field how its value is found in an item, and its column."""
+    """children: for each field a function that returns its value in an item, and its column."""
 
     def __init__(self, kind: pa.DataType, children: Sequence[tuple[Callable[[Any], Any], Column]]) -> None:
         self.type = kind

@@ -2,12 +2,12 @@
 
     value := 0:u8 schema_id:i32 body                        big-endian; body: Avro, by the schema with this id
 
-  F1  A body is read by the writer's schema to its last byte: one that is short, or has bytes left, is a bad value.
-  F2  Nothing is looked up: all schemas are given. An id that is not among them is a bad value.
+  F1  A body is read by the writer's schema to its last byte: a body that is too short or too long is a bad value.
+  F2  No registry is asked: all schemas are given. An id that is not among them is a bad value.
   F3  Hostile bytes cost no more time and memory than their length: see A1, A2 of avro_types.py.
 
-fastavro parses (in C), without its schema resolution: that compares the two schemas for each value, and passes over
-fields that the reader does not have without noticing that they are cut. avro_columns.py resolves whole columns.
+fastavro parses (in C), without its schema resolution: that compares the two schemas for each value, and does not notice
+that a field which the reader does not have is incomplete. avro_columns.py resolves whole columns.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class ConfluentAvroDecoder(Decoder):
         whole = pa.concat_arrays(parts)
         if order == list(range(len(order))):
             return whole
-        places = [0] * len(order)
-        for place, index in enumerate(order):
-            places[index] = place
-        return whole.take(pa.array(places, pa.int64()))
+        positions = [0] * len(order)
+        for position, index in enumerate(order):
+            positions[index] = position
+        return whole.take(pa.array(positions, pa.int64()))
 
     def _parsed(self, value: bytes) -> tuple[int, Any]:
-        """Return the schema's id and what its body says. Raises ValueError for a bad value."""
+        """Return the schema's id and the parsed body. Raises ValueError for a bad value."""
         if len(value) < _HEADER or value[0] != 0:
             raise ValueError(
                 "it does not begin with the byte 0 and a schema id of four bytes, as Confluent's format does"
@@ -105,12 +105,12 @@ class ConfluentAvroDecoder(Decoder):
             return number, read(value)
         except MemoryError:
             raise
-        except Exception as error:  # fastavro raises whatever the bytes lead it to
+        except Exception as error:  # invalid bytes make fastavro raise many kinds
             why = f"{type(error).__name__} {error}".strip()
             raise ValueError(f"its body is not a value of schema {number}, or is cut: {why}") from None
 
     def _reader_of(self, number: int) -> _Reader:
-        """Return how values with a schema id are read. Raises ValueError if they cannot be."""
+        """Return the parser and the column of values with a schema id. Raises ValueError if they cannot be read."""
         found = self._readers.get(number)
         if found is None:
             schema = self._schemas.of(number)  # ids that are not known are not kept: there may be 2³² of them
@@ -154,7 +154,8 @@ def _body_reader(schema: Any) -> Callable[[bytes], Any]:
 
 
 def _guarded(schema: Any) -> Any:
-    """The same parsed schema with dictionaries for lists of symbols and branches: these have no negative indexes."""
+    """Return the parsed schema with dictionaries for lists of symbols and branches: in a list a negative index from a
+    value would count from the end."""
     if isinstance(schema, list):
         return {"type": "union", **dict(enumerate(map(_guarded, schema)))}
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
 """Protobuf messages, alone or framed as the clients of a schema registry write them.
 
   value   := 0:u8 schema_id:i32 indexes message           big-endian
-  indexes := count:zigzag index:zigzag{count}             the message's place in its .proto; count 0 stands for [0]
+  indexes := count:zigzag index:zigzag{count}             the path to the message in its .proto; count 0 stands for [0]
 
 F1  The message is given; the schema id is not looked up. Protobuf reads what older and newer schemas wrote.
 F2  Indexes of another message are a bad value: Protobuf would read nearly any bytes as nearly any message.
@@ -49,7 +49,8 @@ def descriptor_set_of(message: Any) -> bytes:
 class ConfluentProtobufDecoder(Decoder):
     """binary → struct of the message with this full name. descriptors: bytes of a FileDescriptorSet.
 
-    Raises ImportError without protobuf, and ValueError for a message that is not there or has no column type.
+    Raises ImportError without protobuf, and ValueError for a message that the descriptors do not have, or that has no
+    column type.
     """
 
     def __init__(self, descriptors: bytes, name: str, *, framed: bool = True) -> None:
@@ -122,7 +123,7 @@ def _decoder(descriptors: bytes, name: str, framed: bool) -> ConfluentProtobufDe
 
 
 def _indexes_of(message: Descriptor) -> list[int]:
-    """The place of a message in its file, from the outermost message on."""
+    """Return the indexes of a message in its file, from the outermost message to itself."""
     found: list[int] = []
     at: Descriptor | None = message
     while at is not None:
@@ -133,7 +134,7 @@ def _indexes_of(message: Descriptor) -> list[int]:
 
 
 def _indexes_at(value: bytes, at: int) -> tuple[list[int], int]:
-    """The indexes at a position, and the position after them. Raises ValueError."""
+    """Return the indexes at a position, and the position after them. Raises ValueError."""
     count, at = _zigzag(value, at)
     if not 0 <= count <= _INDEXES_MAX:
         raise ValueError(f"{count} indexes of a message are not from 0 to {_INDEXES_MAX}")

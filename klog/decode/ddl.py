@@ -1,11 +1,12 @@
-"""Schemas of decoded values: Spark's two texts → Arrow types, and back. Pure; knows no Spark.
+"""Schemas of decoded values: DDL or JSON as Spark writes them → Arrow types, and back. Needs no Spark.
 
     schema := field ("," field)*                            id BIGINT, delay DOUBLE, tags ARRAY<STRING>
     field  := name ":"? type ("NOT" "NULL")? ("COMMENT" text)?
     type   := BIGINT | … | DECIMAL(p,s) | ARRAY<type> | MAP<STRING, type> | STRUCT<schema>
     JSON   := {"type":"struct","fields":[{"name":"id","type":"long"}, …]}       DataFrame.schema.json()
 
-Names are bare words or `in backquotes`. Every field is nullable, as in Spark's from_json: NOT NULL is read and dropped.
+Names are bare words or `in backquotes`. Every field is nullable, as in Spark's from_json: NOT NULL is parsed and has
+no effect.
 Arrow types are those to which Spark converts its own: timestamps in µs, the items of a list named `element`.
 """
 
@@ -133,16 +134,16 @@ def _quoted(name: str) -> str:
 
 
 class _Parser:
-    """One pass over the tokens of a DDL text."""
+    """Parses one DDL text."""
 
     def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, str]] = []  # (kind, text): kinds are name, text, word, mark
+        self._tokens: list[tuple[str, str]] = []  # (kind, text): kinds are name, text, word, symbol
         at = 0
         while at < len(text.rstrip()):
             match = _TOKENS.match(text, at)
             if match is None or match.lastindex is None:
                 raise ValueError(f"{text[at : at + 20].strip()!r} is not understood at character {at}")
-            self._tokens.append((("name", "text", "word", "mark")[match.lastindex - 1], match[match.lastindex]))
+            self._tokens.append((("name", "text", "word", "symbol")[match.lastindex - 1], match[match.lastindex]))
             at = match.end()
         self._at = 0
         self._depth = 0
@@ -226,7 +227,7 @@ class _Parser:
     def _skip(self, wanted: str) -> bool:
         if self._at < len(self._tokens):
             kind, text = self._tokens[self._at]
-            if kind in ("word", "mark") and text.lower() == wanted:
+            if kind in ("word", "symbol") and text.lower() == wanted:
                 self._at += 1
                 return True
         return False

@@ -1,4 +1,4 @@
-"""What all decoders have: from an Arrow array of bytes to a typed one, and from that to Python objects."""
+"""The interface of all decoders: from an Arrow array of bytes to a typed one, and from that to Python objects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Decoder(Protocol):
 
     def objects(self, decoded: pa.Array) -> list[Any]:
         """Return what decode() returned as Python objects: structs and maps as dict, null as None. Raises ValueError or
-        OverflowError for a time that Python's calendar does not have."""
+        OverflowError for a time outside Python's calendar."""
         found: list[Any] = decoded.to_pylist(maps_as_pydicts="lossy")
         return found
 
 
 def slices(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """A batch in slices of at most ROWS rows and about SLICE_BYTES of these columns: what is decoded may be many times
-    as large as its bytes."""
+    """Yield a batch in slices of at most ROWS rows and about SLICE_BYTES of these columns, because decoded values may
+    be many times as large as their bytes."""
     size = sum(batch.column(name).nbytes for name in names)
     rows = max(1, min(ROWS, batch.num_rows * SLICE_BYTES // max(size, 1)))
     for start in range(0, batch.num_rows, rows):

@@ -1,7 +1,7 @@
 """The formats of keys and values, as a caller of a reader names them: words or frozen objects → decoders.
 
     "utf8"              → string
-    "json"              → string that is valid JSON; as Python objects, what it says
+    "json"              → string that is valid JSON; as a Python object, the parsed value
     Json(schema)        → struct
     Avro(schemas)       → the type of the reader's schema      Confluent's framing
     Protobuf(message)   → struct                               Confluent's framing, or none
@@ -97,7 +97,7 @@ class Avro:
 
     def __post_init__(self) -> None:
         schemas = self._schemas()
-        if schemas is not self.schemas:  # those of a registry may be many, of which few are in use
+        if schemas is not self.schemas:  # a registry may have many schemas, few of them in use
             for number, each in schemas.by_id.items():
                 try:
                     parse_avro(each.text)
@@ -170,7 +170,7 @@ class Protobuf:
 
 
 def formats_of(decode: Decode) -> dict[str, Format]:
-    """Return {column: its format} of an argument `decode`: one format is that of the values. Raises TypeError and
+    """Return {column: its format} of an argument `decode`; a single format is that of the values. Raises TypeError and
     ValueError that name the argument."""
     given = decode if isinstance(decode, Mapping) else {"value": decode}
     if not given:

@@ -1,14 +1,15 @@
 """Values that are JSON objects → structs of a given type.
 
-msgspec compiles the type to a decoder that checks while it parses: it builds no object for a field that is not asked
-for, and its errors name the field. A value is bad if it is not JSON in UTF-8, if it is not an object, or if a field of
-the type has
+msgspec compiles the type to a decoder that checks while it parses: it builds no object for a field that the type
+does not have, and its errors name the field. A value is bad if it is not JSON in UTF-8, if it is not an object, or if a
+field of the type has
 
     a wrong kind (1.0, true and "1" are no BIGINT), a number out of range, NaN; text that is not base64 (BINARY), an
     ISO date (DATE), or an ISO time (TIMESTAMP; without a zone it is UTC. TIMESTAMP_NTZ: with one it is bad)
 
-A missing field is null, null is null everywhere, fields that the type does not have are left out, and of a name that
-comes twice the last counts. DECIMAL takes numbers and numbers in quotes, exactly, and rounds half up to its scale.
+A missing field is null, null is null everywhere, fields that the type does not have are left out, and if a name
+occurs twice, its last value is used. DECIMAL takes numbers and numbers in quotes, exactly, and rounds half up to its
+scale.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class JsonDecoder(Decoder):
 
     def __init__(self, kind: pa.DataType) -> None:
         self._type = kind
-        self._compiled  # noqa: B018  errors belong here
+        self._compiled  # noqa: B018  raises its errors here
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonDecoder, (self.type,)
@@ -51,7 +52,7 @@ class JsonDecoder(Decoder):
         from msgspec import MsgspecError
 
         parse, column = self._compiled
-        # msgspec does not look at the bytes of text that it skips.
+        # msgspec does not check whether text that it skips is UTF-8.
         _, bad = TextDecoder().decode(values)
         items: list[Any] = []
         for index, value in enumerate(values.to_pylist()):

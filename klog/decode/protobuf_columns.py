@@ -1,4 +1,5 @@
-"""Protobuf messages as a tree of columns: a descriptor → the Arrow type, and how its values are found in messages.
+"""Protobuf messages as a tree of columns: a descriptor → the Arrow type, and functions that read its values in
+messages.
 
     int32, sint32, sfixed32 → int32     uint32, fixed32 → uint32     (the same with 64)
     float, double, bool, string, bytes  → the same      enum → string, the name; an unknown number as digits
@@ -45,7 +46,8 @@ class _Builder:
         self._fields = 0
 
     def message(self, message: Descriptor, above: tuple[str, ...], where: str) -> Column | None:
-        """above: the messages that contain it. None for a message without fields."""
+        """Return the column of a message; None if it has no fields. above: the messages that contain it. Raises
+        ValueError."""
         import pyarrow as pa
 
         if message.full_name in above or len(above) >= DEPTH_MAX:
@@ -84,7 +86,7 @@ class _Builder:
         return List(pa.list_(pa.field("element", column.type)), column)
 
     def _one(self, field: FieldDescriptor, above: tuple[str, ...], where: str) -> Column | None:
-        """The column of one value of a field."""
+        """Return the column of one value of a field; None for a message without fields."""
         import pyarrow as pa
 
         if field.message_type is not None:

@@ -1,12 +1,13 @@
-"""Schemas by id: from the records of a schema registry's topic, or from a JSON file. Pure.
+"""Schemas by id: from the records of a schema registry's topic, or from a JSON file.
 
     _schemas   key   {"keytype":"SCHEMA","subject":"flights-value","version":1,"magic":1}
                value {"subject":…,"version":…,"id":7,"schema":"…","schemaType":"AVRO","references":[…],"deleted":false}
                null  the version was deleted for good
     file       {"7": {"type":"record",…}, "8": …}
 
-A version with deleted=true is still known by its id: values that were written with it remain. The newest version of a
-subject is the highest one that was not deleted. Schemas of other types (JSON, PROTOBUF) are known by name only.
+A version with deleted=true keeps its id, because there are values that were written with it. The newest version of a
+subject is the highest one that was not deleted. Of schemas of other types (JSON, PROTOBUF) only id and type are
+kept.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Schema:
 @dataclass(frozen=True)
 class Schemas:
     """by_id: the Avro schemas. newest: subject → id, if subjects are known. other: id → type, of those that are not
-    Avro. origin: where they come from, for messages."""
+    Avro. origin: their source, for error messages."""
 
     by_id: Mapping[int, Schema]
     newest: Mapping[str, int] = field(default_factory=dict)
@@ -108,12 +109,12 @@ def _gathered(versions: Mapping[Version, dict[str, Any]], origin: str) -> Schema
 def _references(
     found: Mapping[str, Any], versions: Mapping[Version, dict[str, Any]], texts: dict[Version, str], depth: int
 ) -> dict[Version, str]:
-    """Add the schemas that one refers to, those that they refer to first."""
+    """Add the schemas that `found` refers to, each after those that it refers to. Returns `texts`."""
     references = found.get("references")
     for each in references if isinstance(references, list) and depth < DEPTH_MAX else ():
         pair = _version(each)
         if pair in versions and pair not in texts:
-            texts[pair] = ""  # a circle ends here
+            texts[pair] = ""  # a circular reference ends here
             _references(versions[pair], versions, texts, depth + 1)
             del texts[pair]
             texts[pair] = versions[pair]["schema"]

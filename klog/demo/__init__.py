@@ -1,4 +1,4 @@
-"""A tour of klog on real data, end to end: a year of flights. `klog demo` prints it, `run` does it.
+"""A demonstration of klog on real data: a year of flights. run() does the work; `klog demo` calls it.
 
     import a year of flights -> kill a writer -> reopen -> find a storm -> compact flight-status -> count by
     batches -> ask Spark
@@ -9,8 +9,8 @@ command line imports this package.
 
 from __future__ import annotations
 
+from klog.demo.demo_directory import NotADemoDirectory
 from klog.demo.events import DemoDataMissing
-from klog.demo.place import NotADemoDirectory
 from klog.demo.story import DemoResult, run
 
 __all__ = ["DemoDataMissing", "DemoResult", "NotADemoDirectory", "run"]

@@ -1,4 +1,5 @@
-"""Step 6: a query on the same directory through Spark, or what is missing for Spark. The job is spark_job.py."""
+"""Step 6: a query on the same directory through Spark, or the text about what Spark needs and is missing. The job is
+spark_job.py."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from pathlib import Path
 
 from klog import extras
 from klog.demo.child import python_module
+from klog.demo.demo_directory import FLIGHTS, SPARK_LOG
 from klog.demo.events import airline_names
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
-from klog.demo.place import FLIGHTS, SPARK_LOG
 from klog.demo.spark_job import QUESTION
 from klog.values import dataclass
 
@@ -47,16 +48,16 @@ def missing() -> str | None:
     """Return what Spark needs that is missing here, and how to get it; None if nothing is missing."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         return f"PySpark is not installed. Get it with: {extras.command('demo')}"
-    cure = (
+    remedy = (
         "Get it with: apt install default-jre-headless (Debian 13, Ubuntu 24.04) or openjdk-17-jre-headless (before), "
         "or from https://adoptium.net, then set JAVA_HOME"
     )
     java = _java()
     if java is None:
-        return f"Spark needs Java {JAVA_MIN} or newer, and there is none on the PATH or at JAVA_HOME. {cure}"
+        return f"Spark needs Java {JAVA_MIN} or newer, and there is none on the PATH or at JAVA_HOME. {remedy}"
     version = _java_version(java)
     if version is not None and version < JAVA_MIN:
-        return f"Spark needs Java {JAVA_MIN} or newer, but {java} is Java {version}. {cure}"
+        return f"Spark needs Java {JAVA_MIN} or newer, but {java} is Java {version}. {remedy}"
     return None
 
 
@@ -77,7 +78,8 @@ def _java_version(java: str) -> int | None:
 
 
 def ask(directory: Path) -> SparkResult:
-    """Run the job over the closed directory. Spark's messages go to spark.log there, which is kept if the job fails."""
+    """Run the job over the directory, which must be closed. Spark's messages go to spark.log in it, which is kept if
+    the job fails. Raises DemoFailed then."""
     log = directory / SPARK_LOG
     started = time.perf_counter()
     with (

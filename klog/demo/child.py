@@ -1,4 +1,4 @@
-"""Child processes that never outlive the block: each leads its own process group, which is killed at the end."""
+"""Child processes that end with a `with` block: each has its own process group, which is killed at the end."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from klog.demo.demo_directory import FLIGHTS
 from klog.demo.narrator import Narrator, duration
-from klog.demo.place import FLIGHTS
 from klog.manager import LogManager
 from klog.values import dataclass
 

@@ -1,7 +1,7 @@
-"""Step 2: a writer is killed by SIGKILL while it appends. What was acknowledged must be there, and no half batch.
+"""Step 2: a writer is killed by SIGKILL while it appends. All acknowledged records must be found, and no half batch.
 
 C1  every record at or below the last acknowledged offset is read back, byte for byte.
-C2  there may be complete records beyond it: the writer can die between the write and its report.
+C2  there may be complete records after it: the writer can die between the write and its report.
 C3  the log ends where its last complete batch ends; recovery truncated the rest and reports its size.
 """
 
@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 
 from klog.demo.child import kill_group, python_module
+from klog.demo.demo_directory import FLIGHTS, TELEMETRY
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration, size
-from klog.demo.place import FLIGHTS, TELEMETRY
 from klog.demo.writer import RECORDS_PER_APPEND, report
 from klog.manager import LogManager
 from klog.progress import Event, Progress
 from klog.values import dataclass
 
 SEGMENT_BYTES = 32 << 20
-APPENDS_BEFORE_KILL = 20  # at least; a random number of up to as many more
+APPENDS_BEFORE_KILL = 20  # at least; a random number below that is added
 _APPENDS_MAX = 200  # about 800 MB, if it is not killed
 
 
@@ -67,7 +67,7 @@ def kill_writer(directory: Path, progress: Progress | None) -> Kill:
                 progress(Event("write", reports * RECORDS_PER_APPEND, last_report * RECORDS_PER_APPEND))
             if reports == last_report:
                 _wait_for_growth(directory / f"{TELEMETRY}-0")
-                kill_group(writer)  # and read on: reports in the pipe were acknowledged before the kill
+                kill_group(writer)  # the loop reads on: reports in the pipe precede the kill
         status = writer.wait()
         if status >= 0:
             errors.seek(0)
@@ -76,7 +76,7 @@ def kill_writer(directory: Path, progress: Progress | None) -> Kill:
 
 
 def _wait_for_growth(partition: Path) -> None:
-    """Return while the next append is writing: when the files are longer than before, or after a second.
+    """Wait until the next append is writing: the files are longer than before. At most a second.
 
     Linux moves the end of a file page by page within one write, and SIGKILL ends a write between two pages. So a kill
     right now often leaves half a batch.

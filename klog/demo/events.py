@@ -43,7 +43,7 @@ class DemoDataMissing(KlogError):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Figures of the table, for the text."""
+    """Figures of the table for the texts of the demo."""
 
     events: int
     scheduled: int
@@ -171,8 +171,8 @@ def event_table(flights: Any) -> Any:
     departed = scheduled + pd.to_timedelta(flights.dep_delay, unit="m")
     arrived = departed + pd.to_timedelta(flights.air_time, unit="m")
     times = dict(zip(EVENTS, (scheduled, departed, arrived), strict=True))
-    # Codes sort as numbers but names decide the order: "arrived" < "departed" < "scheduled".
-    order = {name: place for place, name in enumerate(sorted(EVENTS))}
+    # Events of one time and row are sorted by name, not by code: "arrived" < "departed" < "scheduled".
+    order = {name: rank for rank, name in enumerate(sorted(EVENTS))}
     parts = [
         pd.DataFrame({"ts": ts, "code": code, "order": order[name], "row": flights.index})
         for code, (name, ts) in enumerate(times.items())

@@ -6,4 +6,4 @@ from klog.errors import KlogError
 
 
 class DemoFailed(KlogError):
-    """The demo found a broken promise; the message describes it. Please report it with that message."""
+    """The demo found a result that klog must never give; the message describes it. Please report it."""

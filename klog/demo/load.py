@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from klog.demo.demo_directory import FLIGHTS
 from klog.demo.events import Facts, FlightEvents
 from klog.demo.narrator import Narrator, duration, size, when
-from klog.demo.place import FLIGHTS
 from klog.manager import LogManager
 from klog.progress import Event, Progress
 from klog.values import dataclass

@@ -1,4 +1,4 @@
-"""Plain text for people: headings, wrapped paragraphs, aligned facts and small tables. Bold only on a terminal."""
+"""Writes plain text: headings, wrapped paragraphs, aligned facts and small tables. Bold only on a terminal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Narrator:
         self._line(self._bold(f"{number}. {text}"))
 
     def say(self, text: str) -> None:
-        """One paragraph, wrapped."""
+        """Write one paragraph, wrapped."""
         for line in _wrapped(text, WIDTH - len(_INDENT)):
             self._line(_INDENT + line)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Names and texts, the names in one column."""
+        """Write names and texts, the names in one column."""
         width = max(len(name) for name, _ in facts) + 2
         self._line("")
         for name, text in facts:
@@ -42,7 +42,7 @@ class Narrator:
                 self._line(f"{_INDENT}  {'':<{width}}{line}")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """A table with columns as wide as needed; the first `left` aligned left, the others (numbers) right."""
+        """Write a table with columns as wide as needed; the first `left` aligned left, the others (numbers) right."""
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
 
         def line(row: Sequence[str]) -> str:
@@ -58,7 +58,7 @@ class Narrator:
             self._line(line(row))
 
     def code(self, text: str) -> None:
-        """Lines to be copied; never wrapped."""
+        """Write lines to be copied; never wrapped."""
         self._line("")
         for line in textwrap.dedent(text).strip().splitlines():
             self._line(f"{_INDENT}  {line}".rstrip())
@@ -75,17 +75,17 @@ class Narrator:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text. A path is never broken: it is there to be copied."""
+    """Wrap a text. A path is never broken, because users copy it."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def when(milliseconds: int) -> str:
-    """Return a timestamp for people and other tools: 2013-02-08T05:00Z."""
+    """Return a timestamp as ISO text: 2013-02-08T05:00Z."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def size(count: int) -> str:
-    """Return bytes in powers of ten, as disks are sold: 325.9 MB."""
+    """Return a number of bytes in powers of ten: 325.9 MB."""
     value = float(count)
     for unit in ("bytes", "kB", "MB"):
         if value < 1000:

@@ -1,8 +1,8 @@
-"""The Spark job of step 6, in its own process, so that session, JVM and workers end with it.
+"""The Spark job of step 6, in its own process, so that its session, JVM and workers end with it.
 
     python -m klog.demo.spark_job DIR TOPIC SCRATCH      one line of JSON on standard output
 
-Spark's own files go to SCRATCH, which the caller removes: a job that is killed cannot do it.
+Spark's own files go to SCRATCH. The caller removes it, because a killed job cannot.
 
 klog is not registered with Spark: format("klog") is found because pyspark_klog is installed next to klog.
 """

@@ -4,9 +4,9 @@
     value    the event as in the topic flights; for a cancelled flight its `scheduled`, followed by a tombstone
 
 S1  992,643 states + 8,255 tombstones are appended; 328,521 records stay: the last state of each flight that left.
-S2  a tombstone stays until delete.retention.ms has passed since a compaction first saw it; a later compaction removes
-    it, as in Kafka. Here that time is 0, and the events after the last cancellation are kept for the second compaction,
-    which needs new records.
+S2  as in Kafka, a tombstone stays until delete.retention.ms has passed since the first compaction that read it; a later
+    compaction removes it. Here that time is 0, and the events after the last cancellation are kept for the second
+    compaction, which needs new records.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import time
 
+from klog.demo.demo_directory import FLIGHT_STATUS
 from klog.demo.events import FlightEvents
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration, size
-from klog.demo.place import FLIGHT_STATUS
 from klog.log import Log
 from klog.manager import LogManager
 from klog.progress import Event, Progress
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """between: after the first compaction, which keeps the tombstones."""
+    """before, between, after: the two compactions. The first one keeps the tombstones."""
 
     states: int
     tombstones: int

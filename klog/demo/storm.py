@@ -1,4 +1,4 @@
-"""Step 3: two days in February, found through the time index; only they are read.
+"""Step 3: two days in February, found by the time index. Only their records are read.
 
 The window is 8 and 9 February in New York, which is 05:00 to 05:00 UTC. Every partition is in time order (E1 of
 events.py), so the first records at or after the two ends of the window bound exactly the events inside it.
@@ -14,9 +14,9 @@ import time
 from collections import Counter
 from itertools import pairwise
 
+from klog.demo.demo_directory import FLIGHTS
 from klog.demo.events import airline_names
 from klog.demo.narrator import Narrator, duration, when
-from klog.demo.place import FLIGHTS
 from klog.manager import LogManager
 from klog.values import dataclass
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import klog
-from klog.demo import analytics, counting, crash, events, load, place, status, storm
+from klog.demo import analytics, counting, crash, events, load, status, storm
+from klog.demo.demo_directory import FLIGHT_STATUS, FLIGHTS, TELEMETRY, prepare
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
 from klog.manager import LogManager
@@ -36,7 +37,7 @@ class DemoResult:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, for JSON."""
+        """Return plain dicts and lists, for JSON."""
         return asdict(self)
 
 
@@ -50,12 +51,12 @@ def run(
     """Run the whole demo in `dir`, which is new, empty, or left by an earlier run (and then replaced).
 
     spark=False leaves out step 6. `progress` is called during long stages; `out` gets the text (None: standard output).
-    Raises NotADemoDirectory, DemoDataMissing, AlreadyLocked, and DemoFailed if klog breaks a promise.
+    Raises NotADemoDirectory, DemoDataMissing, AlreadyLocked; DemoFailed for a result that klog must never give.
     """
     started = time.perf_counter()
     directory = Path(dir)
     to = Narrator(sys.stdout if out is None else out)
-    place.prepare(directory)
+    prepare(directory)
     to.title("klog demo: a year of flights in a Kafka log directory")
 
     with klog.open(directory, create=True) as logs:
@@ -91,7 +92,7 @@ def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> tuple[ev
     to.chapter(1, "A year becomes a log")
     to.say(
         "Every flight that was to leave New York in 2013 has up to three events: scheduled, departed, arrived. They go "
-        f"into the topic {place.FLIGHTS} in the order in which they happened. The key is the aircraft, the value is "
+        f"into the topic {FLIGHTS} in the order in which they happened. The key is the aircraft, the value is "
         "the flight as JSON. Kafka's default partitioner picks the partition."
     )
     if progress is not None:
@@ -105,7 +106,7 @@ def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> tuple[ev
 def _kill(directory: Path, to: Narrator, progress: Progress | None) -> crash.Kill:
     to.chapter(2, "A writer is killed")
     to.say(
-        f"Another process opens the directory, appends to the topic {place.TELEMETRY} and reports each acknowledged "
+        f"Another process opens the directory, appends to the topic {TELEMETRY} and reports each acknowledged "
         "offset. In the middle of an append it gets SIGKILL: no warning, no clean-up. Then the directory is opened "
         "again."
     )
@@ -134,7 +135,7 @@ def _compact(
 ) -> status.StatusResult:
     to.chapter(4, "The latest state of every flight")
     to.say(
-        f"The same events go into the topic {place.FLIGHT_STATUS}, now with the flight as the key: carrier, number, "
+        f"The same events go into the topic {FLIGHT_STATUS}, now with the flight as the key: carrier, number, "
         "origin and day. Compaction keeps the latest record of each key. A cancelled flight gets a tombstone, a record "
         "without a value, which removes its key."
     )
@@ -179,15 +180,15 @@ def _ask(
 def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
     to.chapter(7, "Where the files are, and what to try next")
     to.say(
-        f"The directory {directory} is a Kafka log.dir: {place.FLIGHTS}-0 to {place.FLIGHTS}-{load.PARTITIONS - 1}, "
-        f"{place.FLIGHT_STATUS}-0 and {place.TELEMETRY}-0. A broker's own tools can read their .log, .index and "
+        f"The directory {directory} is a Kafka log.dir: {FLIGHTS}-0 to {FLIGHTS}-{load.PARTITIONS - 1}, "
+        f"{FLIGHT_STATUS}-0 and {TELEMETRY}-0. A broker's own tools can read their .log, .index and "
         f".timeindex files, too."
     )
-    first = min((directory / f"{place.FLIGHTS}-0").glob("*.log"))
+    first = min((directory / f"{FLIGHTS}-0").glob("*.log"))
     where, klog_command = shlex.quote(str(directory)), _command()
     commands = (
         f"{klog_command} ls {where}",
-        f"{klog_command} cat --dir {where} --topic {place.FLIGHTS} --partition 0 --from 2013-02-08T05:00:00Z | head",
+        f"{klog_command} cat --dir {where} --topic {FLIGHTS} --partition 0 --from 2013-02-08T05:00:00Z | head",
         f"{klog_command} dump {shlex.quote(str(first))} | head",
         f"{klog_command} compact {where} --dry-run",
     )

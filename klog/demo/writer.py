@@ -3,8 +3,8 @@
     python -m klog.demo.writer DIR TOPIC APPENDS
 
 After each append it writes one line to standard output, the last offset that append returned. A line is shorter than
-PIPE_BUF, so the reader of the pipe gets all of it or nothing. If the reader goes away, the next report fails and the
-process ends: it outlives the demo by at most one append, and never makes more than APPENDS of them.
+PIPE_BUF, so the reader of the pipe gets all of it or nothing. If the reader has ended, the next report fails and the
+process ends: it makes at most one append after that, and never more than APPENDS of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _FRAME = b'"frame":"%b"}' % (b"klog " * 800)
 
 
 def report(offset: int) -> tuple[bytes, bytes]:
-    """Key and value of the record at `offset`: about 4 KB that contain the offset, so that a reader can check them."""
+    """Return key and value of the record at `offset`: about 4 KB that contain the offset, so that a reader can check
+    them."""
     return b"sensor-%d" % (offset % 16), b'{"reading":%d,%b' % (offset, _FRAME)
 
 

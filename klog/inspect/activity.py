@@ -1,8 +1,8 @@
-"""Watches a log.dir: what is appended, how far readers are behind, what is in memory, how busy the disks are.
+"""Watches a log.dir: what is appended, the lag of readers, what is in memory, how busy the disks are.
 
-An ActivityWatcher takes samples; rates are those between two samples. It locks nothing and reads no data but that of
-__consumer_offsets, so it works beside a running klog or broker. Bytes in are the growth of the active segment and of
-those that followed it, so a deletion by retention does not count.
+An ActivityWatcher takes samples; rates are those between two samples. It locks nothing, and reads no records except
+those of __consumer_offsets, so it works beside a running klog or broker. Bytes in are the growth of the active segment
+and of those that followed it, so a deletion by retention does not count.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from klog.values import asdict, dataclass, field
 @dataclass(frozen=True, slots=True)
 class PartitionActivity:
     """One partition. Rates per second; None in the first sample, and where a number is not known. lag: {reader name:
-    records that it has not committed yet}; group_lag: the same of Kafka's groups. cached_share: of the log's pages that
-    are in the page cache."""
+    offsets from its committed one to the log end}; group_lag: the same for Kafka's groups. cached_share: the share of
+    the log's pages that are in the page cache."""
 
     topic: str
     partition: int
@@ -79,7 +79,8 @@ class _LogEnd:
 
 
 class ActivityWatcher:
-    """A context manager; one thread. paths: a log.dir, or those of one process. proc_root: /proc, or a test's."""
+    """A context manager; one thread. paths: a log.dir, or those of one process. proc_root: /proc, or a test's. Raises
+    FileNotFoundError for a directory that is not a log.dir, OSError."""
 
     def __init__(self, paths: Paths, *, clock: Clock | None = None, proc_root: str = PROC) -> None:
         check_tools(clock, None)
@@ -142,7 +143,7 @@ class ActivityWatcher:
         records = grown = None
         if before is not None and seconds is not None:
             records = max(end - before.end, 0) / seconds
-            if segments and segments[0].base_offset <= before.active:  # else what was active then is deleted
+            if segments and segments[0].base_offset <= before.active:  # otherwise retention has deleted it
                 later = sum(segment.size for segment in segments if segment.base_offset >= before.active)
                 grown = max(later - before.active_size, 0) / seconds
         positions = {
@@ -190,6 +191,6 @@ def _lags(log: Log, end: int, positions: Mapping[str, int]) -> dict[str, int]:
 def _cached_share(log: Log) -> float | None:
     try:
         present = log.page_cache().residency
-    except OSError:  # the kernel shows it only to users that may write the files
+    except OSError:  # the kernel reports it only to users that may write the files
         return None
     return present.share if present.size else None

@@ -1,19 +1,18 @@
 """Scans a .log file, batch by batch, past damage.
 
-    scan(file)    Found      a batch with a valid frame, of any magic; `error` states what is wrong inside it (crc, a
-                             record), or is None
+    scan(file)    Found      a batch with a valid frame, of any magic; `error`: the damage inside it (crc, a record), or
+                             None
                   Legacy     a wrapper message of magic 0 or 1 whose content cannot be read
                   Broken     [position, end) where no batch begins; `torn` if no complete batch follows: usual after a
                              crash
 
 After a broken frame the next batch is searched byte by byte: a known magic, a plausible header, a matching checksum.
-The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size: a hostile file costs no more
-than a large one.
+The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size, also for a hostile file.
 
 `examine` does the costly part of a scan and returns only the damage. A later scan with it yields the same items by
 reading headers, so segments can be examined in parallel and their batches be compared in order after that.
 
-It finds frames by its own code, not by the scans of klog.segment: those end where this goes on.
+It finds frames by its own code, not by the scans of klog.segment: those stop at damage.
 
 Memory: a window, or one batch if that is larger, and never more than the file size.
 """
@@ -36,9 +35,9 @@ HEADER = struct.Struct(">qiibIhiqqqhii")  # base_offset .. count, 61 bytes
 LEGACY_HEADER_BYTES = 18  # offset, size, crc, magic, attributes
 MESSAGE_CRC_FROM = 16
 CRC_FROM = 21
-LIKENESS_BYTES = 17
-# Where a batch may begin: an offset below 2^56, and magic 2 at its place; or magic 0 or 1, and a plausible size.
-_LIKENESS = re.compile(rb"(?s)(?=\x00.{7}(?:.{8}\x02|(?!\x00{4})[\x00-\x7f].{7}[\x00\x01]))")
+CANDIDATE_BYTES = 17
+# Where a batch may begin: an offset below 2^56, and magic 2 in its byte; or magic 0 or 1, and a plausible size.
+_CANDIDATE = re.compile(rb"(?s)(?=\x00.{7}(?:.{8}\x02|(?!\x00{4})[\x00-\x7f].{7}[\x00\x01]))")
 RESYNC_FACTOR = 16
 DAMAGES_MAX = 10_000
 
@@ -96,9 +95,10 @@ class Examined:
 
 
 def examine(path: str, progress: Callable[[int], None] | None = None) -> Examined | None:
-    """Scan a whole .log file. None if it has more damage than is worth keeping.
+    """Scan a whole .log file, and return its damage; None if there are more than DAMAGES_MAX damaged parts. progress:
+    called with numbers of bytes.
 
-    Raises CorruptData for what is not a regular file, and for a read error; FileNotFoundError.
+    Raises CorruptData if it is not a regular file, and for a read error; FileNotFoundError.
     """
     damage: dict[int, Damage] = {}
     with ReadOnlyFile(path, scan=True) as file:
@@ -116,7 +116,7 @@ def examine(path: str, progress: Callable[[int], None] | None = None) -> Examine
 
 def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -> Iterator[Item]:
     """Yield items in order; each byte of the file from start on belongs to exactly one. examined: what examine() has
-    found in this file; if the file is still the same, only its headers are looked at."""
+    found in this file; if the file is still the same, only its headers are read."""
     budget = RESYNC_FACTOR * file.size + WINDOW
     position = start
     known = examined.damage if examined is not None and examined.file == file.identity else None
@@ -141,7 +141,7 @@ def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -
                     found = Found(position, batch, here)
                 else:
                     found = Found(position, batch, _inside(batch, file.path, position))
-                    if found.error is not None and not _leads_on(file, found.end):
+                    if found.error is not None and not _is_followed(file, found.end):
                         error = found.error
                         break
                 yield found
@@ -217,7 +217,7 @@ def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None
     return None
 
 
-def _leads_on(file: ReadOnlyFile, end: int) -> bool:
+def _is_followed(file: ReadOnlyFile, end: int) -> bool:
     """True if the frame of a batch with a wrong checksum ends at the end of the file or before another header."""
     if end == file.size:
         return True
@@ -268,7 +268,7 @@ def _message(file: ReadOnlyFile, position: int) -> Found | Legacy | None:
         return None
     whole = file.read_at(position, end - position)
     sound = _sound_message(whole)
-    if not sound and not _leads_on(file, end):
+    if not sound and not _is_followed(file, end):
         return None
     if not sound and len(whole) >= HEADER.size and _sound_batch(whole):
         return None
@@ -296,7 +296,7 @@ def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
     """Return the position of the next valid batch, else the end of the file; and the rest of the budget."""
     while position < file.size:
         window = file.read_at(position, WINDOW)
-        for match in _LIKENESS.finditer(window):
+        for match in _CANDIDATE.finditer(window):
             start = match.start()
             header = window[start : start + HEADER.size]
             if len(header) < HEADER.size:
@@ -312,7 +312,7 @@ def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
                         return position + start, budget
         if len(window) < WINDOW:
             break
-        position += len(window) - LIKENESS_BYTES + 1
+        position += len(window) - CANDIDATE_BYTES + 1
     return file.size, budget
 
 

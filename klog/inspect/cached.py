@@ -1,7 +1,7 @@
 """page_cache: how much of each log of a log.dir, or of one partition, is in the page cache; and the machine's memory.
 
-It uses only names and lengths of files: it opens no log and reads no data. So it works on a live directory, klog's or a
-broker's, and leaves the page cache as it was.
+It uses only names and lengths of files: it opens no log and reads no data. So it works on the directory of a running
+klog or broker, and does not change the page cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def page_cache(
     <numbers> are the fields of klog.disk.residency.Residency, and share (0 to 1). A partition: partition, path,
     <numbers>, heat, problem, segments; a segment: base_offset, path, <numbers>, heat. heat: the share of each of at
     most `cells` equal parts, the oldest first. problem: a file that could not be examined; the others count. machine:
-    memory and the limits of dirty pages, None if /proc does not state them. Raises PermissionError if the kernel
+    memory and the limits of dirty pages, None if /proc does not have them. Raises PermissionError if the kernel
     refuses: it requires permission to write the files; FileNotFoundError if it is neither a log.dir nor a partition.
     """
     where = check_directory(arguments.path("path", path))
@@ -57,7 +57,7 @@ def page_cache(
         parts.setdefault(name, []).append(cached.residency)
         topics.setdefault(name, []).append(_partition(cached, cells, problem))
     if refused is not None and not any(entry["segments"] for entries in topics.values() for entry in entries):
-        raise refused  # the files belong to another user: there is nothing to show
+        raise refused  # the files belong to another user
     whole = total(residency for each in parts.values() for residency in each)
     return {
         "path": where,
@@ -128,19 +128,20 @@ def _measure(
 ) -> tuple[LogPageCache | None, list[tuple[str, OSError]]]:
     """Return the page cache use, None if the directory was removed meanwhile; and the files that could not be
     examined."""
-    odd: list[tuple[str, OSError]] = []
+    problems: list[tuple[str, OSError]] = []
     if not os.path.isdir(directory):
-        return None, odd
+        return None, problems
     try:
         segments = _listed(directory)
     except OSError as error:
-        odd.append((directory, error))
-        return LogPageCache(topic, partition, directory, Residency(), ()), odd
-    return measure(files, topic, partition, directory, segments, cells, seen, lambda *each: odd.append(each)), odd
+        problems.append((directory, error))
+        return LogPageCache(topic, partition, directory, Residency(), ()), problems
+    cached = measure(files, topic, partition, directory, segments, cells, seen, lambda *each: problems.append(each))
+    return cached, problems
 
 
 def _summary(problems: list[tuple[str, OSError]]) -> str | None:
-    """The first problem, and the number of others."""
+    """Return a text of the first problem, with the number of others; None if there is none."""
     if not problems:
         return None
     path, error = problems[0]

@@ -19,7 +19,8 @@ _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "klog", "font.size": 8, "font.
 
 
 def check(path: str) -> None:
-    """Raise if the plot cannot be drawn. Call it before the work."""
+    """Raise ValueError for a file type that is not in KINDS, KlogError without matplotlib. Call it before the data of
+    the plot is collected."""
     if not path.lower().endswith(KINDS):
         raise ValueError(f"{path}: the name must end with one of {', '.join(KINDS)}")
     try:

@@ -1,14 +1,14 @@
-"""diff: where two directories of the same partitions begin to differ: replicas, or a backup and its original.
+"""diff: finds where two directories of the same partitions begin to differ: replicas, or a backup and its original.
 
   D1  records are compared, with offsets, epochs and producers; batch and segment boundaries and codecs are not
   D2  the comparison of a partition ends at the first offset at which both have a record and the records differ
-  D3  a record that only one of them has, between records that both have, is counted: compaction leaves such, and a
-      rescue, which notes the gap (log/directory/gaps.py)
+  D3  a record that only one of them has, between records that both have, is counted: compaction leaves records out, and
+      so does a rescue, which stores the gap (log/directory/gaps.py)
   D4  records below the higher of the two log starts are not compared
-  D5  damage with the same bytes in both is no difference: it is reported beside the result
+  D5  damage with the same bytes in both is not a difference: it is reported beside the result
 
-Segments and batches with the same bytes are not decoded: of the segments one is checked. Memory: a window of each file
-and one batch.
+Segments and batches with the same bytes are not decoded; of two such segments one is checked for damage. Memory: a
+window of each file and one batch.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, progress: Prog
     (count and first offset of records that only the other has), unreadable_in_both (the damage that both have with the
     same bytes, as texts with the files of a), and first_divergence: offset, fields that differ, epoch_a, epoch_b; None
     if there is none. state: equal, diverged, damaged, missing, ends_earlier, gap (records inside are missing, and that
-    log notes a gap there, as after a rescue), compacted (records inside are missing) or starts_later. progress: called
-    with Events, in bytes. Raises OSError, and ValueError if one is a log.dir and the other a partition directory.
+    log has a stored gap there, as after a rescue), compacted (records inside are missing) or starts_later. progress:
+    called with Events, in bytes. Raises OSError, and ValueError if one is a log.dir and the other a partition
+    directory.
     """
     where = check_directory(arguments.path("a", a)), check_directory(arguments.path("b", b))
     arguments.function("progress", progress)
@@ -138,7 +139,8 @@ def _state(found: Entry, *, in_gaps: bool) -> str:
 
 @dataclass(slots=True)
 class _Missing:
-    """Records that are not in one of the partitions. gaps: those that it notes. in_gaps: how many are in these."""
+    """Records that are not in one of the partitions. gaps: its stored gaps. in_gaps: the number of these records
+    there."""
 
     gaps: Collection[tuple[int, int]] = ()
     count: int = 0
@@ -223,8 +225,8 @@ class _Comparison:
         self.streams = _Stream(a, rest, step), _Stream(b, rest, step)
 
     def _same_until(self, a: str, b: str, start: int, step: Callable[[int], None]) -> int | None:
-        """Return the base offset up to which both have the same segments from the one with `start` on; else start. None
-        if all are the same."""
+        """Return the base offset of the first segment that differs, from the one with `start` on; `start` if that is
+        the first. None if all are the same."""
         one, two = (_from(bases(path), start) for path in (a, b))
         for number, base in enumerate(one):
             if one[number : number + 2] != two[number : number + 2]:
@@ -257,7 +259,7 @@ class _Comparison:
                 return None
 
     def _only_one(self, one: Record | None, two: Record | None) -> bool:
-        """Count a record that only one log has. False at the end of both, or beyond the end of one."""
+        """Count a record that only one log has. Returns False at the end of both, and after the end of one."""
         a, b = self.streams
         if one is not None and (two is None or _offset(one) < _offset(two)):
             missing, record, stream, other = self.missing[1], one, a, b
@@ -295,12 +297,12 @@ class _Compared(ReadOnlyFile):
         self._other = other
 
     def passed(self, position: int) -> None:
-        """As in ReadOnlyFile, for both files."""
+        """Report to both files that the bytes before this position are not needed any more."""
         super().passed(position)
         self._other.passed(position)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """As in ReadOnlyFile."""
+        """Return up to size bytes from position. Raises _Different if the other file has other bytes there."""
         data = super().read_at(position, size)
         if data != self._other.read_at(position, size):
             raise _Different

@@ -3,7 +3,7 @@
   K1  the latest record of a key counts; a tombstone removes the key
   K2  a record in a transaction counts once the transaction is committed, unless a later one of its key has replaced it
       by then; it is pending until its marker, and an abort drops it
-  K3  damage and records of unknown types are problems, and the replay goes on after them
+  K3  damage and records of unknown types are problems; the replay continues after them
 
 Kafka: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransactionMarker.
 """
@@ -26,7 +26,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """A record that counts, or is pending. offset: in the coordinator's topic."""
+    """A record that counts, or is pending. offset: its offset in the coordinator's topic."""
 
     offset: int
     record: Decoded

@@ -2,7 +2,7 @@
 
 dump(path) yields one DumpedFile per file: for a directory its files in order of name, for a log.dir those of its
 partitions, too. A DumpedFile's `entries` is an iterator: read it once, before the next file. Unreadable data becomes an
-entry {"type": "problem", ...}; dump never stops at damage. The keys of entries are stable; bytes are shown as `key`,
+entry {"type": "problem", ...}; dump continues after damage. The keys of entries are stable; bytes are shown as `key`,
 `value` if they are UTF-8, and as `key_b64`, `value_b64` if not.
 
     kind of file       entries
@@ -62,7 +62,7 @@ class DumpedFile:
 
 def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = False) -> Iterator[DumpedFile]:
     """Yield the files of a partition directory or a log.dir, or one file. records=False: only the headers of
-    batches. raw=True: the records of Kafka's internal topics are not decoded."""
+    batches. raw=True: the records of Kafka's internal topics are not decoded. Raises OSError."""
     where = arguments.path("path", path)
     if not is_directory(where):
         if not exists(where, follow_symlinks=False):
@@ -226,7 +226,7 @@ def _batch_entry(item: Found, records: bool, topic: str | None) -> Entry:
             try:
                 listed.extend(record_fields(record, topic) for record in batch)
             except CorruptBatch:
-                pass  # item.error states it
+                pass  # item.error is that damage
     return entry
 
 

@@ -26,7 +26,8 @@ TXN_ENTRY = struct.Struct(">hqqqq")
 
 
 class OffsetEntry(NamedTuple):
-    """slot: byte in the .index. The batch at `position` (or an append that begins there) ends with `offset`."""
+    """slot: the entry's position in the .index. The batch at `position` (or an append that begins there) ends with
+    `offset`."""
 
     slot: int
     offset: int
@@ -34,7 +35,7 @@ class OffsetEntry(NamedTuple):
 
 
 class TimeEntry(NamedTuple):
-    """slot: byte in the .timeindex. No record at or below `offset` is newer than `timestamp`."""
+    """slot: the entry's position in the .timeindex. No record at or below `offset` is newer than `timestamp`."""
 
     slot: int
     timestamp: int
@@ -42,7 +43,7 @@ class TimeEntry(NamedTuple):
 
 
 class TxnEntry(NamedTuple):
-    """An aborted transaction; last_offset is its marker. slot: byte in the .txnindex."""
+    """An aborted transaction; last_offset is its marker. slot: the entry's position in the .txnindex."""
 
     slot: int
     version: int
@@ -78,7 +79,7 @@ class IndexFile:
 
 
 def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
-    """Position 0 is always unused: the first batch of a segment gets no entry."""
+    """Return the entries of an .index. A slot of zeros is unused: the first batch of a segment has no entry."""
     entries: list[Any] = []
     for slot in range(0, len(data) - 7, 8):
         relative, position = OFFSET_ENTRY.unpack_from(data, slot)
@@ -89,7 +90,8 @@ def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
 
 
 def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
-    """(0, 0) in the first slot is an entry (1970, first offset), unless only zeros follow."""
+    """Return the entries of a .timeindex. A first slot of zeros is an entry (1970, base offset), unless all bytes after
+    it are zeros."""
     entries: list[Any] = []
     for slot in range(0, len(data) - 11, 12):
         timestamp, relative = TIME_ENTRY.unpack_from(data, slot)
@@ -110,7 +112,7 @@ def _ended(entries: list[Any], used: int, data: bytes) -> IndexFile:
 
 
 def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
-    """Raises CorruptIndex for an unknown version or half an entry at the end."""
+    """Return the entries of a .txnindex. Raises CorruptIndex for an unknown version or half an entry at the end."""
     entries = [TxnEntry(slot, *TXN_ENTRY.unpack_from(data, slot)) for slot in range(0, len(data) - 33, 34)]
     for entry in entries:
         if entry.version != 0:
@@ -126,7 +128,7 @@ def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
 
 
 def parse_snapshot(data: bytes, path: str = "") -> list[ProducerEntry]:
-    """Raises CorruptSnapshot for a wrong version, size or checksum."""
+    """Return the entries of a .snapshot. Raises CorruptSnapshot for a wrong version, size or checksum."""
     return [
         ProducerEntry(
             producer_id,

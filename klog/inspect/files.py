@@ -2,8 +2,8 @@
 
 No byte, name or time is changed: files are opened read-only, without following a link in the last path component and
 without waiting for a FIFO; with O_NOATIME if the kernel allows it. No file is mapped, since a running broker may
-truncate it. Memory: a window of WINDOW bytes for .log; whole files for the others, which have natural bounds
-(SMALL_BYTES_MAX).
+truncate it. Memory: a window of WINDOW bytes for .log; whole files of the other kinds, which are at most
+SMALL_BYTES_MAX.
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
                         klog-reader.<name>.json  klog-reader.<name>@<topic>.lock  klog-audit.jsonl
@@ -124,7 +124,8 @@ def moved_name(name: str) -> str | None:
 
 
 def topic_of(path: str) -> str | None:
-    """Return the topic that the path of a record file names: by its directory, also a renamed one."""
+    """Return the topic of a file with records, from the name of its directory, also of a renamed one; None if it is not
+    a partition's directory."""
     if os.path.basename(path) == "bootstrap.checkpoint":
         return "__cluster_metadata"
     name = os.path.basename(os.path.dirname(os.path.abspath(path)))
@@ -134,7 +135,8 @@ def topic_of(path: str) -> str | None:
 
 
 def is_partition_directory(path: str) -> bool:
-    """True by its files, or by its name if it has no files of a log.dir: a log.dir may be named data-1."""
+    """Return whether a directory is that of a partition: by its files, else by its name. A directory with files of a
+    log.dir is not one, because a log.dir may be named data-1."""
     entries = os.listdir(path)
     if any(classify(entry).base_offset is not None for entry in entries):
         return True
@@ -144,7 +146,7 @@ def is_partition_directory(path: str) -> bool:
 
 def check_log_dir(path: str) -> None:
     """Raise FileNotFoundError if a directory is empty, or neither a log.dir nor that of a partition: a wrong path, or a
-    disk that is not mounted. A log.dir without topics is one: klog or a broker has left files of its own there."""
+    disk that is not mounted. A log.dir without topics passes, because klog or a broker has files of its own there."""
     entries = os.listdir(path)
     if not entries or not (_is_log_dir(entries) or is_partition_directory(path)):
         text = "no partitions here; expected directories named <topic>-<n>: is this the log.dir, and mounted?"
@@ -196,12 +198,13 @@ class ReadOnlyFile:
         self._file.close()
 
     def passed(self, position: int) -> None:
-        """State that a sequential reader needs nothing below this position any more."""
+        """Report that a sequential reader no longer needs the bytes before this position."""
         if self._behind is not None:
             self._behind.passed(position)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to size bytes from position; fewer only at the end of the file."""
+        """Return up to size bytes from position; fewer only at the end of the file. Raises CorruptData for a read
+        error."""
         parts = []
         while size > 0:
             try:

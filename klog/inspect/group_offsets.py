@@ -1,7 +1,7 @@
 """GroupOffsets: the committed offsets of Kafka's groups, followed while a broker runs.
 
-The first look replays __consumer_offsets, each later one what was appended since. What cannot be decoded is left out:
-`klog groups` reports it.
+The first read() replays __consumer_offsets, each later one the records appended since. Records that cannot be decoded
+are left out: `klog groups` reports them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GroupOffsets:
         self._states: dict[int, tuple[Replayed, int]] = {}  # by partition, with the next offset
 
     def read(self) -> Offsets:
-        """Return {(topic, partition): {group: committed offset}} as of now."""
+        """Return {(topic, partition): {group: committed offset}} now."""
         self.problems = {}
         found: Offsets = {}
         for number in self._logs.topics().get(TOPIC, ()):
@@ -42,7 +42,8 @@ class GroupOffsets:
         return found
 
     def _replayed(self, log: Log) -> Replayed:
-        """Replay what is new in a partition. After a truncation the log is replayed again from its start."""
+        """Replay the new records of a partition, and return its state. After a truncation the log is replayed again
+        from its start."""
         end = log.log_end_offset
         state, position = self._states.get(log.partition, (Replayed(), 0))
         if position > end:

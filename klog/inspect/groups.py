@@ -34,7 +34,7 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
 
     A group: group, type (classic, consumer, share or streams), state, protocol_type, protocol, generation (the epoch of
     newer types), leader, members, offsets (each with log_end_offset and lag, which are None if the partition is not
-    here) and pending: offsets of open transactions. group: only this one. Times are in ms. Raises OSError.
+    in the log.dirs) and pending: offsets of open transactions. group: only this one. Times are in ms. Raises OSError.
     """
     if group is not None:
         group = arguments.text("group", group)
@@ -147,7 +147,7 @@ class _Group:
         }
 
     def _newer(self) -> Entry | None:
-        """A consumer, share or streams group: KIP-848, 932, 1071."""
+        """Return the fields of a consumer, share or streams group (KIP-848, 932, 1071); None if it is not one."""
         for kind in ("consumer", "share", "streams"):
             value = self._one(f"{kind}_group_metadata")
             if value is not None:
@@ -189,7 +189,7 @@ class _Group:
         }
 
     def _without_metadata(self) -> Entry:
-        """Offsets alone: committed by a consumer that assigns its partitions itself."""
+        """Return the fields of a group with offsets alone: of a consumer that assigns its partitions itself."""
         return {
             "type": "classic",
             "state": "Empty",

@@ -2,8 +2,8 @@
 
   I1  offsets and positions rise from entry to entry; after the first unused slot all bytes are zero
   I2  an entry points to the beginning of a batch, and holds its last offset. Kafka up to 3.9.0 wrote one entry per
-      append, which may end some batches later: such entries pass, unless there is only one, among entries that hold
-      the last offset of their own batch
+      append, which may end some batches later: such entries are accepted, unless a log has only one of them, and
+      other entries that hold the last offset of their own batch
   T1  timestamps rise, offsets do not fall; after the first unused slot all bytes are zero
   T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
       (Kafka up to 3.7: of the first record in it that has it)
@@ -108,7 +108,7 @@ class OffsetIndexCheck:
         )
 
     def finish(self) -> None:
-        """End the segment: report entries that point beyond its batches."""
+        """End the segment: report entries that point after its batches."""
         self._settle(None)
         for entry in self._waiting:
             self._bad(entry, f"points to {entry.position}, but no batch begins there or later")
@@ -125,7 +125,7 @@ class TimeIndexCheck:
         self._waiting: deque[TimeEntry] = deque()
         self._last: TimeEntry | None = None
         self._unsure = False
-        self._leader: tuple[int, int, int, int] = (-1, -1, -1, -1)  # timestamp, position, first and last offset
+        self._largest: tuple[int, int, int, int] = (-1, -1, -1, -1)  # timestamp, position, first and last offset
         last: TimeEntry | None = None
         for entry in entries:
             if entry.timestamp < 0 or (
@@ -146,21 +146,21 @@ class TimeIndexCheck:
         first, last = batch.base_offset, batch.last_offset
         while self._waiting and self._waiting[0].offset < first:
             self._check_entry(self._waiting.popleft())
-        if batch.max_timestamp > self._leader[0]:
-            self._leader = (batch.max_timestamp, position, first, last)
+        if batch.max_timestamp > self._largest[0]:
+            self._largest = (batch.max_timestamp, position, first, last)
         while self._waiting and self._waiting[0].offset <= last:
             self._check_entry(self._waiting.popleft())
 
     def damaged(self) -> None:
-        """Stop judging entries: a part of the log cannot be read, so the largest time is unknown from here on."""
-        while self._waiting and self._waiting[0].offset <= self._leader[3]:
+        """Stop checking entries: a part of the log cannot be read, so the largest time is unknown from here on."""
+        while self._waiting and self._waiting[0].offset <= self._largest[3]:
             self._check_entry(self._waiting.popleft())
         self._unsure = True
 
     def _check_entry(self, entry: TimeEntry) -> None:
         if self._unsure:
             return
-        timestamp, position, first, last = self._leader
+        timestamp, position, first, last = self._largest
         if timestamp != entry.timestamp:
             self._bad(
                 entry,
@@ -178,7 +178,7 @@ class TimeIndexCheck:
         for entry in self._waiting:
             self._bad(entry, f"offset {entry.offset} is beyond the segment's last offset")
         self._waiting.clear()
-        timestamp, _, _, last_offset = self._leader
+        timestamp, _, _, last_offset = self._largest
         if closed and timestamp >= 0 and (self._last is None or self._last.timestamp < timestamp):
             found = "there is no entry" if self._last is None else f"the last entry has {self._last.timestamp}"
             self._report.add(

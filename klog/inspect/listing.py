@@ -1,7 +1,7 @@
 """ls: topics, partitions, offsets, sizes, segments and time spans of a log.dir or of one partition, read-only.
 
 It reads only a little of each partition: the first record, the last entry of each time index, and the last segment from
-its last index entry on. So the time span is what the files state; `verify` checks it.
+its last index entry on. So the time span is not checked here: `verify` does that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
-NO_SEGMENT = "no segment"  # the partition was never written to: listed as a problem, but nothing is unreadable
+NO_SEGMENT = "no segment"  # nothing was ever written to the partition: listed as a problem, although no file is damaged
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
@@ -38,7 +38,8 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     max_timestamp (ms; None: no records with a timestamp), problem (why a number is missing). A topic's first_timestamp
     is the smallest of its partitions.
 
-    Raises OSError, also FileNotFoundError if it is neither a log.dir nor a partition. A log.dir without topics is one.
+    Raises OSError, also FileNotFoundError if it is neither a log.dir nor a partition. A log.dir without topics
+    is a log.dir.
     """
     where = check_directory(arguments.path("path", path))
     names = sorted(os.listdir(where))
@@ -125,7 +126,7 @@ def _partition(path: str, points: _Points) -> Entry:
     }
     try:
         with naming_the_next_step(path, reading=True):
-            _look(result, path, points.log_start.get(key, 0))
+            _read_files(result, path, points.log_start.get(key, 0))
     except CorruptData as error:
         result["problem"] = str(error)
     except OSError as error:
@@ -133,7 +134,7 @@ def _partition(path: str, points: _Points) -> Entry:
     return result
 
 
-def _look(result: Entry, path: str, log_start: int) -> None:
+def _read_files(result: Entry, path: str, log_start: int) -> None:
     """Fill in what the files of a partition contain."""
     bases = []
     with os.scandir(path) as entries:
@@ -178,7 +179,8 @@ def _topic_id(path: str) -> str | None:
 
 
 def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
-    """Return (end offset, largest timestamp, problem) of the last segment, read from its last valid index entry on.
+    """Return (end offset, largest timestamp, problem) of the last segment, read from its last valid index entry to the
+    end.
 
     The end is the one that a reader sees. A torn tail is not a problem here: it may be a write in progress.
     """

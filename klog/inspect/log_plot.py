@@ -1,12 +1,12 @@
 """The plot of Log.plot(): the segments of a partition over time, by matplotlib (extra [plot]).
 
-    x               from the time of a segment's first batch to its greatest time
+    x               from the timestamp of a segment's first batch to its largest timestamp
     y               its size; the lower part in the colour of tombstones is their share of its records
     colour          clean or dirty for the cleaner, active, or grey if cleanup.policy is not `compact`
     strip below     the share of the file that is in the page cache
 
-The time of a segment without timestamps is that when its file was last written. The share of tombstones is that of a
-sample, the first records of each segment.
+A segment without timestamps is at the time when its file was last written. The share of tombstones is that of a sample:
+the first records of each segment.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Bar:
 
 
 def bars(log: LogCore, cached: LogPageCache | None) -> list[Bar]:
-    """Return what the plot shows, of the newest segments. Raises LogClosed, OSError.
+    """Return the bars of the newest segments. Raises LogClosed, OSError.
 
-    cached: what was in the page cache before this call, which reads samples.
+    cached: the state of the page cache before this call, which reads samples; None if it is not known.
     """
     log.check_open()
     segments = [segment for segment in log.segments if segment.size][-SEGMENTS_MAX:]
@@ -99,7 +99,7 @@ def _tombstones(log: LogCore, segment: Segment, sample: int) -> float:
             empty = [value is None for _, value in chunk.pairs()]
             return sum(empty) / len(empty) if empty else 0.0
     except CorruptData:
-        pass  # `klog verify` reports damage; the other numbers of this segment are right
+        pass  # `klog verify` reports damage; the other numbers of this segment are valid
     return 0.0
 
 
@@ -122,11 +122,11 @@ def draw(title: str, found: Sequence[Bar], ax: Axes | None) -> Axes:
     narrowest = max(whole * 0.004, 1.0)
     left = [bar.first_ms / _DAY_MS for bar in found]
     width = [max(bar.last_ms - bar.first_ms, narrowest) / _DAY_MS for bar in found]
-    look: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5 if len(found) <= 200 else 0}
-    ax.bar(left, [bar.size / divisor for bar in found], width, color=[_COLOURS[bar.state] for bar in found], **look)
-    ax.bar(left, [bar.size * bar.tombstones / divisor for bar in found], width, color=_TOMBSTONES, **look)
+    style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5 if len(found) <= 200 else 0}
+    ax.bar(left, [bar.size / divisor for bar in found], width, color=[_COLOURS[bar.state] for bar in found], **style)
+    ax.bar(left, [bar.size * bar.tombstones / divisor for bar in found], width, color=_TOMBSTONES, **style)
     strip = [(_CACHED, bar.cached or 0.0) for bar in found]
-    ax.bar(left, [-0.05 * tallest] * len(found), width, bottom=-0.03 * tallest, color=strip, **look)
+    ax.bar(left, [-0.05 * tallest] * len(found), width, bottom=-0.03 * tallest, color=strip, **style)
     states = [state for state in _COLOURS if any(bar.state == state for bar in found)]
     handles = [Patch(color=_COLOURS[state], label=state) for state in states]
     if any(bar.tombstones for bar in found):
@@ -134,8 +134,8 @@ def draw(title: str, found: Sequence[Bar], ax: Axes | None) -> Axes:
     if any(bar.cached is not None for bar in found):
         handles.append(Patch(color=_CACHED, label="in the page cache"))
     if handles:
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.3}
-        ax.legend(handles=handles, ncols=len(handles), frameon=False, **place)
+        location = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.3}
+        ax.legend(handles=handles, ncols=len(handles), frameon=False, **location)
     else:
         ax.set_xticks([])
     ax.set_ylim(-0.1 * tallest, 1.08 * tallest)
@@ -155,5 +155,5 @@ def _unit(found: Sequence[Bar]) -> tuple[str, int]:
 
 
 def plot(log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes:
-    """Draw a log. See Log.plot."""
+    """Draw a log into ax, or into a new figure, and return the axes. Raises LogClosed, OSError, ImportError."""
     return draw(log.name, bars(log, cached), ax)

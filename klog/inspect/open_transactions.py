@@ -1,7 +1,8 @@
 """transactions: the state of each transactional id, from __transaction_state, and the open transactions of partitions.
 
 The open ones come from the newest producer snapshot of a partition and the batches after it. The last stable offset is
-the first offset of the oldest open transaction: consumers with isolation.level=read_committed get nothing from it on.
+the first offset of the oldest open transaction: consumers with isolation.level=read_committed get no record from there
+on.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
   L3  only compaction may remove offsets: below the cleaner's checkpoint, or in a log with other signs of compaction (a
       batch with missing records, a delete horizon, three or more gaps: a follower copies its leader's gaps)
   L4  the checkpoints of the log.dir are not beyond the log end; after a clean stop the recovery point is the log end
-  L5  no file is left that a start would delete or rename
+  L5  there is no file that a start would delete or rename
 
 Indexes are read before their .log: if the log is being written, they cannot hold more than it does.
 """
@@ -39,7 +39,7 @@ ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the log.dir states about a partition; None for unknown, or if there is no log.dir around it."""
+    """Facts about a partition from the files of its log.dir; None if unknown, or if it is in no log.dir."""
 
     clean: bool | None = None
     recovery_point: int | None = None
@@ -48,8 +48,8 @@ class Facts:
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
-    is_topic: bool = False  # of a broker's log.dir or of klog-topics.json: it must have a partition.metadata
-    compacts: bool = False  # by klog-topics.json: an interrupted cleaning leaves gaps, but no checkpoint
+    is_topic: bool = False  # in a broker's log.dir or in klog-topics.json: so it must have a partition.metadata
+    compacts: bool = False  # by klog-topics.json; an interrupted cleaning leaves gaps, but no checkpoint
 
 
 class PartitionCheck:
@@ -69,7 +69,7 @@ class PartitionCheck:
         self._expected: int | None = None  # next offset after the batches so far
         self._gaps: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
         self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
-        self._lost = False  # bytes without a frame precede: their offsets may be missing, too
+        self._lost = False  # set after bytes without a frame: their offsets may be missing, too
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
@@ -221,7 +221,7 @@ class PartitionCheck:
             )
 
     def _begin(self, path: str, base: int) -> None:
-        """Begin a segment: its base must be the end of the one before."""
+        """Begin a segment: its base offset must be the end of the one before."""
         expected = self._expected
         self._expected = base
         if expected is not None and base <= (self._facts.log_start or 0):
@@ -307,7 +307,7 @@ class PartitionCheck:
         )
 
     def _damaged(self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
-        """The content of [position, end) is unknown: what is missing there is not reported."""
+        """Skip the checks of [position, end), whose content is unknown."""
         self._replay.gap()
         if offsets is not None:
             offsets.damaged(position, end)
@@ -386,7 +386,7 @@ class PartitionCheck:
 
     def _gap(self, path: str, position: int, start: int, stop: int, what: str) -> None:
         self._replay.gap()
-        if self._lost:  # reported already, with the broken bytes
+        if self._lost:  # already reported, with the bytes that are not a batch
             self._lost = False
         elif len(self._gaps) < 1000:
             self._gaps.append((path, position, start, stop, what))

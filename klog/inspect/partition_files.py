@@ -1,4 +1,4 @@
-"""The partitions of log.dirs and their batches, from files alone: also of a damaged directory.
+"""The partitions of log.dirs and their batches, read from the files without a Log, also in a damaged directory.
 
 partitions(paths)       each partition directory of log.dirs, or a partition directory itself
 items(path)             every item of its segments in order (batches.py), past damage
@@ -39,7 +39,7 @@ class Located(NamedTuple):
 
 
 def named(paths: Paths) -> list[str]:
-    """Return the directories that an argument `paths` names, one or several. Raises TypeError, ValueError, OSError."""
+    """Return the directories of an argument `paths`: one or several. Raises TypeError, ValueError, OSError."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     return [check_directory(arguments.path("paths", path)) for path in given]
 
@@ -80,8 +80,8 @@ def segment_path(path: str, base: int, kind: str = "log") -> str:
 
 
 def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
-    """Yield (path of the .log, item) from the segment on that holds an offset. Raises CorruptData for a file that
-    cannot be read."""
+    """Yield (path of the .log, item) of all segments from the one with the offset on. Raises CorruptData for a file
+    that cannot be read."""
     found = bases(path)
     for number, base in enumerate(found):
         if number + 1 < len(found) and found[number + 1] <= offset:
@@ -92,7 +92,7 @@ def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
 
 
 def batch_with(path: str, offset: int) -> Found | None:
-    """Return the batch that holds an offset; None if there is none. Reads from the index entry before it on."""
+    """Return the batch that holds an offset; None if there is none. Reads from the index entry before it."""
     below = [base for base in bases(path) if base <= offset]
     if not below:
         return None

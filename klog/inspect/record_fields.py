@@ -1,8 +1,8 @@
 """The fields of a record as values that can be written as JSON.
 
 Bytes are shown as `key`, `value` if they are UTF-8, and as `key_b64`, `value_b64` if not. A record of one of Kafka's
-internal topics has `decoded` as well: {"type", "version", "key", "value"}, or `decode_problem`, the reason why there is
-none.
+internal topics has `decoded` as well: {"type", "version", "key", "value"}, or `decode_problem`: why it cannot be
+decoded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _shown(field: Any) -> Any:
             shown |= as_text(name, each) if isinstance(each, bytes) else {name: _shown(each)}
         return shown
     if isinstance(field, float) and not math.isfinite(field):
-        return str(field)  # JSON has none
+        return str(field)  # JSON has no such number
     return [_shown(each) for each in field] if isinstance(field, list) else field
 
 

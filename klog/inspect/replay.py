@@ -8,8 +8,9 @@
   P1  a snapshot of offset N holds nothing from N on, and agrees with the batches below N
 
 The replay begins at the first batch, from the snapshot at its segment's base. `complete` means that nothing is missing:
-it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves gaps; after a gap only what
-must hold in spite of it is checked. Kafka: ProducerStateManager, LeaderEpochFileCache, TransactionIndex.
+it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves gaps; after a gap only
+invariants that do not depend on the missing records are checked. Kafka: ProducerStateManager, LeaderEpochFileCache,
+TransactionIndex.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class EpochCheck:
             while self._at + 1 < len(entries) and entries[self._at + 1][1] <= offset:
                 self._at += 1
                 start = entries[self._at][1]
-                # The log start moves the first entry along, also into a batch.
+                # The first entry moves with the log start, also into a batch.
                 if complete and self._at > 0 and self._first < start < offset:
                     self._report.add(
                         "epoch",
@@ -99,7 +100,7 @@ class EpochCheck:
 class ProducerReplay:
     """Producers and open transactions after the batches so far.
 
-    log_start: what producers had below it may be missing in a snapshot, since a truncation replays from there.
+    log_start: state of producers below it may be missing in a snapshot, because a truncation replays from there.
     """
 
     def __init__(self, seed: list[ProducerEntry] | None, log_start: int) -> None:
@@ -115,7 +116,7 @@ class ProducerReplay:
         self._seen: set[int] = set()
 
     def gap(self) -> None:
-        """State that offsets are missing here."""
+        """Report that offsets are missing here."""
         self.complete = False
 
     def batch(self, position: int, batch: RecordBatch) -> Abort | None:

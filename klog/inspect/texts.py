@@ -7,10 +7,10 @@
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
     klog-audit.jsonl   ({"version":1,"outcome":...} "\n")*
 
-Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error states the position of
-its line, ids and counts must be in canonical form, and epochs must rise.
+The parsers are stricter than the engine, which continues without a checkpoint that it cannot read. Each error has the
+position of its line; ids and counts must be in canonical form, and epochs must rise. What Kafka's reader rejects raises
+CorruptCheckpoint here. An empty checkpoint is valid: Kafka creates it empty.
 
-An empty checkpoint has no entries: Kafka creates it so. Whatever Kafka's reader rejects raises CorruptCheckpoint here.
 Kafka: CheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
 """
 

@@ -1,14 +1,14 @@
-"""verify: every invariant of a log directory, offline and read-only.
+"""verify: checks every invariant of a log directory, offline and read-only.
 
 Takes a log.dir or one partition directory. The invariants, by name: partition_check (L), index_checks (I, T), replay
 (E, X, P); here those of the files at the root:
 
   R1  the checkpoints, meta.properties, klog-topics.json, klog-audit.jsonl and the clean-shutdown marker can be parsed
-  R2  a checkpoint names only partitions that are there
+  R2  a checkpoint has only partitions that are in the log.dir
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
-verify cannot see damage that no redundancy covers. Every byte of .log, .index, .timeindex, .txnindex, .snapshot and
-klog's own JSON files is covered, except:
+verify cannot find damage in bytes that no checksum or other copy covers. Every byte of .log, .index, .timeindex,
+.txnindex, .snapshot and klog's own JSON files is covered, except:
 
     - a number in a checkpoint that stays plausible (but after a clean stop the recovery point must be the log end)
     - ids that keep their form: topic_id (unless klog-topics.json holds it), cluster, node and directory; comments;
@@ -84,7 +84,8 @@ class RootCheck:
 
 
 def verify_root(where: str) -> RootCheck:
-    """The part of verify() that is done before the partitions; of a partition directory, nothing."""
+    """Check the files of a log.dir outside its partitions, and return the partitions that remain to be checked. In a
+    partition directory nothing is checked yet. Raises OSError."""
     report = Report(where)
     names = os.listdir(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
     check_log_dir(where)
@@ -116,8 +117,8 @@ def verify_root(where: str) -> RootCheck:
 
 
 def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Callable[[int], None]) -> list[Report]:
-    """The part of verify() that is done for each partition, for several of one log.dir. examined: .log files whose
-    damage is known, by path. step: called with bytes."""
+    """Check several partitions of one log.dir. Returns a report for each. examined: .log files whose damage is known,
+    by path. step: called with numbers of bytes."""
     reports = []
     root = _facts_beside(paths[0]) if paths else None
     for path in paths:
@@ -129,20 +130,21 @@ def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Ca
 
 
 def _facts_beside(path: str) -> _Root:
-    """The log.dir of a partition: only its facts are used, not its problems."""
+    """Return the log.dir of a partition, for its facts; its problems are not used."""
     parent = os.path.dirname(os.path.abspath(path))
     return _Root(Report(parent), parent)
 
 
 def verify_partition(path: str, log_start: int, progress: Progress | None) -> Report:
-    """verify() of a partition directory. log_start: records below it are deleted, also if no checkpoint has it yet."""
+    """Check a partition directory. log_start: records below it are deleted, also if no checkpoint has it yet."""
     report = Report(path)
     _partitions(report, _facts_beside(path), [path], progress, log_start)
     return report
 
 
 def verify_log(log: LogCore, progress: Progress | None) -> Report:
-    """verify() of an open log. See Log.verify."""
+    """Check the directory of an open log. Bytes after the end of its active segment are not reported: an append may be
+    writing them."""
     active = None if log.read_only or not log.segments else log.segments[-1]
     end = 0 if active is None else active.size
     report = verify_partition(log.path, log.log_start_offset, progress)
@@ -180,7 +182,7 @@ def _log_bytes(path: str) -> int:
 
 
 class _Root:
-    """The files of a log.dir that concern all partitions. `known`: there is a log.dir."""
+    """The files of a log.dir that concern all partitions. known: the directory is a log.dir."""
 
     def __init__(self, report: Report, path: str) -> None:
         self._report, self._path = report, path

@@ -1,4 +1,5 @@
-"""The records of __cluster_metadata, of its snapshots and of bootstrap.checkpoint: what KRaft's controllers decide.
+"""The records of __cluster_metadata, of its snapshots and of bootstrap.checkpoint: the decisions of KRaft's
+controllers.
 
     key := null        value := frame_version:uvarint=1 type:uvarint version:uvarint field* tags
 

@@ -52,7 +52,7 @@ _VERSION: Final = struct.Struct(">h")
 
 
 def is_offset_key(key: bytes | None) -> bool:
-    """True for the key of a committed offset."""
+    """Return whether it is the key of a committed offset."""
     return key is not None and key[:2] in (b"\0\0", b"\0\1")
 
 
@@ -70,7 +70,7 @@ def with_members_decoded(value: Fields) -> Fields:
                 (version,) = _VERSION.unpack_from(data)
                 if version < 0:
                     continue
-                # A newer version has the known fields first: so do consumers read it.
+                # A newer version begins with the known fields; consumers read it in the same way.
                 known = min(version, versions_of(message)[1])
                 try:
                     member[name] = {"version": version, **decode_fields(message, known, data, _VERSION.size)[0]}
@@ -80,7 +80,8 @@ def with_members_decoded(value: Fields) -> Fields:
 
 
 def with_members_encoded(value: Fields) -> Fields:
-    """The reverse: a group_metadata value whose members have their subscription and assignment as bytes."""
+    """Return a group_metadata value whose members have their subscription and assignment as bytes: the reverse of
+    with_members_decoded()."""
     members = value.get("members")
     if not isinstance(members, (list, tuple)) or not any(map(_has_fields, members)):
         return value

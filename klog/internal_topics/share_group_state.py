@@ -1,4 +1,4 @@
-"""The records of __share_group_state: what share groups have delivered of each partition.
+"""The records of __share_group_state: which records of a partition a share group has delivered.
 
     key    := type:i16 group_id:string topic_id:uuid partition:i32
     value  := version:i16 field* tags

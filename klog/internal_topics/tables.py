@@ -1,4 +1,4 @@
-"""Types of records: a key and a value, each after its type or version. klog.protocol has the schemas of the fields."""
+"""Types of records: how key and value begin with a type or a version. klog.protocol has the schemas of the fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decoded:
 class KeyedType:
     """A type of record whose key begins with the type, and whose value begins with its version, both int16.
 
-    message: what the names of its messages begin with, before Key and Value.
+    message: the prefix of the names of its messages, before Key and Value; None: from the name of the type.
     """
 
     __slots__ = ("_head", "_key", "_value", "name", "number")
@@ -165,14 +165,14 @@ def _int16(data: bytes) -> int:
 
 
 def _uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """(the unsigned varint at a position, the position after it)"""
+    """Return the unsigned varint at a position, and the position after it. Raises ValueError."""
     found = 0
-    for place in range(_VARINT_BYTES_MAX):
+    for index in range(_VARINT_BYTES_MAX):
         if position == len(data):
             raise ValueError(f"1 bytes expected at byte {position} of {len(data)}")
         byte = data[position]
         position += 1
-        found |= (byte & 0x7F) << (7 * place)
+        found |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return found, position
     raise ValueError(f"a varint of more than {_VARINT_BYTES_MAX} bytes before byte {position}")

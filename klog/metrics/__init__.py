@@ -1,5 +1,5 @@
 """Metrics of a LogManager for monitoring systems, under the names of Kafka's MBeans. Takes a LogManager, returns
-samples, text for Prometheus, or registers instruments with OpenTelemetry.
+samples or text for Prometheus, or registers instruments with OpenTelemetry.
 
 API: snapshot, Sample; prometheus; opentelemetry. docs/metrics.md lists the names.
 """

@@ -1,7 +1,8 @@
-"""The names: for each metric of LogManager.metrics() and rates() the MBean that Kafka has it in, and what it means.
+"""The names of the metrics: for each one of LogManager.metrics() and rates() the MBean in which Kafka has it, and its
+meaning.
 
-What Kafka does not measure has the domains klog.log and klog.disk. Metrics of networking and replication are left out.
-Kafka: KafkaMetricsGroup, BrokerTopicMetrics, UnifiedLog, LogManager, LogCleaner.
+Metrics that Kafka does not have are in the domains klog.log and klog.disk. Metrics of networking and replication are
+left out. Kafka: KafkaMetricsGroup, BrokerTopicMetrics, UnifiedLog, LogManager, LogCleaner.
 """
 
 from __future__ import annotations

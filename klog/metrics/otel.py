@@ -29,7 +29,7 @@ _FRESH_SECONDS = 0.5  # the callbacks of one collection share a snapshot
 
 def opentelemetry(logs: LogManager, meter: Meter | None = None) -> Meter:
     """Register every metric with an OpenTelemetry meter, by default that of the global provider named "klog". Returns
-    the meter. It does not keep the manager alive, and reports nothing after that.
+    the meter. It does not keep the manager alive, and reports nothing once the manager is deleted.
 
     Call it once for each manager and meter. Raises TypeError, ImportError without the extra: pip install 'klog[otel]'.
     """
@@ -49,7 +49,7 @@ def opentelemetry(logs: LogManager, meter: Meter | None = None) -> Meter:
 
 
 def instrument_name(definition: Definition) -> str:
-    """The name of the instrument."""
+    """Return the name of the instrument, without .count and .sum of a timer."""
     name = definition.name.removesuffix("PerSec") if definition.kind == "meter" else definition.name
     return re.sub(r"[^a-z0-9_.]", "_", f"{definition.domain}.{definition.type}.{name}".lower())
 
@@ -96,7 +96,10 @@ class _Bridge:
             try:
                 for sample in snapshot(logs):
                     found.setdefault(f"{sample.type}.{sample.name}", []).append(sample)
-            except (KlogError, OSError):  # a disk failed meanwhile; the exporter would drop all metrics of the process
+            except (
+                KlogError,
+                OSError,
+            ):  # otherwise the exporter would drop all metrics
                 found = {}
             self._taken = now, found
         return self._taken[1]

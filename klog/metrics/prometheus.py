@@ -37,7 +37,7 @@ def prometheus(logs: LogManager | Measured, *, page_cache: bool = False) -> str:
 
 
 def metric_name(sample: Sample) -> str:
-    """The name in Prometheus, that of a timer without _count and _sum."""
+    """Return the name in Prometheus; that of a timer without _count and _sum."""
     name = sample.name.removesuffix("PerSec") if sample.kind == "meter" else sample.name
     total = "_total" if sample.kind in ("meter", "counter") else ""
     return re.sub(r"[^a-z0-9_]", "_", f"{sample.domain}_{sample.type}_{name}{total}".lower())

@@ -39,7 +39,7 @@ class Sample:
 
 
 def _quoted(value: str) -> str:
-    """The value of a tag as ObjectName.quote gives it, if it needs quotes."""
+    """Return the value of a tag, quoted as by Java's ObjectName.quote if it needs quotes."""
     if not _QUOTED.search(value):
         return value
     escaped = re.sub(r'(["*?\\])', r"\\\1", value).replace("\n", r"\n")
@@ -118,7 +118,7 @@ def _tags(definition: Definition, subject: str) -> Iterator[tuple[str, str]]:
 
 
 def _directories(logs: LogManager) -> dict[str, dict[str, float]]:
-    """The space of each log.dir that can be read."""
+    """Return the space of each log.dir that can be read, by metric and path."""
     found: dict[str, dict[str, float]] = {}
     for path in logs.paths:
         try:
@@ -137,7 +137,7 @@ def _directories(logs: LogManager) -> dict[str, dict[str, float]]:
 
 
 def _devices(logs: LogManager) -> dict[str, dict[str, float]]:
-    """The counters of each block device below a log.dir."""
+    """Return the counters of each block device below a log.dir, by metric and device."""
     found: dict[str, dict[str, float]] = {}
     for path in logs.paths:
         device = device_counters(device_number(os.fspath(path)))

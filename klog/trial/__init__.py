@@ -1,6 +1,6 @@
 """Measures the I/O policies of klog.disk on the user's own disk. Takes a directory, returns a Report.
 
-API: try_disk, Report, Result; recommend, which is pure.
+API: try_disk, Report, Result; recommend, which makes the advice from results.
 """
 
 from klog.trial.advice import recommend

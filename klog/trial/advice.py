@@ -1,7 +1,7 @@
-"""Advises from the figures which `klog.io.*` keys and which durability suit this disk, and why. Pure.
+"""Advises from the figures which `klog.io.*` keys and which durability suit this disk, and why. It reads nothing else.
 
-A setting is advised against the default only if it differs by more than noise. A setting that costs little and keeps
-the page cache for readers is advised only for bulk loads.
+A setting other than the default is advised only if the difference is larger than the noise. A setting that is not much
+slower and keeps the page cache for readers is advised only for bulk loads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUICK_MS, _SLOW_MS = 2.0, 15.0
 
 
 def recommend(results: Sequence[Result]) -> list[Advice]:
-    """Return advice from these figures, the most important first. There is none about what was not measured."""
+    """Return advice from these figures, the most important first; none about policies that were not measured."""
     given = [_durability(results), _preallocate(results), _bulk(results), _batches(results)]
     given += [_reads(results), _cold(results)]
     return [advice for advice in given if advice is not None]
@@ -34,7 +34,7 @@ def _of(results: Sequence[Result], contest: str, way: str) -> list[Result]:
 
 
 def _ratio(results: Sequence[Result], way: str) -> float | None:
-    """Return the ratio of a way of appending to the default one, over all batch sizes."""
+    """Return the median ratio of a policy of appending to the default, over all batch sizes."""
     ratios = [one.ratio for one in _of(results, APPEND, way)]
     return median(ratios) if ratios else None
 
@@ -50,7 +50,7 @@ def _durability(results: Sequence[Result]) -> Advice | None:
         return Advice(
             'durability="os"',
             f"a durable append takes {ms:.3f} ms, less than a disk needs: this is memory, or a disk that does not "
-            f"flush. Here sync promises nothing more",
+            f"flush. Here sync is no safer",
         )
     if ms < _QUICK_MS:
         return Advice(
@@ -78,7 +78,7 @@ def _preallocate(results: Sequence[Result]) -> Advice | None:
     if ratio >= _NOISE and slowest >= _NEARLY:
         return Advice(f"klog.io.preallocate={value}", f"{ratio:.2f} times the default's rate until the data is on disk")
     return Advice(
-        "klog.io.preallocate=steps", "the default: no other way is always faster, and its files are contiguous"
+        "klog.io.preallocate=steps", "the default: no other value is always faster, and its files are contiguous"
     )
 
 
@@ -96,7 +96,7 @@ def _bulk(results: Sequence[Result]) -> Advice | None:
     if ratio < _NEARLY:
         return Advice(
             "klog.io.write=buffered",
-            f"for bulk loads, too: the fastest way without the page cache, {way}, reaches {ratio:.2f} of its rate",
+            f"for bulk loads, too: the fastest policy without the page cache, {way}, reaches {ratio:.2f} of its rate",
         )
     return Advice(
         f"{settings[way]} for bulk loads",

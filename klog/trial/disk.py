@@ -1,12 +1,12 @@
-"""Measures a disk: contests of several ways each, which alternate, so that noise affects all of them.
+"""Measures a disk. A contest compares several policies of I/O, which alternate in rounds, so that noise affects all.
 
-    append 4 KiB, 64 KiB, 1 MiB     each way of writing: rate until the bytes are on disk, and until append() returned
-    durable append                  durability="sync": one thread, several threads that share flushes
-    sequential read                 through the log: from the page cache; cold, by each way of reading
-    random read                     the same, only by the kernel's way
-    send                            a slice to a socket: by sendfile, or read and sent
+    append 4 KiB, 64 KiB, 1 MiB     each policy of writing: rate until the bytes are on disk, and until append()
+    returned durable append                  durability="sync": one thread, several threads that share flushes
+    sequential read                 through the log: from the page cache; cold, by each policy of reading random read
+    the same, only with the kernel's read-ahead send                            a slice to a socket: by sendfile, or
+    read and sent
 
-A contest runs for its share of the time and of the bytes, at least for one round.
+A contest runs for its share of the time and of the bytes, and for one round at least.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from klog.manager.pool import run_all
 from klog.progress import Event, Progress
 from klog.record import encode
 from klog.trial import advice
-from klog.trial.place import own_directory
+from klog.trial.own_directory import own_directory
 from klog.trial.report import Report, Result, summed_up
 from klog.values import replace
 
@@ -67,13 +67,14 @@ def try_disk(
     """Measure the disk of `directory`, in a new directory inside it, which is removed afterwards.
 
     About `size` bytes are written, at most half of them at a time; `seconds` limits the time, but each contest runs for
-    at least one round. Raises ValueError (size below 32 MiB), OSError: too little free space, or a disk error.
+    at least one round. progress: called with Events, in contests. Raises ValueError (size below 32 MiB), OSError: too
+    little free space, or a disk error.
     """
     if size < SIZE_MIN:
         raise ValueError(f"size={size}: must be at least {SIZE_MIN}, for results above the noise")
     parent = os.path.abspath(os.fspath(directory))
-    with own_directory(parent, size // 2) as place:
-        return _Trial(parent, place, size, seconds, clock or SystemClock(), progress).run()
+    with own_directory(parent, size // 2) as scratch:
+        return _Trial(parent, scratch, size, seconds, clock or SystemClock(), progress).run()
 
 
 def payload(batch_bytes: int) -> bytes:
@@ -83,9 +84,9 @@ def payload(batch_bytes: int) -> bytes:
 
 class _Trial:
     def __init__(
-        self, parent: str, place: str, size: int, seconds: float, clock: Clock, progress: Progress | None
+        self, parent: str, scratch: str, size: int, seconds: float, clock: Clock, progress: Progress | None
     ) -> None:
-        self._parent, self._place, self._size, self._seconds, self._clock = parent, place, size, seconds, clock
+        self._parent, self._scratch, self._size, self._seconds, self._clock = parent, scratch, size, seconds, clock
         self._progress = progress
         self._written = self._number = self._done = 0
         self._notes: list[str] = []
@@ -145,7 +146,7 @@ class _Trial:
 
     def _open(self, name: str, settings: Mapping[str, str] | None = None, durability: str = "os") -> Log:
         self._number += 1
-        directory = os.path.join(self._place, f"{name}-{self._number}")
+        directory = os.path.join(self._scratch, f"{name}-{self._number}")
         os.mkdir(directory)
         config = {**_CONFIG, **(settings or {})}
         return Log.open(os.path.join(directory, "t-0"), config=config, durability=durability)  # type: ignore[arg-type]

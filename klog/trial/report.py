@@ -1,7 +1,7 @@
-"""The result of a trial: one Result per way of a contest, with medians over the rounds, and ratios.
+"""The result of a trial: one Result for each policy of a contest, with medians over the rounds, and ratios.
 
-A ratio compares two ways in the same round, so with the same noise: the median of rate / rate of the contest's first
-way. Above 1 is better, whatever the unit. ratio_min is that of its worst round.
+A ratio compares a policy with the contest's first one in the same round, so with the same noise. It is the median of
+rate / rate of the first; above 1 is better, also for times. ratio_min is the ratio of the worst round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Advice:
 
 @dataclass(frozen=True)
 class Result:
-    """One way of one contest. figures: by name, which ends with the unit; the main figure comes first."""
+    """One policy of one contest. way: the policy's name. settings: its topic-level keys. figures: by name, which ends
+    with the unit; the main figure comes first. rounds: their number."""
 
     contest: str
     way: str
@@ -67,8 +68,8 @@ def summed_up(
     *,
     less_is_better: bool = False,
 ) -> list[Result]:
-    """Return the results of a contest from its rounds, {way: {figure: value}} each. The others are compared with the
-    first way. A figure whose name begins with `max` is the largest of all rounds."""
+    """Return the results of a contest from its rounds, {policy: {figure: value}} each. The others are compared with
+    the first policy. A figure whose name begins with `max` is the largest of all rounds, any other the median."""
     first = next(iter(rounds[0]))
     results = []
     for way in rounds[0]:

@@ -1,7 +1,7 @@
 """The tuning profiles, and which one a topic's workload matches.
 
 high-throughput-writes   large batches or much data: large segments, few index entries, preallocated files
-high-throughput-reads    chosen by name: what is read leaves no trace in the files
+high-throughput-reads    never chosen by itself, only by name: the files do not show how much is read
 low-latency              small batches at a low rate: small segments, dense index, early flushes
 balanced                 everything else
 """
@@ -51,7 +51,7 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def matching(workload: Workload) -> tuple[Profile, str]:
-    """Return the profile of a workload, and why."""
+    """Return the profile that suits a workload, and why."""
     size, rate = workload.batch_bytes, workload.bytes_per_second
     shown = f"batches of {size:,.0f} bytes at {rate:,.0f} bytes per second"
     if size >= _BIG_BATCH or rate >= _BIG_RATE:

@@ -1,4 +1,4 @@
-"""Recommendations from a workload, its profile and the figures of the disk. Pure."""
+"""Makes recommendations from a workload, its profile and the figures of the disk. Reads nothing else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from klog.values import dataclass
 
 _MAP_ENTRY_BYTES = 24
 _YEAR_SECONDS = 366 * 86_400
-_FLUSH_SHARE_MAX = 0.1  # of the time, for flush.ms
+_FLUSH_SHARE_MAX = 0.1  # the share of the time that flushes may take
 _KEYS_OF_IO = ("klog.io.preallocate", "klog.io.read", "klog.io.read.ahead.bytes", "klog.io.write")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFigures:
-    """What was measured. flush_ms: the median of a durable append; append_rate: bytes per second until they are on
-    disk; settings: {key: (value, reason)} that suit the disk better than the defaults, or as well."""
+    """The measurement of a disk. flush_ms: the median time of a durable append; append_rate: bytes per second until
+    they are on disk; settings: {key: (value, reason)}, as the trial advises."""
 
     flush_ms: float
     append_rate: float
@@ -42,7 +42,7 @@ class Recommendation:
 def for_topic(
     workload: Workload, profile: Profile, why: str, config: LogConfig | None, disk: DiskFigures | None
 ) -> Iterator[Recommendation]:
-    """What to change in a topic's configuration; None: unknown."""
+    """Yield what to change in a topic's configuration. config, disk: None if not known."""
     reason = f"profile {profile.name}, because of {why}"
     for key, wanted in profile.settings.items():
         given = None if config is None else config[key]
@@ -50,7 +50,7 @@ def for_topic(
             continue
         value: int | bool = wanted
         if key == "flush.ms" and disk is not None and disk.flush_ms > _FLUSH_SHARE_MAX * value:
-            value = max(round(disk.flush_ms / _FLUSH_SHARE_MAX), 1)  # this disk is too slow for the profile's
+            value = max(round(disk.flush_ms / _FLUSH_SHARE_MAX), 1)  # the profile's value is too short for this disk
         if given != value:
             effect = _effect(key, value, workload, disk)
             yield Recommendation(workload.topic, key, _current(config, key), text(value), reason, effect)
@@ -67,7 +67,7 @@ def _current(config: LogConfig | None, key: str) -> str | None:
 def for_broker(
     workloads: Sequence[Workload], compacted: Sequence[str], config: ManagerConfig, cores: int
 ) -> Iterator[Recommendation]:
-    """What to change in server.properties."""
+    """Yield what to change in server.properties. compacted: the compacted topics."""
     records = max((each.records for each in workloads if each.topic in compacted), default=0)
     memory, load = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
     needed = round(records * _MAP_ENTRY_BYTES / load)
@@ -91,12 +91,12 @@ def for_broker(
 
 
 def _map_max(config: ManagerConfig) -> int:
-    """The key map of one thread is at most 2 GiB, as in Kafka."""
+    """Return the largest useful value: the key map of one thread is at most 2 GiB, as in Kafka."""
     return (2**31 - 1) * max(int(config.log_cleaner_threads), 1)
 
 
 def text(value: object) -> str:
-    """A value as in a properties file."""
+    """Return a value as in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -105,7 +105,7 @@ def _effect(key: str, value: int | bool, workload: Workload, disk: DiskFigures |
     if key == "segment.bytes":
         count = max(-(-workload.bytes // value), workload.partitions)
         rolls = f", a roll every {_span(value / rate)} at the rate seen" if value < rate * _YEAR_SECONDS else ""
-        sync = f"; closing one writes at most what takes {_span(value / disk.append_rate)}" if disk else ""
+        sync = f"; a flush of a whole segment takes {_span(value / disk.append_rate)}" if disk else ""
         segments = "1 segment" if count == 1 else f"{count:,} segments"
         return f"about {segments} instead of {workload.segments:,}{rolls}{sync}"
     if key == "segment.ms":

@@ -29,8 +29,8 @@ _SETTING = re.compile(r"(klog\.io\.[a-z.]+)=(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """profiles: {topic: name of its profile}. disk: the measurement, None if it was left out. recommendations: of
-    topics first, then broker-level ones. notes: other advice, and topics that could not be examined."""
+    """profiles: {topic: name of its profile}. disk: the measurement, None if it was left out. recommendations: those
+    of topics first, then broker-level ones. notes: other advice, and topics that could not be examined."""
 
     directory: str
     workloads: Sequence[Workload]
@@ -59,8 +59,8 @@ def tune(
 ) -> TuningReport:
     """Recommend settings for the topics of a log.dir. Nothing is changed. Internal topics of Kafka are left out.
 
-    profile: one of PROFILES for every topic; None: what each topic's workload matches. disk: measure the disk, in a new
-    directory inside `directory`, which is removed afterwards: about 64 MiB in 5 seconds.
+    profile: one of PROFILES for every topic; None: the one that suits each topic's workload. disk: measure the disk, in
+    a new directory inside `directory`, which is removed afterwards: about 64 MiB in 5 seconds.
 
     Raises ValueError, OSError: a disk error, or too little free space to measure.
     """
@@ -110,7 +110,7 @@ def tune(
 
 
 def figures_of(report: Report) -> DiskFigures:
-    """Return what recommendations need of a measurement."""
+    """Return the figures of a measurement that recommendations need."""
     durable = next(one for one in report.results if one.contest.startswith("durable append"))
     appends = [one.value for one in report.results if one.contest.startswith("append ") and one.way == "buffered"]
     settings = {
@@ -129,7 +129,7 @@ def apply(logs: LogManager, report: TuningReport) -> dict[str, dict[str, str]]:
     """Set the recommendations of topics, durably and at once. Returns {topic: its changed keys}. Broker-level ones are
     left to the operator: see server_properties.
 
-    Raises UnknownTopicOrPartition, InvalidConfig, ReadOnly; topics before that one have been changed.
+    Raises UnknownTopicOrPartition, InvalidConfig, ReadOnly; the topics before the failed one have been changed.
     """
     instance("logs", logs, LogManager, "a klog.LogManager")
     instance("report", report, TuningReport, "what tune() returned")

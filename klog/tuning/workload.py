@@ -1,4 +1,4 @@
-"""What was appended to a topic, from the headers of its newest batches: sizes, rates, codecs. No record is decoded."""
+"""The workload of a topic, from the headers of its newest batches: sizes, rates, codecs. No record is decoded."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 from klog.log import Log
 from klog.values import asdict, dataclass
 
-SEEN_BYTES = 16 << 20  # of each partition
-SEEN_PARTITIONS = 16  # of each topic, the largest
+SEEN_BYTES = 16 << 20  # examined of each partition
+SEEN_PARTITIONS = 16  # examined of each topic: the largest
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The batches seen, of the largest partitions of one topic.
+    """What was appended to one topic, from the newest batches of its largest partitions.
 
-    bytes: of all partitions; seen_bytes: of the batches seen. batch_bytes, batch_records: medians. record_bytes: the
-    mean, as stored. bytes_per_second: seen bytes by the time between the first and the last timestamp, all partitions
-    together; 0 if that time is not known. segment_seconds: the median time that a closed segment covers; None if not
-    known. compressed: the share of compressed bytes. records: estimated, of all partitions.
+    bytes, records, segments: of all partitions, records as an estimate. seen_bytes, seen_batches: those examined.
+    batch_bytes, batch_records: medians. record_bytes: the mean, as stored. bytes_per_second: the examined bytes,
+    divided by the time between the first and the last timestamp, and summed over the partitions; 0 if those times are
+    not known. segment_seconds: the median time that a closed segment covers; None if not known. compressed: the share
+    of compressed bytes.
     """
 
     topic: str
@@ -83,7 +84,7 @@ def workload_of(topic: str, logs: Iterable[Log]) -> Workload | None:
 
 
 def _start(log: Log) -> int:
-    """The offset from which on there are about SEEN_BYTES, if all records had the same size."""
+    """Return an offset with about SEEN_BYTES after it, computed as if all records had the same size."""
     start, end = log.log_start_offset, log.high_watermark
     if log.size <= SEEN_BYTES:
         return start
@@ -91,7 +92,7 @@ def _start(log: Log) -> int:
 
 
 def _segment_seconds(log: Log) -> Iterator[float]:
-    """The time from one closed segment's largest timestamp to the next one's, of the newest few."""
+    """Yield the seconds from one closed segment's largest timestamp to the next one's, for the newest few."""
     newest = [segment.max_timestamp for segment in log.segments[-10:-1]]
     for before, after in itertools.pairwise(newest):
         if 0 <= before < after:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import klog
-from klog.demo import crash, place, writer
+from klog.demo import crash, demo_directory, writer
 from klog.demo.child import python_module
 from klog.demo.failure import DemoFailed
 from tests.support.patience import PATIENCE
@@ -16,16 +16,16 @@ from tests.support.patience import PATIENCE
 @pytest.fixture
 def directory(tmp_path):
     """A demo directory with both topics and `found` telemetry records as the writer appends them."""
-    place.prepare(tmp_path)
+    demo_directory.prepare(tmp_path)
     with klog.open(tmp_path) as logs:
-        logs.create_topic(place.FLIGHTS)
+        logs.create_topic(demo_directory.FLIGHTS)
         crash.create_topic(logs)
     return tmp_path
 
 
 def append(directory, records):
     with klog.open(directory) as logs:
-        logs.log(place.TELEMETRY).append(records)
+        logs.log(demo_directory.TELEMETRY).append(records)
 
 
 def check(directory, acknowledged):
@@ -55,7 +55,7 @@ def test_records_beyond_the_acknowledged_are_counted(directory):
 def test_a_partial_batch_is_truncated_and_reported(directory):
     append(directory, [writer.report(offset) for offset in range(10)])
     append(directory, [writer.report(offset) for offset in range(10, 20)])
-    (path,) = (directory / f"{place.TELEMETRY}-0").glob("*.log")
+    (path,) = (directory / f"{demo_directory.TELEMETRY}-0").glob("*.log")
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 1)
     for marker in directory.glob(".kafka_cleanshutdown"):
@@ -85,7 +85,7 @@ def test_a_writer_that_fails_by_itself_raises(directory):
 
 def test_the_writer_ends_when_its_pipe_closes(directory):
     with python_module(
-        "klog.demo.writer", str(directory), place.TELEMETRY, "100000", stderr=subprocess.DEVNULL
+        "klog.demo.writer", str(directory), demo_directory.TELEMETRY, "100000", stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout.readline()
         process.stdout.close()

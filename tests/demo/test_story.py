@@ -35,7 +35,7 @@ def demo_run(tmp_path_factory):
     """(result, text, progress events) of one run, over the directory of an earlier run."""
     directory = tmp_path_factory.mktemp("demo") / "klog-demo"
     directory.mkdir()
-    demo.place.prepare(directory)
+    demo.demo_directory.prepare(directory)
     (directory / "flights-0").mkdir()
     (directory / "flights-0" / "00000000000000000000.log").write_bytes(b"from an earlier run")
     out, progress_events = io.StringIO(), []
@@ -259,11 +259,11 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         [
             sys.executable,
             "-c",
-            "import signal, sys; from klog import demo; from klog.demo import crash, place\n"
+            "import signal, sys; from klog import demo; from klog.demo import crash, demo_directory\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it\n"
             "from pathlib import Path; import klog\n"
             "crash.APPENDS_BEFORE_KILL = 10**6\n"
-            "directory = Path(sys.argv[1]); place.prepare(directory)\n"
+            "directory = Path(sys.argv[1]); demo_directory.prepare(directory)\n"
             "with klog.open(directory, create=True) as logs: crash.create_topic(logs)\n"
             "crash.kill_writer(directory, lambda event: print(event.done, flush=True))\n",
             str(directory),

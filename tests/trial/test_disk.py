@@ -10,7 +10,7 @@ import pytest
 from klog.progress import Event
 from klog.trial import try_disk
 from klog.trial.disk import SIZE_MIN
-from klog.trial.place import own_directory
+from klog.trial.own_directory import own_directory
 
 
 def test_a_small_trial_measures_every_contest_and_leaves_no_files(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from klog.demo.place import MARKER, NotADemoDirectory, prepare
+from klog.demo.demo_directory import MARKER, NotADemoDirectory, prepare
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, NewerFormat
 

@@ -1,7 +1,7 @@
-"""The directory of a trial: a new one inside the user's, removed at the end, however the trial ends.
+"""The directory of a trial: a new one inside the user's. It is removed at the end, also after an error.
 
 P1  no other file is opened, changed or removed
-P2  there must be enough free space: a trial never fills a disk
+P2  a trial needs enough free space to begin, so it never fills a disk
 P3  the directory is also removed after Ctrl-C, an error or a full disk
 """
 
@@ -20,7 +20,7 @@ _LEFT_FREE = 64 << 20
 
 @contextlib.contextmanager
 def own_directory(parent: str, bytes_needed: int) -> Iterator[str]:
-    """Yield a new directory. Raises OSError if bytes_needed would leave too little free space."""
+    """Yield a new directory, and remove it. Raises OSError if bytes_needed would leave less than 64 MiB free."""
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
     if free < bytes_needed + _LEFT_FREE:

@@ -4,7 +4,7 @@
   DIR/flights-0 ... flights-3   the partitions; DIR is a plain Kafka log.dir
   DIR/telemetry-0  DIR/flight-status-0
 
-P1  only files that the demo wrote are deleted: with one other entry, the whole directory stays as it is.
+P1  only files that the demo wrote are deleted. If there is any other file, the directory is not changed.
 P2  the marker is written first and deleted last, so an interrupted run is recognised and replaced.
 P3  nothing is deleted while another process holds the directory's lock.
 """
@@ -38,7 +38,8 @@ class NotADemoDirectory(KlogError, ValueError):
 
 
 def prepare(directory: Path) -> None:
-    """Prepare `directory` for a run: create it, or remove the files of an earlier run."""
+    """Prepare `directory` for a run: create it, or remove the files of an earlier run. Raises NotADemoDirectory,
+    NewerFormat, AlreadyLocked, OSError."""
     if directory.exists() and not directory.is_dir():
         raise NotADemoDirectory(f"{directory} is a file; name a directory with --dir")
     directory.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,7 @@ def _check_marker(marker: Path) -> None:
 
 
 def _clear(directory: Path) -> None:
-    """Remove the files, under the directory's lock. Raises AlreadyLocked if another process has it open for writing."""
+    """Remove the files, under the directory's lock. Raises AlreadyLocked if another process holds that."""
     lock = DirectoryLock(str(directory))
     try:
         for entry in directory.iterdir():
