@@ -2,7 +2,7 @@
 
     _schemas   key   {"keytype":"SCHEMA","subject":"flights-value","version":1,"magic":1}
                value {"subject":…,"version":…,"id":7,"schema":"…","schemaType":"AVRO","references":[…],"deleted":false}
-               null  the version was deleted for good
+               null  the version was deleted permanently
     file       {"7": {"type":"record",…}, "8": …}
 
 A version with deleted=true keeps its id, because there are values that were written with it. The newest version of a

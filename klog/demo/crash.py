@@ -1,7 +1,7 @@
 """Step 2: a writer is killed by SIGKILL while it appends. All acknowledged records must be found, and no half batch.
 
 C1  every record at or below the last acknowledged offset is read back, byte for byte.
-C2  there may be complete records after it: the writer can die between the write and its report.
+C2  there may be complete records after it: the writer can be killed between the write and its report.
 C3  the log ends where its last complete batch ends; recovery truncated the rest and reports its size.
 """
 

@@ -33,10 +33,10 @@ _PASSING = frozenset(
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 NOT_REGULAR = "not a regular file; move it away, then try again"
-_LOOK = "look into the kernel's log (dmesg)"
+_DMESG = "look into the kernel's log (dmesg)"
 _LET_READ = "let this user read it: owner and mode, and those of the directories above it"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"
-AFTER_SYNC = f"what was written may be lost: {_LOOK}, then open the log again, which checks what is there"
+AFTER_SYNC = f"what was written may be lost: {_DMESG}, then open the log again, which checks what is there"
 _GONE = "bring the directory back or mount it again, then open the log again"
 _NEXT_STEPS = {
     errno.ENOSPC: "free space (or inodes: df -i) there, or shorten retention, then try again",
@@ -45,14 +45,14 @@ _NEXT_STEPS = {
     errno.EMFILE: "raise the limit on open files (ulimit -n), then try again",
     errno.ENFILE: "the whole machine has run out of open files: raise fs.file-max, then try again",
     errno.ENOMEM: "free memory, or raise vm.max_map_count, then try again",
-    errno.EIO: f"the disk has failed: {_LOOK}, then open the log again, which checks what is there",
-    errno.EROFS: f"remount it for writing (after errors the kernel remounts: {_LOOK}), or open with read_only=True",
+    errno.EIO: f"the disk has failed: {_DMESG}, then open the log again, which checks what is there",
+    errno.EROFS: f"remount it for writing (after errors the kernel remounts: {_DMESG}), or open with read_only=True",
     errno.ESTALE: "the network file system has lost the file: mount it again, then open the log again",
     errno.ENOENT: _GONE,
     errno.ENOTDIR: _GONE,
     errno.EISDIR: "a directory is where a file is needed: move it away, then try again",
-    errno.ENXIO: f"the device has gone: {_LOOK}; {_GONE}",
-    errno.ENODEV: f"the device has gone: {_LOOK}; {_GONE}",
+    errno.ENXIO: f"the device has gone: {_DMESG}; {_GONE}",
+    errno.ENODEV: f"the device has gone: {_DMESG}; {_GONE}",
     errno.EACCES: _LET_WRITE,
     errno.EPERM: _LET_WRITE,
 }

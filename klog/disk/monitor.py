@@ -82,7 +82,7 @@ class PageCacheMonitor:
         """Return what happened since the last sample. Raises OSError if a file cannot be read."""
         now, found = self._clock.monotonic(), proc.read_vmstat(self._root)
         seconds = max(now - self._since, 0.0)
-        # The kernel updates them meanwhile: a sum over processors may seem to decrease for a moment.
+        # The kernel updates the counters of the processors while it adds them up, so a sum may seem to decrease.
         counts = {
             name: max(found[name] - self._before[name], 0)
             for name in COUNTERS

@@ -1,7 +1,7 @@
 """Loads ranges of files into the page cache before they are needed: reads them in parallel, within a time limit.
 
   U1  it never takes longer than its limit: what is not read by then stays cold. A thread whose read hangs on a broken
-      disk goes on after that, and ends when the read does
+      disk continues after that, and ends when the read returns
   U2  it never fails: a range that cannot be read is logged and skipped
   U3  it reads instead of giving advice: the kernel's own read-ahead is faster than its advice, and a range counts as
       warm only once it has been read
@@ -148,7 +148,7 @@ def warm_up(
             if progress is not None:
                 progress(Event("warm up", work.bytes, total, "bytes"))
     except BaseException:
-        work.over = True  # after an interrupt, also one in progress(), no thread goes on reading
+        work.over = True  # so that no thread continues to read after an interrupt, also one in progress()
         raise
     while left and ended.acquire(blocking=False):
         left -= 1

@@ -19,7 +19,7 @@ from klog.locks import CallLock
 
 RECHECK_SECONDS = 1.0
 _IN_MODIFY, _IN_CLOSE_WRITE, _IN_MOVED, _IN_CREATE, _IN_DELETE, _IN_SELF = 0x2, 0x8, 0xC0, 0x100, 0x200, 0xC00
-# A process that dies closes its files: _IN_CLOSE_WRITE.
+# The files of a process are closed when it ends: _IN_CLOSE_WRITE.
 _CHANGES = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_SELF
 _NAMES = _IN_MOVED | _IN_DELETE
 _DRAIN_BYTES = 65536

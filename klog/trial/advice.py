@@ -29,13 +29,13 @@ def recommend(results: Sequence[Result]) -> list[Advice]:
     return [advice for advice in given if advice is not None]
 
 
-def _of(results: Sequence[Result], contest: str, way: str) -> list[Result]:
-    return [one for one in results if one.contest.startswith(contest) and one.way == way]
+def _of(results: Sequence[Result], contest: str, policy: str) -> list[Result]:
+    return [one for one in results if one.contest.startswith(contest) and one.way == policy]
 
 
-def _ratio(results: Sequence[Result], way: str) -> float | None:
+def _ratio(results: Sequence[Result], policy: str) -> float | None:
     """Return the median ratio of a policy of appending to the default, over all batch sizes."""
-    ratios = [one.ratio for one in _of(results, APPEND, way)]
+    ratios = [one.ratio for one in _of(results, APPEND, policy)]
     return median(ratios) if ratios else None
 
 
@@ -88,18 +88,18 @@ def _bulk(results: Sequence[Result]) -> Advice | None:
         DONTCACHE: "klog.io.write=dontcache",
         DIRECT: "klog.io.write=direct",
     }
-    ratios = {way: _ratio(results, way) for way in settings}
-    known = {way: ratio for way, ratio in ratios.items() if ratio is not None}
+    ratios = {policy: _ratio(results, policy) for policy in settings}
+    known = {policy: ratio for policy, ratio in ratios.items() if ratio is not None}
     if not known:
         return None
-    way, ratio = max(known.items(), key=lambda item: item[1])
+    policy, ratio = max(known.items(), key=lambda item: item[1])
     if ratio < _NEARLY:
         return Advice(
             "klog.io.write=buffered",
-            f"for bulk loads, too: the fastest policy without the page cache, {way}, reaches {ratio:.2f} of its rate",
+            f"also for bulk loads: the fastest policy without the page cache, {policy}, has {ratio:.2f} of its rate",
         )
     return Advice(
-        f"{settings[way]} for bulk loads",
+        f"{settings[policy]} for bulk loads",
         f"{ratio:.2f} of the buffered rate, and the page cache is kept for readers",
     )
 
@@ -119,7 +119,7 @@ def _batches(results: Sequence[Result]) -> Advice | None:
 def _reads(results: Sequence[Result]) -> Advice | None:
     settings = {COLD_AHEAD: "klog.io.read.ahead.bytes=4194304", COLD_DIRECT: "klog.io.read=direct"}
     cold = _of(results, SEQUENTIAL, COLD)
-    others = [one for way in settings for one in _of(results, SEQUENTIAL, way)]
+    others = [one for policy in settings for one in _of(results, SEQUENTIAL, policy)]
     if not cold or not others:
         return None
     best = max(others, key=lambda one: one.value)

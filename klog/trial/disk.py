@@ -29,7 +29,7 @@ from klog.trial.report import Report, Result, summed_up
 from klog.values import replace
 
 BATCHES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
-WAYS: dict[str, dict[str, str]] = {
+POLICIES: dict[str, dict[str, str]] = {
     advice.BUFFERED: {},
     advice.NO_BLOCKS: {"klog.io.preallocate": "none"},
     advice.ZEROS: {"klog.io.preallocate": "zeros"},
@@ -53,7 +53,7 @@ _READ_BATCH = "64 KiB"
 _CONFIG = {"segment.bytes": str(1 << 30), "max.message.bytes": str(4 << 20)}
 
 Figures = dict[str, float]
-Ways = Mapping[str, Callable[[], Figures]]
+Policies = Mapping[str, Callable[[], Figures]]
 
 
 def try_disk(
@@ -97,7 +97,7 @@ class _Trial:
         start = self._clock.monotonic()
         results: list[Result] = []
         for name, batch_bytes in BATCHES.items():
-            results += self._contest(f"{advice.APPEND} {name}", self._appends(batch_bytes), WAYS)
+            results += self._contest(f"{advice.APPEND} {name}", self._appends(batch_bytes), POLICIES)
         results += self._contest(f"{advice.DURABLE} 4 KiB", self._durables())
         with self._open("read") as log:
             self._fill(log, self._size // 4, payload(BATCHES[_READ_BATCH]))
@@ -115,7 +115,7 @@ class _Trial:
     def _contest(
         self,
         name: str,
-        ways: Ways,
+        policies: Policies,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         *,
         less_is_better: bool = False,
@@ -123,7 +123,7 @@ class _Trial:
         deadline = self._clock.monotonic() + self._seconds / self._total
         before, share = self._written, self._size // 5  # three contests of appends, one of durable ones, the reads
         rounds: list[dict[str, Figures]] = []
-        order = list(ways)
+        order = list(policies)
         while not rounds or (
             len(rounds) < _ROUNDS_MAX
             and self._clock.monotonic() < deadline
@@ -131,10 +131,10 @@ class _Trial:
         ):
             first = len(rounds) % len(order)
             found: dict[str, Figures] = {}
-            for way in (*order[first:], *order[:first]):
-                self._report(f"{name}: {way}")
-                found[way] = ways[way]()
-            rounds.append({way: found[way] for way in order})
+            for policy in (*order[first:], *order[:first]):
+                self._report(f"{name}: {policy}")
+                found[policy] = policies[policy]()
+            rounds.append({policy: found[policy] for policy in order})
         self._done += 1
         self._report(name)
         results = summed_up(name, rounds, settings or {}, less_is_better=less_is_better)
@@ -160,29 +160,29 @@ class _Trial:
 
     # ---- appends ---------------------------------------------------------------------------------------------------
 
-    def _appends(self, batch_bytes: int) -> Ways:
-        share = self._size // 5 // (len(WAYS) * 2)  # for at least two rounds
+    def _appends(self, batch_bytes: int) -> Policies:
+        share = self._size // 5 // (len(POLICIES) * 2)  # for at least two rounds
         batch = payload(batch_bytes)
 
-        def append(way: str) -> Figures:
-            with self._open("append", WAYS[way]) as log:
+        def append(policy: str) -> Figures:
+            with self._open("append", POLICIES[policy]) as log:
                 start = self._clock.monotonic()
                 size = self._fill(log, share, batch)
                 appended = self._clock.monotonic()
                 log.flush()
                 flushed = self._clock.monotonic()
-                if log.metrics()["WriteFallbacks"] and way not in self._impossible:
-                    self._impossible.add(way)
-                    self._notes.append(f"{way} is not available: the kernel or the file system does not support it")
+                if log.metrics()["WriteFallbacks"] and policy not in self._impossible:
+                    self._impossible.add(policy)
+                    self._notes.append(f"{policy} is not available: the kernel or the file system does not support it")
                 log.delete()
             return {
                 "MB/s to the disk": _rate(size, flushed - start),
                 "MB/s append": _rate(size, appended - start),
             }
 
-        return {way: lambda way=way: append(way) for way in WAYS}  # type: ignore[misc]
+        return {policy: lambda policy=policy: append(policy) for policy in POLICIES}  # type: ignore[misc]
 
-    def _durables(self) -> Ways:
+    def _durables(self) -> Policies:
         batch = payload(BATCHES["4 KiB"])
 
         def append(threads: int) -> Figures:
@@ -215,7 +215,7 @@ class _Trial:
                 "max ms": waits[-1] * 1e3,
             }
 
-        return {way: lambda threads=threads: append(threads) for way, threads in THREADS.items()}  # type: ignore[misc]
+        return {policy: lambda threads=threads: append(threads) for policy, threads in THREADS.items()}  # type: ignore[misc]
 
     # ---- reads -----------------------------------------------------------------------------------------------------
 
@@ -233,17 +233,17 @@ class _Trial:
         for _ in log.chunks(log.log_start_offset, log.log_end_offset):
             pass
 
-    def _scans(self, log: Log) -> Ways:
-        def scan(way: str) -> Figures:
-            with Log.open(log.path, read_only=True, config=READS[way]) as reader:
-                (self._heat if way == advice.HOT else self._cool)(reader)
+    def _scans(self, log: Log) -> Policies:
+        def scan(policy: str) -> Figures:
+            with Log.open(log.path, read_only=True, config=READS[policy]) as reader:
+                (self._heat if policy == advice.HOT else self._cool)(reader)
                 start = self._clock.monotonic()
                 size = sum(len(chunk.buffer) for chunk in reader.chunks(reader.log_start_offset, reader.log_end_offset))
                 return {"MB/s": _rate(size, self._clock.monotonic() - start)}
 
-        return {way: lambda way=way: scan(way) for way in READS}  # type: ignore[misc]
+        return {policy: lambda policy=policy: scan(policy) for policy in READS}  # type: ignore[misc]
 
-    def _fetches(self, log: Log) -> Ways:
+    def _fetches(self, log: Log) -> Policies:
         offsets = range(log.log_start_offset, log.log_end_offset)
 
         def fetch(prepare: Callable[[Log], None]) -> Figures:
@@ -256,7 +256,7 @@ class _Trial:
 
         return {advice.HOT: lambda: fetch(self._heat), advice.COLD: lambda: fetch(self._cool)}
 
-    def _sends(self, log: Log) -> Ways:
+    def _sends(self, log: Log) -> Policies:
         batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches have the same size
 
         def send(by_kernel: bool) -> Figures:

@@ -72,13 +72,13 @@ def summed_up(
     the first policy. A figure whose name begins with `max` is the largest of all rounds, any other the median."""
     first = next(iter(rounds[0]))
     results = []
-    for way in rounds[0]:
-        mine = [one[way] for one in rounds if way in one]
+    for policy in rounds[0]:
+        mine = [one[policy] for one in rounds if policy in one]
         figures = {name: (max if name.startswith("max") else median)([one[name] for one in mine]) for name in mine[0]}
-        pairs = [(_value(one[way]), _value(one[first])) for one in rounds if way in one]
+        pairs = [(_value(one[policy]), _value(one[first])) for one in rounds if policy in one]
         ratios = [base / value if less_is_better else value / base for value, base in pairs]
         results.append(
-            Result(contest, way, dict(settings.get(way, {})), figures, median(ratios), min(ratios), len(mine))
+            Result(contest, policy, dict(settings.get(policy, {})), figures, median(ratios), min(ratios), len(mine))
         )
     return results
 
