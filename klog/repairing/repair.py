@@ -92,7 +92,7 @@ def repair(
     if scratch is not None:
         scratch = os.path.abspath(arguments.path("scratch", scratch))
         if not dry_run:
-            raise ValueError(f"scratch={scratch!r}: only for a dry run: a repair needs the file system of the log.dir")
+            raise ValueError(f"scratch={scratch!r}: only for a dry run; a repair needs the file system of the log.dir")
     work = _Repair(where, log_dir, clock or SystemClock(), files or RealFiles())
     with _locked(log_dir, dry_run):
         if dry_run:
