@@ -1,16 +1,17 @@
 """Encoded batches, appended to a new log: beside a loop in C, and beside Kafka's engine.
 
     append batches leader    as clients send them: every record checked, offsets assigned. The peer does the same in a
-                             loop of C, with klog's own functions, and nothing else: copy, checks, checksum, pwrite with
-                             the same preallocation. Between them the pwrite alone
+                             loop of C, with klog's own functions: copy, checks, checksum, pwrite with the same
+                             preallocation. A further contestant is the pwrite alone
     append batches follower  as a follower takes them: lengths and checksums checked; the peer as above
-    append one             one record at a time; beside encode and append_batches. Between them the same batches
-                           of an idempotent producer
-    kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets assigned
+    append one             one record at a time; the peer is encode and append_batches. A further contestant appends the
+                           same batches of an idempotent producer
+    kafka append leader    as clients send them, one batch a request with base offset 0: every record checked, offsets
+                           assigned
     kafka append follower  the same batches as a follower takes them
 
-Batches of 100-byte values. Nothing is synced. One segment, so that nothing rolls. Beside pwrite the log already has one
-record: the first append of a leader epoch makes its checkpoint durable, milliseconds that no other append takes.
+Values have 100 bytes. Nothing is synced, and there is one segment, so that nothing rolls. In the contests with pwrite
+the log already has one record: the first append of a leader epoch syncs its checkpoint, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
 
 class NewLog:
-    """A new log before each turn, and the batches to append: about 1 MiB of them, `turns` times.
+    """A new log before each measurement, and the batches to append: about 1 MiB of them, `repeats` times.
 
-    begun: it has one record at offset 0 before the turn begins.
+    begun: the log has one record at offset 0 before the measurement.
     """
 
     def __init__(
-        self, folder: Path, batch_bytes: int, turns: int, compression: str | None, *, tiny: bool, begun: bool = False
+        self, folder: Path, batch_bytes: int, repeats: int, compression: str | None, *, tiny: bool, begun: bool = False
     ) -> None:
         made = record.Encoder(
             arrow_table(workload("100B", tiny=tiny).tuples()),
@@ -65,10 +66,10 @@ class NewLog:
         made.assign(0, 0)
         self.batches = [(bytearray(batch.raw), batch.count) for batch in record.decode(bytes(made))]
         self.requests = [bytes(8) + bytes(batch[8:]) for batch, _ in self.batches]
-        self.turns = turns
+        self.repeats = repeats
         self.begun = begun
-        self.count = turns * sum(count for _, count in self.batches)
-        self.bytes = turns * sum(len(batch) for batch, _ in self.batches)
+        self.count = repeats * sum(count for _, count in self.batches)
+        self.bytes = repeats * sum(len(batch) for batch, _ in self.batches)
         self.directory = folder / "append-0"
         self.log: klog.Log | None = None
 
@@ -87,14 +88,14 @@ class NewLog:
     def lead(self) -> None:
         assert self.log is not None
         append = self.log.append_batches
-        for _ in range(self.turns):
+        for _ in range(self.repeats):
             for request in self.requests:
                 append(request)
 
     def follow(self) -> None:
         assert self.log is not None
         append, number, offset = self.log.append_batches, struct.Struct(">q").pack_into, int(self.begun)
-        for _ in range(self.turns):
+        for _ in range(self.repeats):
             for batch, count in self.batches:
                 number(batch, 0, offset)
                 append(batch, origin="replication")
@@ -121,8 +122,8 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
     opened: list[int] = []
 
     def in_c(work: int) -> None:
-        places = ctypes.c_int64(count), ctypes.c_int64(new.turns), ctypes.c_int64(len(FIRST)), ctypes.c_int64(1)
-        failed = library.append_batches(opened[0], starts, sizes, *places, buffer, work)
+        numbers = ctypes.c_int64(count), ctypes.c_int64(new.repeats), ctypes.c_int64(len(FIRST)), ctypes.c_int64(1)
+        failed = library.append_batches(opened[0], starts, sizes, *numbers, buffer, work)
         assert failed == 0, failed
 
     def write() -> None:
@@ -137,7 +138,7 @@ def _beside_c(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path, 
             fresh_file()
             run()
             assert plain.stat().st_size == len(FIRST) + new.bytes
-        if role == "leader":  # the bytes that klog writes, too
+        if role == "leader":  # klog writes the same bytes
             fresh_file()
             composite()
             new.fresh()
@@ -181,7 +182,7 @@ def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny
     new = NewLog(folder, batch_bytes, 1 if tiny else 64, compression, tiny=tiny)
     fetches = write_fetches([b"".join(new.requests)], folder / "fetches")
     jvm = KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
-    question = f"{role} {fetches} {new.turns} {folder / 'kafka' / 'append-0'}"
+    question = f"{role} {fetches} {new.repeats} {folder / 'kafka' / 'append-0'}"
     append = new.lead if role == "leader" else new.follow
 
     def check() -> None:

@@ -1,4 +1,4 @@
-/* What an append of encoded batches cannot do without, in one loop: copy (as a leader), check, checksum, write. */
+/* The necessary steps of an append of encoded batches, in one loop: copy (as a leader), check, checksum, write. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 #define FIRST_STEP ((int64_t)64 << 10)
 #define LAST_STEP ((int64_t)16 << 20)
 
-/* Blocks ahead of the end, in steps that double, as klog allocates them. */
-static int make_room(int fd, int64_t end, int64_t *allocated) {
+/* Allocate blocks ahead of the end, in steps that double, as klog does.  Returns 0 or an errno. */
+static int preallocate(int fd, int64_t end, int64_t *allocated) {
     while (end > *allocated) {
         int64_t step = *allocated < FIRST_STEP ? FIRST_STEP : *allocated < LAST_STEP ? *allocated : LAST_STEP;
         if (fallocate(fd, FALLOC_FL_KEEP_SIZE, *allocated, step) < 0 && errno != EOPNOTSUPP)
@@ -26,7 +26,7 @@ static int make_room(int fd, int64_t end, int64_t *allocated) {
 
 enum { WRITE, FOLLOW, LEAD };
 
-/* A follower's checks of a batch, or a leader's, which also numbers it.  Returns whether it is valid. */
+/* Check a batch as a follower, or as a leader, which also sets its base offset.  Returns whether it is valid. */
 static int take(uint8_t *at, size_t size, int64_t offset, int role) {
     const kl_leader_rules_t rules = {.now = INT64_MAX / 2, .before_max = INT64_MAX / 2, .after_max = 3600000};
     kl_findings_t found;
@@ -44,19 +44,19 @@ static int take(uint8_t *at, size_t size, int64_t offset, int role) {
     return 1;
 }
 
-/* Append n batches `turns` times from byte position and this offset on.  buffer: memory for the largest batch.  Returns
- * 0, an errno, or -1 for an invalid batch. */
-int append_batches(int fd, uint8_t *const *batches, const int64_t *sizes, int64_t n, int64_t turns, int64_t position,
+/* Append n batches `repeats` times, from this byte position and this offset on.  buffer: memory for the largest batch.
+ * Returns 0, an errno, or -1 for an invalid batch. */
+int append_batches(int fd, uint8_t *const *batches, const int64_t *sizes, int64_t n, int64_t repeats, int64_t position,
                    int64_t offset, uint8_t *buffer, int role) {
     int64_t allocated = 0;
-    for (int64_t i = 0; i < n * turns; i++) {
+    for (int64_t i = 0; i < n * repeats; i++) {
         size_t size = (size_t)sizes[i % n];
         uint8_t *at = role == LEAD ? memcpy(buffer, batches[i % n], size) : batches[i % n];
         int failed;
         if (role != WRITE && !take(at, size, offset, role))
             return -1;
         offset += (int64_t)kl_load_u32(at + 57);
-        failed = make_room(fd, position + (int64_t)size, &allocated);
+        failed = preallocate(fd, position + (int64_t)size, &allocated);
         if (failed)
             return failed;
         if (pwrite(fd, at, size, position) != (ssize_t)size)

@@ -1,8 +1,8 @@
 """Two brokers over the loopback: klog's beside Kafka's, in processor seconds of the broker's process.
 
-One blocking client sends both the same bytes; broker_peers.py has the brokers and what "processor seconds" are. Kafka
-is warmed up with the same requests. Each contest first checks what was written and read: offsets, counts, and a
-checksum of the values.
+One blocking client sends both the same bytes; broker_peers.py has the brokers and defines "processor seconds". Kafka is
+warmed up with the same requests. Each contest first checks what was written and read: offsets, counts, and a checksum
+of the values.
 
     produce 16KiB, 1MiB    Produce, acks=1, one batch of that size in each, five in flight, values of 1 KiB
     fetch 64KiB, 1MiB      Fetch of so many bytes of batches of 16 KiB, one in flight
@@ -60,7 +60,7 @@ def _values(batches: bytes) -> list[bytes]:
 
 
 class Exchange:
-    """The same request, again and again. Has to have the same response size each time."""
+    """Sends the same request again and again. Each response must have the same size."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ def _fetch(size: int) -> Callable[[Client, int], Work]:
 
 
 class Session:
-    """A consumer that polls `partitions` partitions; each turn one of them gets a record, which the poll returns."""
+    """A consumer that polls `partitions` partitions. step() appends a record to one of them, and polls it."""
 
     def __init__(self, client: Client, partitions: int) -> None:
         self._client = client
@@ -156,7 +156,7 @@ class Session:
         assert response.error_code == 0
         return response
 
-    def turn(self) -> None:
+    def step(self) -> None:
         """A record, and the poll that gets it."""
         frame = produce_frame(self._topic_id, self._record)
         _appended(self._client.response_size(frame, ApiKey.PRODUCE, PRODUCE_VERSION)[1], self._offset)
@@ -173,7 +173,7 @@ def _session(partitions: int) -> Callable[[Client, int], Work]:
 
         def work() -> None:
             for _ in range(count):
-                session.turn()
+                session.step()
 
         return work
 
@@ -182,7 +182,7 @@ def _session(partitions: int) -> Callable[[Client, int], Work]:
 
 def _idle_session(client: Client, count: int) -> Work:
     session = Session(client, 1000)
-    session.turn()
+    session.step()
     session.poll({0: 1})
 
     def work() -> None:
@@ -193,7 +193,7 @@ def _idle_session(client: Client, count: int) -> Work:
 
 
 class Member:
-    """The only member of a classic group."""
+    """Joins a classic group as its only member."""
 
     def __init__(self, client: Client) -> None:
         client.create_topic("t")

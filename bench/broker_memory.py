@@ -1,7 +1,7 @@
 """The memory of a broker: python -m bench.broker_memory [--connections 10000] [--without-kafka]
 
-Resident bytes of klog's broker and of Kafka's, idle, and with idle connections that have sent one request each; for
-each broker the bytes of one connection.
+Prints the resident bytes of klog's broker and of Kafka's when idle, and with idle connections that have sent one
+request each; and for each broker the bytes of one connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.resources import resident_bytes
 
 
 def connected(broker: Broker, count: int) -> list[socket.socket]:
-    """Connections that have asked for the versions of all APIs, which is what clients do first."""
+    """Return connections that have sent an ApiVersions request, which clients send first."""
     frame = b"".join(encode_request(ApiKey.API_VERSIONS, 0, 1, "bench", messages.ApiVersions.Request()))
     host, _, port = broker.address.rpartition(":")
     found = []

@@ -45,7 +45,7 @@ class Broker(Protocol):
 
 
 class KlogBroker:
-    """klog's."""
+    """klog's broker."""
 
     name = "klog broker"
 
@@ -64,7 +64,7 @@ class KlogBroker:
 
 
 class KafkaBroker:
-    """Kafka's. Raises Unavailable where there is no JDK or no jars."""
+    """Kafka's broker. Raises Unavailable if there is no JDK or if the jars are missing."""
 
     name = f"Kafka {KAFKA}"
 
@@ -82,24 +82,25 @@ class KafkaBroker:
 
 
 def processor_seconds(pid: int) -> float:
-    """Of all threads of a process, user and system: the clock of clock_getcpuclockid(3)."""
+    """Return the processor seconds of all threads of a process, user and system: the clock of
+    clock_getcpuclockid(3)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 def cost(broker: Broker, work: Callable[[], object]) -> float:
-    """The processor seconds of a broker during this work."""
+    """Return the processor seconds of a broker during this work."""
     before = processor_seconds(broker.pid)
     work()
     return processor_seconds(broker.pid) - before
 
 
 def resident(broker: Broker) -> int:
-    """The resident bytes of a broker."""
+    """Return the resident bytes of a broker."""
     return resident_bytes(broker.pid)
 
 
 class Client(WireClient):
-    """One connection."""
+    """A client with one connection."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address, "bench")
@@ -107,18 +108,18 @@ class Client(WireClient):
         self._buffer = memoryview(bytearray(2 << 20))
 
     def create_topic(self, name: str, partitions: int = 1) -> Any:
-        """The id of a new topic, when it has been created and its partitions are there."""
+        """Create a topic, wait until its partitions have leaders, and return its id."""
         topic = messages.CreateTopics.Request.Topic(name=name, num_partitions=partitions, replication_factor=1)
         found = self.call(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=30_000).topics[0]
         assert found.error_code == 0, found
         until = time.monotonic() + _WAIT_SECONDS
         while None in self.end_offsets(name, partitions):
-            assert time.monotonic() < until, f"topic {name} did not come"
+            assert time.monotonic() < until, f"the partitions of topic {name} have no leaders"
             time.sleep(0.05)
         return found.topic_id
 
     def end_offsets(self, topic: str, partitions: int = 1) -> list[int | None]:
-        """The log end offset of each partition; None while it is not led."""
+        """Return the log end offset of each partition; None while it has no leader."""
         Request = messages.ListOffsets.Request
         numbers = [Request.Partition(partition_index=number, timestamp=-1) for number in range(partitions)]
         asked = Request.Topic(name=topic, partitions=numbers)
@@ -137,7 +138,7 @@ class Client(WireClient):
                 self.socket.sendall(frame)
 
     def _receive(self, size: int) -> None:
-        """Receive so many bytes."""
+        """Receive `size` bytes into the buffer."""
         got = 0
         while got < size:
             part = self.socket.recv_into(self._buffer[: size - got])
@@ -145,14 +146,14 @@ class Client(WireClient):
             got += part
 
     def response_size(self, frame: bytes, api: ApiKey, version: int) -> tuple[int, Any]:
-        """(bytes of the frame, the response) of a request that is sent once."""
+        """Send a request once. Returns (bytes of the response's frame, response)."""
         self.socket.sendall(frame)
         found = self.frame()
         return 4 + len(found), decode_response(api, version, found)[1]
 
 
 def produce_frame(topic_id: Any, records: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
-    """A Produce request for one partition."""
+    """Return the frame of a Produce request for one partition."""
     Request = messages.Produce.Request
     asked = Request.Topic(topic_id=topic_id, partition_data=[Request.Partition(index=partition, records=records)])
     request = Request(acks=acks, timeout_ms=30_000, topic_data=[asked])
@@ -167,7 +168,7 @@ def fetch_frame(
     session: tuple[int, int] = (0, -1),
     max_wait_ms: int = 0,
 ) -> bytes:
-    """A Fetch request for {partition: offset}. session: id and epoch."""
+    """Return the frame of a Fetch request for {partition: offset}. session: id and epoch."""
     Request = messages.Fetch.Request
     asked = [
         Request.Partition(partition=number, fetch_offset=offset, partition_max_bytes=max_bytes)

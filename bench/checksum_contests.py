@@ -1,9 +1,9 @@
 """Every CRC-32C kernel that this processor has, in C, against a single chain of its crc32 instruction.
 
-The data stays in the L1 cache. Each call continues from the checksum of the one before, so that a call is measured
-from its first byte to its result: independent calls overlap at their ends, and one stream would in
-part be two. All kernels, the dispatched one too, must agree before any is timed. What a processor does not support is
-skipped; without crc32 (x86-64 only) there is no peer.
+The data stays in the L1 cache. Each call continues from the checksum of the call before, so that a call is measured
+from its first byte to its result: independent calls would overlap at their ends. All kernels, the dispatched one too,
+must return the same checksum before any is timed. Kernels that the processor does not support are skipped. Without the
+crc32 instruction (x86-64 only) the contest has no peer and is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.workloads import noise
 
 _DISPATCHED, _ONE_STREAM = -1, -2  # checksums.c
 _DATA_BYTES = 16 << 10
-_TIMES = 64  # over the data in one call from Python
+_TIMES = 64  # passes over the data in one call from Python
 
 # The goal of a kernel, by its name and the size of a piece.
 _GOALS = {
@@ -31,7 +31,7 @@ _GOALS = {
 
 
 def kernels(library: ctypes.CDLL) -> dict[str, int]:
-    """Name and number of each kernel that this processor has, the slowest first."""
+    """Return name and number of each kernel that this processor supports, the slowest first."""
     library.checksum_name.restype = ctypes.c_char_p
     found, number = {}, 0
     while (name := library.checksum_name(number)) is not None:

@@ -37,17 +37,18 @@ static kl_crc32c_fn kernel_of(int number) {
     return number >= 0 ? kl_crc32c_kernel(number, &name) : NULL;
 }
 
-/* NULL after the last one. */
+/* The name of a kernel, or NULL after the last one. */
 const char *checksum_name(int number) {
     const char *name = NULL;
     kl_crc32c_kernel(number, &name);
     return name;
 }
 
-/* Does the processor support this kernel? */
+/* 1 if the processor supports this kernel, else 0. */
 int checksum_there(int number) { return kernel_of(number) != NULL; }
 
-/* The checksum of data[0 .. size), times over, piece by piece: each call continues from the last call's checksum. */
+/* The checksum of data[0 .. size) repeated `times` times, computed piece by piece: each call of the kernel continues
+ * from the checksum of the call before. */
 uint32_t checksum_run(int number, const uint8_t *data, size_t size, size_t piece, int times) {
     const kl_crc32c_fn kernel = kernel_of(number);
     uint32_t crc = 0;

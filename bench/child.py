@@ -1,8 +1,8 @@
 """A child process that does a contest's work on request, started once for a contest.
 
-One request at a time, from one thread: a line on its stdin, a line on its stdout. Its first line is the place of its
-thread in /proc. Each reply is waited for, with a time limit; close() ends the process that it started and nothing else,
-and the process ends by itself when its stdin is closed.
+One request at a time, from one thread: a line on its stdin, a line on its stdout. Its first line is the path of its
+thread in /proc. The parent waits for each reply, with a time limit. close() ends only the process that was started
+here; the process also ends by itself when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from bench.contest import Contest, Contestant
 
 _ANSWER_SECONDS = 120.0
-# Replies discarded while a JVM still interprets and compiles: at least three, then as many as one of these allows.
+# Replies are discarded while a JVM still interprets and compiles: at least three, then until one of the two limits.
 _WARM_UP_ANSWERS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Seconds of one run as the process measured them, and the amount of data."""
+    """The reply to a request: seconds of one run as the process measured them, and the amount of data."""
 
     seconds: float
     records: int
@@ -33,7 +33,7 @@ class Answer:
 
 
 class Child:
-    """`name` is for messages. `warm_up_seconds` is for processes that are slow at first."""
+    """A child process. `name` is for messages. `warm_up_seconds`: how long warm_up() may repeat a task."""
 
     def __init__(self, name: str, command: Sequence[str], *, warm_up_seconds: float = 0.0) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class Child:
         return Answer(float(words[0]), int(words[1]), int(words[2]))
 
     def warm_up(self, task: str) -> Answer:
-        """The last of the replies that do not count."""
+        """Repeat a task until the process is warm, and return the last reply."""
         answers = [self.ask(task) for _ in range(3)]
         ends = time.monotonic() + self._warm_up_seconds
         while len(answers) < _WARM_UP_ANSWERS and time.monotonic() < ends:
@@ -62,7 +62,7 @@ class Child:
         return answers[-1]
 
     def contestant(self, what: str, question: str, before: Callable[[], object] | None = None) -> Contestant:
-        """One question is one run, on its own clock."""
+        """Return a contestant. One request is one run, and the process measures it."""
         return Contestant(f"{self.name} {what}", lambda: self.ask(question).seconds, before=before, own_clock=True)
 
     def contest(
@@ -75,7 +75,7 @@ class Child:
         close: Callable[[], object] | None = None,
         limit: Contestant | None = None,
     ) -> Contest:
-        """A contest with this process, which ends with it. close: for what else ends then."""
+        """Return a contest whose end also ends this process. close: called before that."""
 
         def end() -> None:
             if close is not None:
@@ -98,7 +98,7 @@ class Child:
         return line.decode().rstrip("\n")
 
     def close(self) -> None:
-        """Its stdin ends, and so does the process; one that does not is killed."""
+        """Close the stdin of the process, so that it ends. If it does not end within 10 seconds, it is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -111,6 +111,6 @@ class Child:
 
 
 def write_fetches(fetches: Sequence[bytes], file: Path) -> Path:
-    """A file as the programs read it: the size before each."""
+    """Write fetches into a file in the format of the programs: each after its size, an int32. Returns the file."""
     file.write_bytes(b"".join(struct.pack(">i", len(fetch)) + fetch for fetch in fetches))
     return file

@@ -1,10 +1,10 @@
 """klog's compaction beside Kafka's own cleaner in a warm JVM, over the same files (jvm/KafkaCleaner.java).
 
-Ten records of each key, batches of 16 KiB, four closed segments and an active one that holds a single record: one round
-cleans them all into one or more, every record read, nine of ten left out, the rest written and synced. Each turn begins
-with the same directory; its segments are links to the same files, whose pages stay in memory. Opening and closing the
-log is not measured. Both have a map of 128 MiB, one thread, no throttle. A cleaning reads everything twice, so for
-compressed batches decompressing twice is the limit.
+The log has ten records of each key, batches of 16 KiB, four closed segments, and an active one with a single record.
+One round cleans all closed segments: it reads every record, leaves out nine of ten, and writes and syncs the rest. Each
+measurement begins with the same directory; its segments are links to the same files, whose pages stay in memory.
+Opening and closing the log is not measured. Both cleaners have a map of 128 MiB, one thread and no throttle. A cleaning
+reads everything twice, so for compressed batches the limit is decompressing twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import lz4.frame
 import klog
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaJvm
-from bench.workloads import FIRST_TIMESTAMP, Tuple, copies, in_turn, memcpy, noise, workload
+from bench.workloads import FIRST_TIMESTAMP, Tuple, copies, cycling, memcpy, noise, workload
 from klog import record
 
 _MAP_BYTES = 128 << 20
@@ -33,7 +33,7 @@ _COPY_BYTES = 1 << 20
 
 
 def _chunks(name: str, count: int) -> Iterator[list[Tuple]]:
-    """`count` records over a tenth as many keys, in any order, some thousand at a time."""
+    """Yield `count` records over a tenth as many keys, in random order, some thousand at a time."""
     load = workload(name, tiny=False)
     chance, values = random.Random(f"{name}/{count}"), [value for _, value, _ in load.tuples()]
     keys = [b"k%08d" % number for number in range(count // _COPIES_OF_A_KEY)] * _COPIES_OF_A_KEY
@@ -44,7 +44,7 @@ def _chunks(name: str, count: int) -> Iterator[list[Tuple]]:
 
 
 class _Dirty:
-    """A directory to be cleaned any number of times."""
+    """A directory that can be cleaned any number of times."""
 
     def __init__(self, name: str, compression: str | None, bytes_wanted: int, folder: Path) -> None:
         value_bytes = workload(name, tiny=False).value_bytes
@@ -68,7 +68,8 @@ class _Dirty:
             self.end = log.log_end_offset
 
     def fresh(self, at: Path) -> Path:
-        """Restore the directory: links to what no cleaner writes to, copies of the rest."""
+        """Restore the directory at `at` and return it: links to the files that no cleaner writes to, copies of the
+        rest."""
         shutil.rmtree(at.parent, ignore_errors=True)
         at.mkdir(parents=True)
         for path in self._source.iterdir():
@@ -79,7 +80,7 @@ class _Dirty:
         return at
 
     def payloads(self) -> list[bytes]:
-        """Of all batches that are compressed, as they are stored."""
+        """Return the payloads of all compressed batches, as stored."""
         batches = [batch for log in self._source.glob("*.log") for batch in record.decode(log.read_bytes())]
         return [bytes(batch.raw[_HEADER_BYTES:]) for batch in batches if batch.compression != "none"]
 
@@ -141,7 +142,7 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
             for payload in payloads:
                 lz4.frame.decompress(payload)
 
-    copy_next = in_turn(memcpy(_COPY_BYTES), copies(noise(_COPY_BYTES)))
+    copy_next = cycling(memcpy(_COPY_BYTES), copies(noise(_COPY_BYTES)))
 
     def copy_all() -> None:
         for _ in range(max(1, dirty.size // _COPY_BYTES)):

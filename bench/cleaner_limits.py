@@ -1,11 +1,12 @@
 """The cleaner under tight limits: python -m bench.cleaner_limits {cgroup,keys,live} [--json FILE] [--directory DIR] ...
 
-    cgroup   a cold log of 8 GiB, cleaned in a memory cgroup of 2 GiB (root): the rate of the last quarter of each pass
-             beside the first; beside a plain loop over the same bytes in the same group, read twice and the survivors
-             written; and how much of the active segment, which was just read, stays in memory
-    keys     100 million keys of 8 bytes and a map that holds a part of them, so that it takes several rounds; the
-             result is checked; memory per key
-    live     appends beside a cleaning of the same log, with a throttle and without: p50, p99, the longest
+    cgroup   cleans a cold log of 8 GiB in a memory cgroup of 2 GiB (needs root). Prints the rate of the last quarter of
+             each pass relative to the first; the speed relative to a plain loop that reads the same bytes twice in the
+             same group and writes as many as stay; and how much of the active segment, which was just read, stays in
+             memory
+    keys     cleans 100 million keys of 8 bytes with a map that holds only a part of them, so that it takes several
+             rounds. Checks the result, and prints the memory per key
+    live     appends during a cleaning of the same log, with a throttle and without: p50, p99, max
 
 Each runs in its own processes. Results are printed, not compared with a peer, since a run takes minutes; --size,
 --records and --seconds make it smaller. Files are made below --directory, by default a temporary one, and removed
@@ -48,14 +49,14 @@ _PERCENTILES = (50, 99, 100)
 
 
 class Stopped(Exception):
-    """A cleaning has run for long enough."""
+    """Ends a cleaning that has run for long enough."""
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------
 
 
 def _binary(cells: np.ndarray) -> pa.Array:
-    """Rows of bytes as a binary column."""
+    """Return rows of bytes as a binary column."""
     count, width = cells.shape
     offsets = np.arange(count + 1, dtype=np.int32) * width
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(cells)])
@@ -84,8 +85,9 @@ def _open(directory: Path, map_bytes: int = 128 * _MIB, segment_bytes: int = 256
 
 
 def make_log(directory: Path, size: int, segment_bytes: int) -> tuple[int, int]:
-    """Write a log of about so many bytes, values of 1 KiB: one record of eight has a key of its own, the others share a
-    thousand keys. Its active segment holds a little more. Returns the number of unique keys and of its records."""
+    """Write a log of about `size` bytes with values of 1 KiB: one record of eight has a key of its own, the others
+    share a thousand keys. Its active segment has some further records. Drops the log from the page cache. Returns the
+    number of unique keys, and of the records in the active segment."""
     piece = min(32_768, max(1, size // _VALUE_BYTES // 64) * _UNIQUE_EVERY)
     values = np.frombuffer(noise(piece * _VALUE_BYTES), np.uint8).reshape(piece, _VALUE_BYTES)
     chance, done = np.random.default_rng(8), 0
@@ -99,12 +101,12 @@ def make_log(directory: Path, size: int, segment_bytes: int) -> tuple[int, int]:
         _append(log, np.arange(-piece, 0), values)
         log.flush()
         for segment in log.segments:
-            _forget(segment.path)
+            _drop(segment.path)
     return done // _UNIQUE_EVERY, piece
 
 
-def _forget(path: str | Path) -> None:
-    """Drop it from the page cache."""
+def _drop(path: str | Path) -> None:
+    """Drop a file from the page cache."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fdatasync(fd)
@@ -116,10 +118,10 @@ def _forget(path: str | Path) -> None:
 # ---- cgroup ----------------------------------------------------------------------------------------------------------
 
 
-def _quarters(marks: list[tuple[float, int]]) -> list[float]:
-    """Bytes a second in each quarter of the bytes, by (seconds, bytes so far)."""
-    total = marks[-1][1]
-    at = [next(mark for mark in marks if mark[1] >= total * part // 4) for part in range(5)]
+def _quarters(samples: list[tuple[float, int]]) -> list[float]:
+    """Return bytes a second in each quarter of the bytes, from samples (seconds, bytes so far)."""
+    total = samples[-1][1]
+    at = [next(sample for sample in samples if sample[1] >= total * part // 4) for part in range(5)]
     return [(b[1] - a[1]) / max(b[0] - a[0], 1e-9) for a, b in itertools.pairwise(at)]
 
 
@@ -128,18 +130,18 @@ def _cached(log: klog.Log) -> int:
 
 
 def clean_once(directory: Path) -> Figures:
-    """Clean a log and report how fast. Its active segment has just been read."""
-    marks: dict[str, list[tuple[float, int]]] = {"index": [], "clean": []}
+    """Clean a log and return the figures. Its active segment is read before."""
+    samples: dict[str, list[tuple[float, int]]] = {"index": [], "clean": []}
     with _open(directory, clean_shutdown=True, recovery_point=1 << 62) as log:
         before, size = log.size, log.segments[-1].size
         Path(log.segments[-1].path).read_bytes()
         hot = _cached(log)
         started = time.perf_counter()
-        for stage in marks.values():
+        for stage in samples.values():
             stage.append((started, 0))
 
         def report(event: Event) -> None:
-            marks[event.stage].append((time.perf_counter(), event.done))
+            samples[event.stage].append((time.perf_counter(), event.done))
 
         stats = log.compact(progress=report)
         seconds = time.perf_counter() - started
@@ -149,7 +151,7 @@ def clean_once(directory: Path) -> Figures:
             "bytes_after": stats.bytes_after,
             "records_after": stats.records_after,
             "seconds": seconds,
-            "quarters": {stage: _quarters(of) for stage, of in marks.items()},
+            "quarters": {stage: _quarters(of) for stage, of in samples.items()},
             "active_bytes": size,
             "active_cached": [hot, _cached(log)],
             "cleaned_bytes": cleaned,
@@ -157,7 +159,7 @@ def clean_once(directory: Path) -> Figures:
 
 
 def copy_once(directory: Path, bytes_written: int) -> Figures:
-    """The disk's own time for the same: all closed segments read twice, so many bytes written and synced."""
+    """Return the disk's own time for the same work: read all closed segments twice, write and sync so many bytes."""
     paths = sorted(directory.glob("*.log"))[:-1]
     buffer, started = bytearray(_PIECE), time.perf_counter()
     for _ in range(2):
@@ -182,14 +184,14 @@ def cgroup(folder: Path, size: int, limit: int) -> Figures:
         with memory_cgroup(limit) as group:
             plain = json.loads(run_in(group, _self("_copy", directory, str(wanted // _UNIQUE_EVERY))))
             for path in directory.glob("*.log"):
-                _forget(path)
+                _drop(path)
         with memory_cgroup(limit) as group:
             done = json.loads(run_in(group, _self("_clean", directory)))
             done["peak"] = peak_bytes(group)
     except Unavailable as missing:
         done, plain = json.loads(run_in(None, _self("_clean", directory))), None
         done["needs"] = str(missing)
-    more = done["records_after"] - unique - active  # the keys that all others share
+    more = done["records_after"] - unique - active  # the keys that the other records share
     assert 0 < more <= _HOT_KEYS, "the wrong records are left"
     with _open(directory) as log:
         assert log.verify().problems == []
@@ -228,7 +230,7 @@ def clean_keys(directory: Path, map_bytes: int) -> Figures:
 
 
 def keys(folder: Path, count: int, map_bytes: int) -> Figures:
-    """count keys, the first quarter of them written a second time."""
+    """Clean a log of `count` keys, a quarter of which are written a second time. Checks the result."""
     directory, again = folder / "keys-0", count // 4
     with _open(directory, segment_bytes=max(min(256 * _MIB, count), 1 << 16)) as log:
         for start in range(0, count + again, 1 << 20):
@@ -247,9 +249,9 @@ def keys(folder: Path, count: int, map_bytes: int) -> Figures:
             expected = np.where(offset < count, offset, (offset - count) * 4)
             wrong += int(np.count_nonzero((value != offset) | (key != expected)))
             found, total = found + len(value), total + int(value.sum())
-    stale = 4 * (again - 1) * again // 2  # the sum of the offsets that were written again
+    replaced = 4 * (again - 1) * again // 2  # the sum of the offsets whose keys were written again
     assert (found, wrong) == (count, 0), f"{found} records for {count} keys, {wrong} of them wrong"
-    assert total == (count + again - 1) * (count + again) // 2 - stale, "an older value has stayed"
+    assert total == (count + again - 1) * (count + again) // 2 - replaced, "an older value has stayed"
     slots = map_bytes // 24
     done |= {"keys": count, "bytes": size, "map_bytes": map_bytes, "keys_a_round": slots * 9 // 10}
     done["records_a_second"] = (count + again) / done["seconds"]
@@ -265,7 +267,8 @@ def _int64(column: pa.Array) -> np.ndarray:
 
 
 def _latencies(log: klog.Log, seconds: float, running: Callable[[], bool]) -> list[float]:
-    """Append ten records of 100 bytes every two milliseconds, for so long, or while it is running."""
+    """Append ten records of 100 bytes every two milliseconds, for `seconds` or while running() is true. Returns the
+    seconds of each append."""
     records, taken = [(b"live-%d" % n, bytes(100), None) for n in range(10)], []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end and running():
@@ -277,7 +280,7 @@ def _latencies(log: klog.Log, seconds: float, running: Callable[[], bool]) -> li
 
 
 def _cleaning(log: klog.Log, rate: float | None, stop: threading.Event) -> Iterator[None]:
-    """Clean in this thread until there is nothing left, or stop is set, at most so many bytes a second."""
+    """Clean in this thread until the log is clean or `stop` is set. rate: most bytes a second; None: no limit."""
     throttle = None if rate is None else Throttle(rate, time.monotonic)
     done: dict[str, int] = {}
 
@@ -295,7 +298,7 @@ def _cleaning(log: klog.Log, rate: float | None, stop: threading.Event) -> Itera
 
 
 def _beside(directory: Path, durability: str, rate: float | None, seconds: float) -> Figures:
-    """Appends to a log: alone where the rate is 0, beside a cleaning without a throttle where it is None."""
+    """Return the figures of appends to a log. rate: 0 without a cleaning, None during a cleaning without a throttle."""
     stop = threading.Event()
     with _open(directory, durability=durability) as log:
         cleaner = threading.Thread(target=lambda: list(_cleaning(log, rate, stop)))
@@ -307,12 +310,12 @@ def _beside(directory: Path, durability: str, rate: float | None, seconds: float
             cleaner.join()
         last = {record.key: record.offset for record in log.read(log.log_end_offset - 10)}
         assert len(last) == 10
-    marks = [float(np.percentile(taken, part)) for part in _PERCENTILES] if taken else [0.0] * len(_PERCENTILES)
-    return {"appends": len(taken), **dict(zip(("p50", "p99", "max"), marks, strict=True))}
+    found = [float(np.percentile(taken, part)) for part in _PERCENTILES] if taken else [0.0] * len(_PERCENTILES)
+    return {"appends": len(taken), **dict(zip(("p50", "p99", "max"), found, strict=True))}
 
 
 def live(folder: Path, size: int, seconds: float, rate: float) -> Figures:
-    """Of each durability: alone, beside a cleaning without a throttle, and with one."""
+    """Return the figures for each durability: alone, during a cleaning without a throttle, and with one."""
     answer: Figures = {}
     for durability in ("os", "sync"):
         for name, bytes_a_second in (("alone", 0), ("unthrottled", None), ("throttled", rate)):
@@ -355,8 +358,8 @@ def _lines(what: str, done: Figures) -> Iterator[str]:
     else:
         yield f"{'appends of 10 records':<24}{'number':>8}{'p50 ms':>10}{'p99 ms':>10}{'max ms':>10}"
         for name, figures in done.items():
-            marks = "".join(f"{figures[mark] * 1e3:10.3f}" for mark in ("p50", "p99", "max"))
-            yield f"{name:<24}{figures['appends']:>8}{marks}"
+            cells = "".join(f"{figures[name] * 1e3:10.3f}" for name in ("p50", "p99", "max"))
+            yield f"{name:<24}{figures['appends']:>8}{cells}"
 
 
 def main(arguments: list[str]) -> int:

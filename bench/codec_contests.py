@@ -1,10 +1,10 @@
 """Batches and checksums in memory: encode and decode against aiokafka's Cython codec, CRC-32C against google-crc32c.
 
-All work on batches of about one MiB, STREAM of them in turn (bench.workloads). Encoding starts from a caller's possible
-inputs: Arrow columns, parallel lists, a list of tuples, or one record after the other, and ends in bytes or in a pooled
-buffer ("group"), as Log.append takes it; aiokafka's builder has only one input. Decoding reads key, value, timestamp
-and offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; it is the peer of the
-contests named "memcpy", "views" and "validate 1KiB".
+All work on batches of about one MiB and cycle through STREAM of them (bench.workloads). Encoding starts from the inputs
+that a caller may have (Arrow columns, parallel lists, a list of tuples, or one record after the other) and ends in
+bytes or in a pooled buffer ("group"), as Log.append uses it; aiokafka's builder has only one input. Decoding reads key,
+value, timestamp and offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; it is
+also the peer of the contests named "memcpy", "views" and "validate 1KiB".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.contest import Contest, Contestant, Factory
-from bench.workloads import STREAM, Tuple, Workload, arrow_table, copies, in_turn, memcpy, noise, workload
+from bench.workloads import STREAM, Tuple, Workload, arrow_table, copies, cycling, memcpy, noise, workload
 from klog import record
 from klog.codec import crc32c
 
@@ -48,12 +48,12 @@ def aiokafka_decode(batch: bytes) -> list[tuple[int, int, bytes, bytes]]:
 
 
 def _aiokafka_touch(batch: bytes) -> None:
-    """Decode and read every field, keeping nothing: the same loop as klog's."""
+    """Decode and read every field, and keep nothing: the same loop as klog's."""
     records = MemoryRecords(batch)
     while (found := records.next_batch()) is not None:
         if not found.validate_crc():
             raise ValueError("crc")
-        for r in found:  # each field alone: a tuple of them would be made as well
+        for r in found:  # each field in its own statement: one statement would also make a tuple
             r.offset  # noqa: B018
             r.timestamp  # noqa: B018
             r.key  # noqa: B018
@@ -75,7 +75,7 @@ def _rows_of_columns(batch: bytes) -> list[tuple[int, int, bytes, bytes]]:
 
 
 def _copying(batches: list[bytes]) -> Contestant:
-    return Contestant("memcpy", in_turn(memcpy(len(batches[0])), batches))
+    return Contestant("memcpy", cycling(memcpy(len(batches[0])), batches))
 
 
 def _group(records: object) -> record.BatchGroup:
@@ -122,15 +122,15 @@ def _encode(load: Workload) -> Contest:
         load.count,
         load.bytes,
         (
-            Contestant("klog columns (Arrow) -> group", in_turn(_group, tables), goal=10),
-            Contestant("klog columns (Arrow) -> bytes", in_turn(record.encode, tables)),
-            Contestant("klog lists -> group", in_turn(_group, lists), goal=5),
-            Contestant("klog tuples -> group", in_turn(_group, sources), goal=5),
-            Contestant("klog tuples -> bytes", in_turn(record.encode, sources), goal=5),
+            Contestant("klog columns (Arrow) -> group", cycling(_group, tables), goal=10),
+            Contestant("klog columns (Arrow) -> bytes", cycling(record.encode, tables)),
+            Contestant("klog lists -> group", cycling(_group, lists), goal=5),
+            Contestant("klog tuples -> group", cycling(_group, sources), goal=5),
+            Contestant("klog tuples -> bytes", cycling(record.encode, sources), goal=5),
             Contestant(
-                "klog append() each -> group", in_turn(lambda each: _append_each(builder, each), sources), goal=4
+                "klog append() each -> group", cycling(lambda each: _append_each(builder, each), sources), goal=4
             ),
-            Contestant("aiokafka builder", in_turn(aiokafka_encode, sources)),
+            Contestant("aiokafka builder", cycling(aiokafka_encode, sources)),
         ),
         check,
         limit=_copying(batches),
@@ -138,7 +138,7 @@ def _encode(load: Workload) -> Contest:
 
 
 def _encode_beside_a_copy(load: Workload, *, goal: float | None = None) -> Contest:
-    """Columns into batches, beside a plain copy of the same number of bytes."""
+    """Encode columns to batches; the peer is a plain copy of the same number of bytes."""
     tables = [arrow_table(load.tuples()) for _ in range(STREAM)]
     batches = [record.encode(table) for table in tables]
     copying = _copying(batches)
@@ -150,7 +150,7 @@ def _encode_beside_a_copy(load: Workload, *, goal: float | None = None) -> Conte
         f"encode {load.name} memcpy",
         load.count,
         load.bytes,
-        (Contestant("klog columns (Arrow) -> group", in_turn(_group, tables), goal=goal), copying),
+        (Contestant("klog columns (Arrow) -> group", cycling(_group, tables), goal=goal), copying),
         check,
         limit=copying,
     )
@@ -171,9 +171,9 @@ def _decode(load: Workload) -> Contest:
         load.count,
         load.bytes,
         (
-            Contestant("klog.record.columns (Arrow)", in_turn(record.columns, batches)),
-            Contestant("klog records, all fields read", in_turn(_klog_touch, batches)),
-            Contestant("aiokafka records, all fields read", in_turn(_aiokafka_touch, batches)),
+            Contestant("klog.record.columns (Arrow)", cycling(record.columns, batches)),
+            Contestant("klog records, all fields read", cycling(_klog_touch, batches)),
+            Contestant("aiokafka records, all fields read", cycling(_aiokafka_touch, batches)),
         ),
         check,
         limit=_copying(batches),
@@ -195,9 +195,9 @@ def _aiokafka_walk(batch: bytes) -> None:
 
 
 def _iterate(load: Workload) -> Contest:
-    """The cost of the walk itself: every record made, none read; the CRC checked on both sides.
+    """Iterate over the records without reading their fields; the CRC is checked on both sides.
 
-    klog's lazy records leave keys and values in the batch; copied ones are made whole, as aiokafka's are.
+    klog's lazy records leave keys and values in the batch; the other records copy them, as aiokafka's do.
     """
     batches = copies(aiokafka_encode(load.tuples()))
 
@@ -212,17 +212,17 @@ def _iterate(load: Workload) -> Contest:
         load.count,
         load.bytes,
         (
-            Contestant("klog.record.validate", in_turn(record.validate, batches)),
-            Contestant("klog.record.columns (Arrow)", in_turn(record.columns, batches), goal=8),
+            Contestant("klog.record.validate", cycling(record.validate, batches)),
+            Contestant("klog.record.columns (Arrow)", cycling(record.columns, batches), goal=8),
             Contestant(
-                "klog lazy records, none read", in_turn(lambda batch: _klog_walk(batch, lazy=True), batches), goal=4
+                "klog lazy records, none read", cycling(lambda batch: _klog_walk(batch, lazy=True), batches), goal=4
             ),
             Contestant(
                 "klog records, copied, none read",
-                in_turn(_klog_walk, batches),
+                cycling(_klog_walk, batches),
                 goal=2.5,
             ),
-            Contestant("aiokafka records, none read", in_turn(_aiokafka_walk, batches)),
+            Contestant("aiokafka records, none read", cycling(_aiokafka_walk, batches)),
         ),
         check,
         limit=_copying(batches),
@@ -230,7 +230,7 @@ def _iterate(load: Workload) -> Contest:
 
 
 def _views(load: Workload, *, goal: float | None = None) -> Contest:
-    """Views copy no keys and values: what remains is the CRC and 16 bytes each, against copying everything."""
+    """Decode to views, which copy no keys and values; the peer copies the whole batch."""
     batches = copies(aiokafka_encode(load.tuples()))
     copying = _copying(batches)
 
@@ -245,10 +245,10 @@ def _views(load: Workload, *, goal: float | None = None) -> Contest:
         (
             Contestant(
                 "klog.record.columns, views",
-                in_turn(lambda batch: record.columns(batch, views=True), batches),
+                cycling(lambda batch: record.columns(batch, views=True), batches),
                 goal=goal,
             ),
-            Contestant("klog.record.columns (Arrow)", in_turn(record.columns, batches)),
+            Contestant("klog.record.columns (Arrow)", cycling(record.columns, batches)),
             copying,
         ),
         check,
@@ -257,10 +257,10 @@ def _views(load: Workload, *, goal: float | None = None) -> Contest:
 
 
 def _validate(load: Workload, *, beside_columns: bool, goal: float) -> Contest:
-    """Every field and the CRC checked, nothing built: beside making columns, or beside a copy."""
+    """Check every field and the CRC, and build nothing; the peer makes columns, or copies the batch."""
     batches = copies(aiokafka_encode(load.tuples()))
     copying = _copying(batches)
-    columns = Contestant("klog.record.columns (Arrow)", in_turn(record.columns, batches))
+    columns = Contestant("klog.record.columns (Arrow)", cycling(record.columns, batches))
 
     def check() -> None:
         assert record.validate(batches[0]) == record.columns(batches[0]).num_rows == load.count
@@ -270,7 +270,7 @@ def _validate(load: Workload, *, beside_columns: bool, goal: float) -> Contest:
         load.count,
         load.bytes,
         (
-            Contestant("klog.record.validate", in_turn(record.validate, batches), goal=goal),
+            Contestant("klog.record.validate", cycling(record.validate, batches), goal=goal),
             columns if beside_columns else copying,
         ),
         check,

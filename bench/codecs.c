@@ -1,5 +1,5 @@
-/* The codecs' own C code in a loop, as fast as their libraries allow: contexts and buffers are reused, blocks have
- * the size that klog writes.  bench/compression_contests.py loads it.
+/* The codecs' own C libraries in a loop: contexts and buffers are reused, blocks have the size that klog writes.
+ * bench/compression_contests.py loads it.
  *
  * The libraries are found at run time, without their headers: the declarations here are their stable API.
  * Every function returns the number of bytes it produced, or 0 on failure.
@@ -227,7 +227,7 @@ static const struct {
     {"snappy", open_snappy, snappy_compress, snappy_decompress},
 };
 
-/* The number of a codec whose library was found, or -1.  It is opened once. */
+/* Open the library of a codec once.  Returns the number of the codec, or -1 if the library is missing. */
 int codec_open(const char *codec, const char *library_name) {
     static int open[sizeof codecs / sizeof *codecs];
     for (int i = 0; i < (int)(sizeof codecs / sizeof *codecs); i++)
@@ -239,7 +239,8 @@ int codec_open(const char *codec, const char *library_name) {
     return -1;
 }
 
-/* All of n inputs, one after the other, each into the same buffer; returns the size of the last result. */
+/* Compress n inputs (or, with undo, decompress them), each into the same buffer.  Returns the size of the last result,
+ * or 0 on failure. */
 size_t codec_run(int codec, int undo, const bytes_t *in, int n, uint8_t *out, size_t capacity) {
     size_t made = 0;
     for (int i = 0; i < n; i++)

@@ -1,8 +1,8 @@
-"""Group commit: many durable appenders, beside one appender with an fdatasync each.
+"""Group commit: many durable appenders that share syncs; the peer is one appender with an fdatasync for each record.
 
 group commit    16 threads, and 16 tasks of one event loop, each 10 appends of one record, durability="sync"; the peer
-                makes the same number of appends, one after the other. An fdatasync takes 5 ms, by the tests' table of
-                kernel calls, so that the sharing is compared and not the disk
+                makes the same number of appends, one after the other. The tests' table of kernel calls makes each
+                fdatasync take 5 ms, so that the contest measures the sharing and not the disk
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIG = {"segment.bytes": 1 << 30, "retention.ms": -1}
 
 
 class Appenders:
-    """A log with durability="sync", and its appenders, each appending one record at a time: (name, number)."""
+    """A log with durability="sync", and its appenders. Each appends one record at a time: (appender, number)."""
 
     def __init__(self, directory: Path, appenders: int, each: int, table: int = 0, size: int = 0) -> None:
         self._directory, self._table = directory, table
@@ -52,7 +52,7 @@ class Appenders:
         return b"%d" % appender, b"%d" % number + self._padding
 
     def alone(self) -> None:
-        """One thread, an fdatasync for each."""
+        """Append all records from one thread, with an fdatasync for each."""
         for number in range(self.each):
             for appender in range(self.appenders):
                 self.opened.append([self.record(appender, number)])
@@ -83,7 +83,7 @@ class Appenders:
         asyncio.run(main())
 
     def check(self) -> None:
-        """Check that every record is there, each appender's in its order."""
+        """Check that the log has every record, those of each appender in order."""
         numbers: dict[bytes, int] = {}
         for record in self.opened.read(1):
             appender, number = record.key, int(record.value.rstrip(b"."))

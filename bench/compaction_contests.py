@@ -1,7 +1,7 @@
 """Compaction: the map of keys, and both passes over a log.
 
-    keys in the map     2 million keys of 20 bytes, 10% of them different, put and then looked up, against a map like
-                        that of Kafka's cleaner (MD5), in C like klog's: the goal is 4 times its rate
+    keys in the map     2 million keys of 20 bytes, 10% of them different, put and then looked up; the peer is a map
+                        like that of Kafka's cleaner (MD5), also in C: the goal is 4 times its rate
     keys hashed         klog's two keyed hashes, of keys of 9 and 40 bytes: AES-128-CMAC where the processor
                         supports it, SipHash-1-3-128 elsewhere
     compact             both passes over a log of 100-byte records in the page cache, 10% of its keys different, nothing
@@ -10,7 +10,8 @@
                         rest compressed. Where every key is different nothing is compressed: batches are copied
                         unchanged, and klog decompresses them once, to collect their keys
 
-The contests use a dry run, so that each turn finds the same log. It only omits writing a tenth of the bytes.
+The contests use a dry run, so that each measurement has the same log. A dry run only omits writing a tenth of the
+bytes.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _hash(size: int, tiny: bool) -> Contest:
 
 
 def _batches(log: klog.Log) -> list[tuple[int, bytes]]:
-    """(codec, payload) of each batch."""
+    """Return (codec, payload) of each batch."""
     return [
         (CODECS.index(batch.compression), bytes(batch.raw[_HEADER_BYTES:]))
         for segment in log.segments
@@ -139,7 +140,7 @@ def _batches(log: klog.Log) -> list[tuple[int, bytes]]:
 
 
 def _compressed(codec: str, share: int, tiny: bool, folder: Path) -> Contest:
-    """One key in `share` is different."""
+    """Return a contest over compressed batches. There is one key for each `share` records."""
     count = 2000 if tiny else 300_000
     values = [value for _, value, _ in workload("100B", tiny=False).tuples()]
     keys = [b"%09d" % number for number in range(count // share)] * share

@@ -1,10 +1,10 @@
 """Run contests and print their table: python -m bench.compare [NAME ...] [--without NAME] [--tiny] [--save FILE]
 
-NAME selects the contests whose name contains it. --tiny runs everything small and quickly, to test that it still works:
-its figures mean nothing. --save writes the figures with machine and commit. --docs runs nothing: it draws the figures
-of bench/results/ratios.json and writes their table into docs/performance.md.
+NAME selects the contests whose name contains it. --tiny runs everything with tiny inputs, to test that it still works:
+ignore its figures. --save writes the figures with machine and commit. --docs runs nothing: it draws the figures of
+bench/results/ratios.json and writes their table into docs/performance.md.
 
-A contest that needs something this machine lacks is named and left out.
+A contest that needs something that this machine does not have is left out, with a line that names it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description="klog against its peers, in one run")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only contests whose name contains NAME")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="no contest that contains NAME")
-    parser.add_argument("--tiny", action="store_true", help="a few records, one round: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few records, one round: tests that it still works")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--docs", action="store_true", help="run nothing; draw the saved figures, write their table")
@@ -113,7 +113,7 @@ def run(name: str, *, tiny: bool, rounds: int) -> Result:
     with tempfile.TemporaryDirectory(prefix="klog-bench-") as folder:
         contest = FACTORIES[name](tiny, Path(folder))
         try:
-            return race(contest, rounds=rounds, turn_seconds=0) if tiny else race(contest, rounds=rounds)
+            return race(contest, rounds=rounds, measurement_seconds=0) if tiny else race(contest, rounds=rounds)
         finally:
             contest.close()
 

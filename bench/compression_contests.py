@@ -1,11 +1,11 @@
 """klog.codec against the codecs' own C code: JSON events in payloads of 16 KiB and of 1 MiB.
 
-klog.codec.compress and decompress are called as klog.record calls them, checks and bounds included, and return a
-new buffer each time. The peer (bench/codecs.c) is the library alone in a C loop over the same payloads: context reused,
-everything into one buffer that stays, no check of its own. The difference is the cost of klog's checks, of the library
-version in its wheels, and of Python's buffers; a wheel may bring a newer library than the system's, and then be faster.
+klog.codec.compress and decompress are called as klog.record calls them, checks and bounds included, and return a new
+buffer each time. The peer (bench/codecs.c) is the library alone in a C loop over the same payloads: it reuses the
+context and one output buffer, and checks nothing. The difference is the cost of klog's checks, of the library version
+in its wheels, and of Python's buffers; a wheel may have a newer library than the system, and then klog may be faster.
 
-A library that this machine lacks makes its contests unavailable, by name; tools/install_tools.sh names the packages.
+If this machine does not have a library, its contests are left out by name; tools/install_tools.sh names the packages.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LIBRARIES = {
     "snappy": ("libsnappy.so.1", "snappy"),
 }
 _SIZES = {"16KiB": 16 * KIB, "1MiB": MIB}
-_PLAIN_BYTES = 2 * MIB  # of each contest, over all its payloads
+_PLAIN_BYTES = 2 * MIB  # decompressed bytes of all payloads of a contest
 
 
 def events(size: int, seed: int) -> bytes:
-    """Lines of JSON of about 290 bytes, cut at size: like an application's log."""
+    """Return lines of JSON of about 290 bytes, cut at `size`: like an application's log."""
     chance = random.Random(seed)
     made: list[str] = []
     total, moment = 0, 1_357_035_300_000
@@ -60,7 +60,7 @@ class _Bytes(ctypes.Structure):
 
 
 class Library:
-    """One codec's own library; one call for a list of inputs."""
+    """The library of one codec. One call handles a list of inputs."""
 
     def __init__(self, codec: str, capacity: int) -> None:
         name, self.title = LIBRARIES[codec]
@@ -77,7 +77,7 @@ class Library:
         self._out = ctypes.create_string_buffer(capacity)
 
     def run(self, undo: bool, inputs: ctypes.Array[_Bytes]) -> int:
-        """The size of the last result."""
+        """Compress all inputs, or decompress them (undo). Returns the size of the last result."""
         made: int = self._run(self._number, undo, inputs, len(inputs), self._out, len(self._out))
         assert made, f"{self.title} failed"
         return made
@@ -88,12 +88,12 @@ class Library:
 
 
 def inputs(payloads: Sequence[bytes]) -> ctypes.Array[_Bytes]:
-    """Payloads as C sees them. The caller keeps them alive."""
+    """Return an array of payloads for C. The caller must keep the payloads alive."""
     return (_Bytes * len(payloads))(*(_Bytes(payload, len(payload)) for payload in payloads))
 
 
 def _payloads(codec: str, size: int, tiny: bool) -> tuple[list[bytes], list[bytes]]:
-    """Plain, and as klog compresses it."""
+    """Return the plain payloads, and the same as klog compresses them."""
     count = 2 if tiny else _PLAIN_BYTES // size
     plain = [events(size // 16 if tiny else size, seed) for seed in range(count)]
     return plain, [bytes(compress(CODECS.index(codec), data)) for data in plain]

@@ -1,6 +1,6 @@
 """pytest-benchmark over the contests: one benchmark per contestant, grouped by contest, results checked first.
 
-pytest bench                                      all; KLOG_BENCH_TINY=1 for a few records each
+pytest bench                      all contests; with KLOG_BENCH_TINY=1 a few records each
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def contest(request, tmp_path):
 
 @pytest.fixture
 def measure(benchmark):
-    """Check the contest, then measure the contestant at `place`; the last place is the peer."""
+    """Check the contest, then measure the contestant with this index; the last one is the peer."""
 
-    def measure(contest: Contest, place: int) -> None:
+    def measure(contest: Contest, index: int) -> None:
         contest.check()
-        contestant = contest.contestants[place]
+        contestant = contest.contestants[index]
         benchmark.group = contest.name
         benchmark.name = contestant.name
         benchmark.extra_info.update(records=contest.records, bytes=contest.bytes, peer=contest.peer.name)
         if contestant.before is None:
             benchmark(contestant.run)
         else:
-            before = contestant.before  # what it returns would be taken for the arguments of run
+            before = contestant.before  # pytest-benchmark would pass its result to run as arguments
             benchmark.pedantic(contestant.run, setup=lambda: before() and None, rounds=2 if TINY else 7)
 
     return measure

@@ -1,13 +1,13 @@
-"""A contest: contestants that do the same work in one run, turn by turn.
+"""A contest: contestants that do the same work in one run. In each round every contestant is measured once.
 
-B1  check() compares the results before anything is timed; a fast wrong number is not a result.
+B1  check() compares the results before anything is timed; a fast wrong result does not count.
 B2  contestants alternate within each round, and the report is the ratio of medians over the rounds: a slowdown of the
     machine affects all of them.
 B3  a round in which the hypervisor took the processor away (steal) or another process did (run-queue wait) is void and
-    run again, at most as often again as asked for.
-B4  where a contestant works in another process, it measures itself there, and all contestants do the same amount of
-    work in a turn: none of them pays for the pipe between them, none has longer to warm up.
-B5  a limit is not a peer: it is what the machine needs for the bytes alone (a copy, a write), measured like the others.
+    run again. At most as many rounds are repeated as were requested.
+B4  if a contestant works in another process, it measures itself there, and all contestants do the same amount of work
+    in a measurement: the time of the pipe between the processes does not count, and all warm up equally long.
+B5  a limit is not a peer: it is the machine's time for the bytes alone (a copy, a write), measured like the others.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROUNDS = 7
-_TURN_SECONDS = 0.05
+_MEASUREMENT_SECONDS = 0.05
 _WAIT_SHARE = 0.05  # of a round spent waiting for a processor: more makes it void
 _OWN_THREAD = Path("/proc/self/schedstat")
 
 
 class Unavailable(Exception):
-    """A contest needs something that this machine lacks; the text names it."""
+    """A contest needs something that this machine does not have; the text names it."""
 
 
 def _nothing() -> None:
@@ -35,9 +35,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """run() does the work once. before() prepares it (a fresh directory) and is not timed; contestants with
-    a before() run once per turn. With `own_clock`, run() returns the seconds that it took. `goal` is klog's intended
-    speed as a multiple of the peer's."""
+    """run() does the work once. before() prepares it (a new directory) and is not timed; a contestant with a before()
+    runs once per measurement. With `own_clock`, run() returns the seconds that it took. `goal` is klog's intended speed
+    as a multiple of the peer's."""
 
     name: str
     run: Callable[[], object]
@@ -48,7 +48,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """klog's contestants and their peer, the last one, against which ratios are taken. The limit may be the peer
+    """klog's contestants and, as the last one, their peer; ratios are relative to the peer. The limit may be the peer
     itself. `threads` are the schedstat files of other threads that work for a contestant."""
 
     name: str
@@ -69,7 +69,7 @@ Factory = Callable[[bool, Path], Contest]
 
 
 def processor_seconds(work: Callable[[], object]) -> Callable[[], float]:
-    """A run() with its own clock: the processor time of this thread, with the garbage collector off."""
+    """Return a run() with its own clock: the processor time of this thread, with the garbage collector off."""
 
     def run() -> float:
         gc.collect()
@@ -108,63 +108,63 @@ class Result:
     void_rounds: int
 
     def ratio(self, score: Score) -> float:
-        """How many times as fast as the peer."""
+        """Return how many times as fast as the peer a contestant is."""
         return self.scores[-1].median / score.median
 
     def fraction(self, score: Score) -> float | None:
-        """How much of the limit's speed."""
+        """Return the fraction of the limit's speed that a contestant reaches; None without a limit."""
         return self.limit.median / score.median if self.limit else None
 
 
-def race(contest: Contest, *, rounds: int = ROUNDS, turn_seconds: float = _TURN_SECONDS) -> Result:
-    """Check, then run the contestants in turns."""
+def race(contest: Contest, *, rounds: int = ROUNDS, measurement_seconds: float = _MEASUREMENT_SECONDS) -> Result:
+    """Check the results, then measure the contestants, `rounds` times. A measurement lasts `measurement_seconds`."""
     contest.check()
     racers = list(contest.contestants)
     if contest.limit is not None and contest.limit not in racers:
         racers.append(contest.limit)
-    repeats = _repeats(contest, racers, turn_seconds)
+    repeats = _repeats(contest, racers, measurement_seconds)
     scores = tuple(Score(racer.name) for racer in racers)
     counted = void = 0
     while counted < rounds:
         disturbed = disturbance(contest.threads)
-        turns = [_turn(racer, count) for racer, count in zip(racers, repeats, strict=True)]
+        measured = [_measure(racer, count) for racer, count in zip(racers, repeats, strict=True)]
         if next(disturbed) and void < rounds:
             void += 1
             continue
         counted += 1
-        for score, seconds in zip(scores, turns, strict=True):
+        for score, seconds in zip(scores, measured, strict=True):
             score.seconds.append(seconds)
     limit = scores[racers.index(contest.limit)] if contest.limit is not None else None
     return Result(contest, scores[: len(contest.contestants)], limit, void)
 
 
-def _repeats(contest: Contest, racers: list[Contestant], turn_seconds: float) -> list[int]:
-    """How often each run() fits into a turn; where all do the same amount of work, the fastest one fills its turn. This
-    is also the warm-up."""
-    repeats = [_fitting(racer, turn_seconds) for racer in racers]
+def _repeats(contest: Contest, racers: list[Contestant], measurement_seconds: float) -> list[int]:
+    """Return how often each run() fits into a measurement. If all must do the same amount of work (B4), all get the
+    number of the fastest. This is also the warm-up."""
+    repeats = [_fitting(racer, measurement_seconds) for racer in racers]
     if any(racer.own_clock for racer in racers):
         count = len(contest.contestants)
         repeats[:count] = [max(repeats[:count])] * count
     return repeats
 
 
-def _fitting(contestant: Contestant, turn_seconds: float) -> int:
-    first = min(_turn(contestant, 1) for _ in range(2))
-    return 1 if contestant.before is not None else max(1, int(turn_seconds / max(first, 1e-9)))
+def _fitting(contestant: Contestant, measurement_seconds: float) -> int:
+    first = min(_measure(contestant, 1) for _ in range(2))
+    return 1 if contestant.before is not None else max(1, int(measurement_seconds / max(first, 1e-9)))
 
 
-def _turn(contestant: Contestant, repeats: int) -> float:
-    """Seconds of one run(), with the garbage collector off, as timeit does it."""
+def _measure(contestant: Contestant, repeats: int) -> float:
+    """Return the mean seconds of one run(), with the garbage collector off, as timeit does it."""
     if contestant.before is not None:
         contestant.before()
-    run, turns = contestant.run, range(repeats)
+    run, times = contestant.run, range(repeats)
     if contestant.own_clock:
-        return sum(float(run()) for _ in turns) / repeats  # type: ignore[arg-type]
+        return sum(float(run()) for _ in times) / repeats  # type: ignore[arg-type]
     gc.collect()
     gc.disable()
     try:
         started = time.perf_counter()
-        for _ in turns:
+        for _ in times:
             run()
         return (time.perf_counter() - started) / repeats
     finally:
@@ -172,7 +172,8 @@ def _turn(contestant: Contestant, repeats: int) -> float:
 
 
 def disturbance(threads: tuple[Path, ...] = ()) -> Iterator[bool]:
-    """Started by the call, queried by next(): was the processor taken away since, from this thread or `threads`?"""
+    """The call starts the observation. next() returns whether the processor was taken away since then, from this thread
+    or from `threads`."""
     steal, waited, started = _steal(), _run_queue_wait(threads), time.perf_counter_ns()
 
     def verdicts() -> Iterator[bool]:
@@ -184,7 +185,7 @@ def disturbance(threads: tuple[Path, ...] = ()) -> Iterator[bool]:
 
 
 def _steal() -> int:
-    """Ticks the hypervisor gave to others, all processors together."""
+    """Return the ticks that the hypervisor gave to other machines, all processors together."""
     try:
         return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
     except (OSError, IndexError, ValueError):
@@ -192,7 +193,7 @@ def _steal() -> int:
 
 
 def _run_queue_wait(threads: tuple[Path, ...]) -> int:
-    """Nanoseconds for which these threads were ready and did not run."""
+    """Return the nanoseconds for which this thread and `threads` were ready but did not run."""
     return sum(map(_waited, (_OWN_THREAD, *threads)))
 
 

@@ -1,12 +1,11 @@
 """The cost of waiting for the disk: python -m bench.durability [DIR] [--tiny]
 
   1  appends per fdatasync, with an fdatasync of 5 ms: N threads, N tasks of one event loop
-  2  this disk: latency of one durable append, p50, p99 and max, beside MB/s: a thread, threads, tasks; and beside them
-     plain pwrite and fdatasync of the same bytes into preallocated blocks
-  3  appends per second where fdatasync does nothing (a file in memory): the limit set by passing the GIL from thread to
-     thread
+  2  latency of one durable append on this disk (p50, p99 and max) and MB/s: one thread, several threads, tasks; and
+     pwrite and fdatasync of the same bytes into preallocated blocks
+  3  the same in memory, where fdatasync does nothing: shows the limit that switching the GIL between threads sets
 
-Methods alternate within a round, and the figures are of all rounds together: compare within one run only.
+Methods alternate within a round, and the figures are of all rounds together: compare only figures of one run.
 """
 
 from __future__ import annotations
@@ -49,7 +48,8 @@ def per_fdatasync(folder: Path, tiny: bool) -> None:
 
 
 class Durable:
-    """Methods that make `count` records of a kilobyte durable one by one: each records how long each of them took."""
+    """Methods that make `count` records of a kilobyte durable. Each appends the seconds of each append to `took`, and
+    returns the seconds of all of them."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self.count = folder, count
@@ -120,7 +120,7 @@ class Durable:
         return whole
 
     def batches(self, took: list[float], size: int) -> float:
-        """Lists of so many records from one thread: an fdatasync for each list."""
+        """Append lists of `size` records from one thread: one fdatasync for each list."""
         log = self._opened()
         rows = [(b"k", b"." * _VALUE_BYTES)] * size
         began = time.perf_counter()
@@ -137,7 +137,7 @@ def latencies(folder: Path, count: int, rounds: int, title: str) -> None:
     print(f"{title}: {count} records of 1 KB, {rounds} rounds")
     print(f"  {'':<28} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'MB/s':>8} {'acks/s':>9}")
     durable = Durable(folder, count)
-    ways: dict[str, Callable[[list[float]], float]] = {
+    methods: dict[str, Callable[[list[float]], float]] = {
         "pwrite + fdatasync": durable.plain,
         "append, one thread": lambda took: durable.threads(took, 1),
         "append, 4 threads": lambda took: durable.threads(took, 4),
@@ -147,11 +147,11 @@ def latencies(folder: Path, count: int, rounds: int, title: str) -> None:
         "append_async, 64 tasks": lambda took: durable.tasks(took, 64),
         "append, lists of 64": lambda took: durable.batches(took, 64),
     }
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    whole: dict[str, list[float]] = {name: [] for name in ways}
+    took: dict[str, list[float]] = {name: [] for name in methods}
+    whole: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(rounds):
-        for name, way in ways.items():
-            whole[name].append(way(took[name]))
+        for name, method in methods.items():
+            whole[name].append(method(took[name]))
     for name, times in took.items():
         times.sort()
         seconds = statistics.median(whole[name])
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "directory", nargs="?", type=Path, help="a directory on the disk to measure; by default a temporary one"
     )
-    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few records: tests that it still works")
     asked = parser.parse_args(arguments)
     count, rounds = (64, 1) if asked.tiny else (1920, 5)
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder:

@@ -1,11 +1,11 @@
 """klog's log beside Kafka's own engine in one warm JVM, over the same files and the same batches (jvm/KafkaLog.java).
 
-    open        1,000 partitions of 64 KiB, and one of many segments, after a clean stop: klog by its manager with
-                everything it loads, Kafka by UnifiedLog.create of each
-    recover     the same loader when the log was not stopped: every checksum, both indexes
-    translate   an offset to the position of its batch: the index, and the headers after its entry
+    open        1,000 partitions of 64 KiB, and one partition of many segments, after a clean stop: klog by its manager,
+                which also loads the files of the log.dir; Kafka by UnifiedLog.create of each partition
+    recover     the same loaders after a crash: they check every checksum and rebuild both indexes
+    translate   an offset to the position of its batch: search the index, then read headers from its entry on
 
-Both in one thread, everything in the page cache, without fsync. Kafka's side measures itself.
+Both use one thread, with everything in the page cache and without fsync. The JVM measures Kafka's time itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONFIG = {"retention.ms": -1}
 
 
 def _batches(tuples: list[Tuple]) -> list[list[Tuple]]:
-    """As clients send them: 16 KiB each."""
+    """Return the records in groups of 16 KiB, as clients send them."""
     return [tuples[start : start + _BATCH_RECORDS] for start in range(0, len(tuples), _BATCH_RECORDS)]
 
 
@@ -44,13 +44,13 @@ class Opened:
             self._logs = None
 
     def open(self) -> int:
-        """Every log, loaded: the sum of their ends."""
+        """Open the directory and load every log. Returns the sum of their log end offsets."""
         self._logs = klog.open(self.path)
         return sum(log.log_end_offset for log in self._logs.logs())
 
 
 def fill_partitions(root: Path, partitions: int, segments: int, segment_bytes: int) -> int:
-    """Partitions of 64 KiB, or of many segments, stopped cleanly. Returns where each log ends."""
+    """Write partitions of 64 KiB, or of many segments, and close them. Returns the log end offset, the same in all."""
     batch = workload("100B", tiny=False).tuples()[:_BATCH_RECORDS]
     times = segments if segments > 1 else 4
     with klog.open(root, create=True) as logs:
@@ -133,7 +133,7 @@ def _recover(tiny: bool, folder: Path) -> Contest:
 
 
 def _translate(name: str, batch_records: int, tiny: bool, folder: Path) -> Contest:
-    """Offsets of one segment, whose index is in the caches."""
+    """Translate random offsets of one segment, whose index is in the caches."""
     directory, count = folder / "translate-0", 64 if tiny else 4096
     batch = workload("100B", tiny=False).tuples()[:batch_records]
     times = 1 if tiny else (32 << 20) // (len(batch) * 124 + 61)

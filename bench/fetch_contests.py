@@ -1,7 +1,7 @@
-"""Fetches from the page cache, without their bytes: where a slice begins and ends. Beside Kafka's UnifiedLog.read.
+"""Fetches of slices from the page cache, whose bytes are not read; the peer is Kafka's UnifiedLog.read.
 
-    kafka fetch random     one batch at offsets in no order
-    kafka fetch in turn    one batch after the other, as a consumer of large batches fetches
+    kafka fetch random     one batch at random offsets
+    kafka fetch sequential one batch after the other, as a consumer of large batches fetches
     kafka fetch 1MiB       as a consumer that is behind: each fetch begins where the last one ended
 
 Batches of 4 KiB, half of the log in closed segments. Kafka's slice may end inside a batch, klog's ends before it.
@@ -27,9 +27,9 @@ _LOG_BYTES = 160_000 << 10
 
 
 class Fetched:
-    """A log of batches, half of it in closed segments, and the offsets to fetch from; the same for a peer in files."""
+    """A log of batches, half of it in closed segments, and the offsets to fetch from; a copy of both for a peer."""
 
-    def __init__(self, batch_bytes: int, max_bytes: int, *, in_turn: bool, tiny: bool, folder: Path) -> None:
+    def __init__(self, batch_bytes: int, max_bytes: int, *, sequential: bool, tiny: bool, folder: Path) -> None:
         batches, self.count = (200, 50) if tiny else (_LOG_BYTES // batch_bytes, 10_000)
         batch = record.encode([(None, bytes(batch_bytes - 75), FIRST_TIMESTAMP)])
         self.log = klog.Log.open(folder / "fetch-0", config={"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
@@ -38,7 +38,7 @@ class Fetched:
         self.log.flush()
         whole = max(max_bytes // len(batch), 1)
         chance = random.Random(7)
-        self.offsets = [n * whole % batches if in_turn else chance.randrange(batches) for n in range(self.count)]
+        self.offsets = [n * whole % batches if sequential else chance.randrange(batches) for n in range(self.count)]
         self.batch_bytes, self.max_bytes = len(batch), max_bytes
         self.listed, self.copy = folder / "offsets", folder / "peer" / "fetch-0"
         self.listed.write_bytes(struct.pack(f">{self.count}q", *self.offsets))
@@ -50,7 +50,8 @@ class Fetched:
             call(offset, max_bytes)
 
     def check(self, answer: Answer) -> None:
-        """The peer's slices end at most a batch later, or, where a segment ends, in the next one."""
+        """Check klog's slices and the peer's sums. The peer's slices may end at most one batch later, or, at the end of
+        a segment, in the next one."""
         sizes = []
         for offset in self.offsets:
             found = self.log.fetch(offset, self.max_bytes)
@@ -62,7 +63,7 @@ class Fetched:
 
 
 def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
-    fetched = Fetched(_BATCH_BYTES, max_bytes, in_turn=name != "random", tiny=tiny, folder=folder)
+    fetched = Fetched(_BATCH_BYTES, max_bytes, sequential=name != "random", tiny=tiny, folder=folder)
     jvm = KafkaJvm("KafkaLog", str(SEGMENT_BYTES))
     question = f"fetch {fetched.copy} {fetched.listed} {max_bytes}"
 
@@ -84,5 +85,5 @@ def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
 
 FACTORIES: dict[str, Factory] = {
     f"kafka fetch {name}": lambda tiny, folder, name=name, size=size: _fetch(name, size, tiny, folder)
-    for name, size in (("random", 1), ("in turn", 1), ("1MiB", 1 << 20))
+    for name, size in (("random", 1), ("sequential", 1), ("1MiB", 1 << 20))
 }

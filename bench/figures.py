@@ -3,7 +3,7 @@
     figures  := {machine, rounds, results: [result], skipped: {contest: what it needs}}
     result   := {contest, records, bytes, void_rounds, limit: {name, median} | null, contestants: [klog..., peer]}
 
-Everything that is printed or drawn is made from these, so a table can be made again without a run.
+All tables and plots are made from these figures, so they can be made again without a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Figures = dict[str, Any]
 
 
 def save(run: Figures, path: Path | None) -> None:
-    """Store the figures of a run as JSON, if a file is asked for."""
+    """Store the figures of a run as JSON, unless `path` is None."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(run, indent=1) + "\n")
@@ -31,7 +31,7 @@ def save(run: Figures, path: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of klog's contestants beside its peer and its limit. Rates are of records where there are any."""
+    """One of klog's contestants with its peer and its limit. Rates are of records; of bytes if there are no records."""
 
     contest: str
     contestant: str
@@ -43,11 +43,11 @@ class Line:
     limit_rate: str
     fraction: float | None
     goal: float | None
-    disturbed: bool  # as many rounds were void as were asked for: the others counted, disturbed or not
+    disturbed: bool  # as many rounds were void as were requested: later rounds counted even if disturbed
 
     @property
     def met(self) -> bool | None:
-        """By the figures as printed; None without a goal."""
+        """Whether the printed ratio reaches the goal; None without a goal."""
         return None if self.goal is None else round(self.ratio, 2) >= self.goal
 
 
@@ -61,7 +61,7 @@ def figures(results: Iterable[Result], rounds: int, skipped: dict[str, str]) -> 
 
 
 def lines(run: Figures) -> Iterator[Line]:
-    """klog's contestants, contest by contest."""
+    """Yield a line for each of klog's contestants, contest by contest."""
     for result in run["results"]:
         *contestants, peer = result["contestants"]
         limit = result["limit"]
@@ -82,7 +82,7 @@ def lines(run: Figures) -> Iterator[Line]:
 
 
 def machine() -> dict[str, Any]:
-    """The machine that the absolute figures belong to."""
+    """Return the machine and the commit of the figures."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

@@ -1,7 +1,7 @@
 """Batch headers: a row for each batch of a log.
 
-    headers columns   of 16 KiB batches, as Arrow columns; the peer opens each batch in Python
-    headers count     the number of records, from columns; the peer is a loop in Python over headers alone
+    headers columns   headers of 16 KiB batches as Arrow columns; the peer opens each batch in Python
+    headers count     the number of records, from a column; the peer is a loop in Python over headers
 
 The peers compute the same rows from the same files, which are in the page cache.
 """
@@ -22,7 +22,7 @@ _FIELDS = ("position", "base_offset", "count", "size")
 
 
 def _log(tiny: bool, folder: Path) -> tuple[klog.Log, int]:
-    """A log of batches of about 16 KiB, open for reading, and its number of records."""
+    """Return a log of batches of about 16 KiB, open for reading, and its number of records."""
     load = workload("100B", tiny=tiny)
     records = load.tuples()
     with klog.Log.open(folder / "headers-0") as log:
@@ -59,7 +59,7 @@ def columns(log: klog.Log) -> list[Row]:
 
 
 def exported(log: klog.Log) -> int:
-    """The columns, handed over; returns the rows."""
+    """Export the columns to pyarrow. Returns the number of rows."""
     import pyarrow
 
     return sum(pyarrow.record_batch(part).num_rows for part in log.read().batch_headers(_FIELDS))

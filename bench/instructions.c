@@ -1,6 +1,6 @@
-/* The hot loops of csrc, each run once, for callgrind to count: python -m bench.instructions.
+/* Runs each hot loop of csrc once, so that callgrind counts its instructions: python -m bench.instructions.
  *
- *   G1  one measure_ function at a time is counted, after its work was done once: pools are filled, pages touched.
+ *   G1  only the measure_ functions are counted, each after its work was done once: pools are filled, pages touched.
  *   G2  no count depends on the processor: memcpy and memset are the plain ones below (libc picks its own by cpuid), and
  *       checksums are counted kernel by kernel, never through the dispatcher.
  *   G3  the results are checked: a wrong one ends the run with a message and status 1.
@@ -52,7 +52,7 @@ enum {
 #define AS_WRITTEN __attribute__((noinline))
 #endif
 
-/* volatile: else a compiler replaces the loop by a call of memcpy. */
+/* volatile: otherwise the compiler replaces the loop by a call of memcpy. */
 AS_WRITTEN void *memcpy(void *restrict to, const void *restrict from, size_t size) {
     volatile uint8_t *at = to;
     const uint8_t *source = from;
@@ -81,7 +81,7 @@ AS_WRITTEN void *memset(void *to, int byte, size_t size) {
 
 /* --- data ------------------------------------------------------------------------------------------------------------ */
 
-/* Columns as Arrow has them, with or without headers. */
+/* Columns in Arrow's layout, with or without headers. */
 static struct {
     int32_t key_ends[RECORDS + 1], value_ends[RECORDS + 1];
     int32_t header_ends[RECORDS + 1], header_key_ends[RECORDS * HEADERS + 1], header_value_ends[RECORDS * HEADERS + 1];
@@ -122,7 +122,7 @@ static void fill(uint8_t *at, size_t size, int32_t *ends, int32_t each, int32_t 
         ends[i] = i * each;
 }
 
-/* Point rows into the data: its pointers stay, the Arrow structs are not read again. */
+/* Set the pointers of the rows to the data, which stays where it is; the Arrow structs are not read again. */
 static void bind(kl_rows_t *rows, int headers) {
     const void *key_buffers[] = {NULL, data.key_ends, data.keys};
     const void *value_buffers[] = {NULL, data.value_ends, data.values};
@@ -180,7 +180,7 @@ static void encode_columns(const kl_rows_t *rows, encoded_t *out) {
     seal(out, target.size);
 }
 
-/* The C part of encoding a tuple: size, buffer, write, record by record; the Python before it is not counted. */
+/* The C part of encoding a tuple: size, buffer, write, record by record. The Python code before it is not counted. */
 static void encode_records(encoded_t *out) {
     uint8_t *at = out->bytes + KL_BATCH_HEADER;
     out->b = (kl_batch_t){.base_timestamp = data.timestamps[0], .max_timestamp = -1, .producer_id = -1,

@@ -1,17 +1,17 @@
-"""Instruction counts of the hot loops, a test that noise cannot affect: python -m bench.instructions [--save]
+"""Instruction counts of the hot loops, which noise does not affect: python -m bench.instructions [--save]
 
-bench/instructions.c is built over csrc with the flags of setup.py and run once under callgrind. The result depends
+bench/instructions.c is built with csrc and the flags of setup.py, and run once under callgrind. The result depends
 on the source and the compiler, not on the machine's speed, its load, or its processor's features (instructions.c, G2).
 The counts are compared with bench/baselines/instructions.json:
 
-  M1  with the compiler of the baseline (same name, same major version) a count may rise by 3 %: libc's malloc is in
-      it, and minor versions of a compiler differ;
-  M2  with another compiler by 50 %: it lays out loops differently (clang 14 takes up to 30 % more here than gcc 12),
-      and only a large rise is significant;
+  M1  with the compiler of the baseline (same name, same major version) a count may rise by 3 %: it includes libc's
+      malloc, and minor versions of a compiler differ;
+  M2  with another compiler it may rise by 50 %: its loops differ (clang 14 takes up to 30 % more here than gcc 12), so
+      only a large rise is significant;
   M3  for another kind of processor there is no baseline: the counts are printed, and nothing fails.
 
-A count that falls does not fail: save the new one as the baseline. An intended rise (a further check, say) is
-accepted in the same way, by --save, in the commit that makes it, with the reason in its message.
+A count that falls does not fail: save the new one as the baseline. To accept an intended rise (for example, one more
+check), use --save in the same commit, and give the reason in its message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COUNT = re.compile(r"^cfn=measure_(\w+)\ncalls=1 .*\n\S+ (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One count beside the baseline's; None where one of them does not have it."""
+    """A count now and in the baseline; None where it is missing."""
 
     name: str
     now: float | None
@@ -56,22 +56,22 @@ class Change:
 
     @property
     def rise(self) -> float:
-        """0.1 for ten percent more than the baseline; 0 without one to compare with."""
+        """The relative change: 0.1 for ten percent more than the baseline, 0 if one of the counts is missing."""
         return self.now / self.baseline - 1 if self.now is not None and self.baseline else 0.0
 
 
 def compiler() -> list[str]:
-    """The C compiler as a command: CC, or cc."""
+    """Return the command of the C compiler: CC, or cc."""
     return shlex.split(os.environ.get("CC", "cc"))
 
 
 def needed() -> tuple[str, ...]:
-    """Required programs that are missing."""
+    """Return the programs that a run needs."""
     return "valgrind", compiler()[0]
 
 
 def compiler_name() -> str:
-    """Its name and version, whatever the command is named: "gcc 12.2.0"."""
+    """Return the name and version of the compiler, whatever its command is named: "gcc 12.2.0"."""
     asked = [*compiler(), "-dM", "-E", "-x", "c", os.devnull]
     output = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     macros = dict(line.split(" ", 2)[1:] for line in output.splitlines() if line.count(" ") >= 2)
@@ -114,7 +114,7 @@ def build(target: Path) -> None:
 
 
 def count(folder: Path) -> dict[str, float]:
-    """Instructions per record, lookup or KiB, by name, in the driver's order."""
+    """Build and run the driver. Returns the instructions per record, lookup or KiB, by name, in the driver's order."""
     driver, profile = folder / "instructions", folder / "callgrind.out"
     build(driver)
     done = subprocess.run(
@@ -144,7 +144,7 @@ def compare(counts: dict[str, float], baseline: dict[str, float]) -> list[Change
 
 
 def rise_max(compiler_now: str, compiler_then: str) -> float:
-    """M1 or M2."""
+    """Return the permitted rise, by M1 or M2."""
     return RISE_MAX if _major(compiler_now) == _major(compiler_then) else RISE_MAX_OTHER_COMPILER
 
 
@@ -163,7 +163,7 @@ def failures(changes: list[Change], margin: float) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="instruction counts of csrc")
     parser.add_argument("--save", action="store_true", help="make the current counts the baseline")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the driver and callgrind.out there")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the driver and callgrind.out in DIR")
     asked = parser.parse_args(arguments)
     for program in needed():
         if shutil.which(program) is None:
@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
             counts = count(Path(folder))
     if asked.save:
         return _save(counts)
-    return _judge(counts, json.loads(BASELINE.read_text()))
+    return _report(counts, json.loads(BASELINE.read_text()))
 
 
 def _save(counts: dict[str, float]) -> int:
@@ -193,7 +193,7 @@ def _save(counts: dict[str, float]) -> int:
     return 0
 
 
-def _judge(counts: dict[str, float], saved: dict[str, Any]) -> int:
+def _report(counts: dict[str, float], saved: dict[str, Any]) -> int:
     now = compiler_name()
     if saved["machine"] != platform.machine():
         print(f"the baseline is of {saved['machine']}; this is {platform.machine()}: no comparison")

@@ -1,14 +1,14 @@
 """klog beside Kafka's own classes in one warm JVM: encode, decode, validate, in memory.
 
-Both sides work on the same bytes, a fetch of about one MiB, TURNS times in a run. It is made of batches of 16 KiB,
-the size that Kafka's producer sends, and stays in the caches, as data does that was just received or read. These
-contests compare the work, not the memory, which is the same for both (the other contests take their sources from a set
-that no cache holds). The JVM measures itself (kafka_loop.py).
+Both sides work on the same bytes, a fetch of about one MiB, REPEATS times in a run. The fetch consists of batches of
+16 KiB, the size that Kafka's producer sends, and stays in the caches, like data that was just received or read. These
+contests compare the work, not the memory, which is the same for both (the other contests cycle through sources that do
+not fit into a cache). The JVM measures its own time (kafka_loop.py).
 
     encode      columns or arrays into batches; klog from Arrow, Kafka by MemoryRecordsBuilder into one buffer
     decode      the checksum, and key and value of every record: klog as columns and as records, Kafka as arrays
-    validate    a leader's validation of client batches, one batch in each request: the checksum and every field
-                checked, decompressed where need be, offsets assigned
+    validate    a leader's validation of client batches, one batch in each request: the checksum and every field are
+                checked, compressed batches are decompressed, offsets are assigned
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from klog import LogConfig, record
 _BATCH_BYTES = 16_384
 _HEADER_BYTES = 61
 _LEADER_EPOCH_ENDS = 16
-TURNS = 24
+REPEATS = 24
 _NOW = FIRST_TIMESTAMP + 3_600_000
 
 
 def _batches(table: pa.RecordBatch, compression: str | None = None) -> record.BatchGroup:
-    """The batches of one fetch in pooled memory."""
+    """Encode the batches of one fetch into pooled memory."""
     made = record.Encoder(
         table,
         compression=compression,
@@ -53,10 +53,10 @@ def _fetches(load: Workload, compression: str | None = None) -> list[bytes]:
 
 
 def _all(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
-    """A run(): the work on each of the sources, TURNS times."""
+    """Return a run(): the work on each of the sources, REPEATS times."""
 
     def run() -> None:
-        for _ in range(TURNS):
+        for _ in range(REPEATS):
             for source in sources:
                 work(source)
 
@@ -85,7 +85,7 @@ class _Race:
     def __init__(self, load: Workload, folder: Path, compression: str | None = None) -> None:
         self.load = load
         self.fetches = _fetches(load, compression)
-        self.kafka = KafkaLoop(self.fetches, folder, TURNS)
+        self.kafka = KafkaLoop(self.fetches, folder, REPEATS)
 
     def contest(
         self,
@@ -96,8 +96,8 @@ class _Race:
     ) -> Contest:
         return self.kafka.contest(
             f"kafka {name}",
-            TURNS * self.load.count,
-            TURNS * self.load.bytes,
+            REPEATS * self.load.count,
+            REPEATS * self.load.bytes,
             contestants,
             check,
             limit=limit or Contestant("memcpy", _all(memcpy(len(self.fetches[0])), self.fetches)),
@@ -110,7 +110,7 @@ def _encode(load: Workload, folder: Path, *, goal: float | None = None) -> Conte
 
     def check() -> None:
         answer = race.kafka.warm_up("encode")
-        assert answer.records == TURNS * load.count
+        assert answer.records == REPEATS * load.count
         assert race.kafka.encoded() == b"".join(race.fetches), "the same records make the same bytes"
         for table in tables:
             made = _batches(table)
@@ -129,7 +129,7 @@ def _decode(load: Workload, folder: Path, *, goals: tuple[float | None, ...] = (
 
     def check() -> None:
         answer = race.kafka.warm_up("decode")
-        assert (answer.records, answer.bytes) == (TURNS * load.count, TURNS * load.bytes)
+        assert (answer.records, answer.bytes) == (REPEATS * load.count, REPEATS * load.bytes)
         expected = [(key, value) for key, value, _ in load.tuples()]
         columns = pa.record_batch(record.columns(race.fetches[0], fields=["key", "value"])).to_pydict()
         assert list(zip(columns["key"], columns["value"], strict=True)) == expected
@@ -152,7 +152,7 @@ def _validate(load: Workload, folder: Path, *, goal: float | None = None) -> Con
 
 
 def _validate_lz4(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
-    """The decompressing library is the limit."""
+    """Validate lz4 batches; the limit is the decompressing library."""
     race = _Race(load, folder, "lz4")
     payloads = [request[_HEADER_BYTES:] for request in _requests(race.fetches)]
     return race.contest(
@@ -170,11 +170,11 @@ def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...]
 
     def check() -> None:
         answer = race.kafka.warm_up("validate")
-        assert answer.records == TURNS * race.load.count
+        assert answer.records == REPEATS * race.load.count
         made = [validate(request) for request in requests]
         assert [bytes(batch)[_LEADER_EPOCH_ENDS:] for batch in made] == [each[_LEADER_EPOCH_ENDS:] for each in requests]
-        assert answer.records == TURNS * sum(batch.count for batch in made)
-        assert answer.bytes == TURNS * sum(map(len, requests)), "nothing was compressed again"
+        assert answer.records == REPEATS * sum(batch.count for batch in made)
+        assert answer.bytes == REPEATS * sum(map(len, requests)), "nothing was compressed again"
         assert record.validate(race.fetches[0]) == race.load.count
 
     contestants = (
@@ -186,7 +186,7 @@ def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...]
 
 
 def _requests(fetches: Sequence[bytes]) -> list[bytes]:
-    """Each batch alone and with base offset 0, as clients send them."""
+    """Return each batch alone and with base offset 0, as clients send them."""
     return [bytes(8) + bytes(batch.raw[8:]) for fetch in fetches for batch in record.decode(fetch)]
 
 

@@ -1,4 +1,4 @@
-"""A warm JVM that runs Kafka's own classes on request: jvm/KafkaLoop.java, KafkaLog.java. See child.py."""
+"""A warm JVM that runs Kafka's own classes on request: the programs in bench/jvm. child.py has the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _WARM_UP_SECONDS = 3.0
 
 
 class KafkaJvm(Child):
-    """A JVM that runs one of the programs in bench/jvm. Raises Unavailable where there is no JDK or no jars."""
+    """A JVM that runs one of the programs in bench/jvm. Raises Unavailable if there is no JDK or if jars are
+    missing."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         try:
@@ -29,14 +30,14 @@ class KafkaJvm(Child):
 
 
 class KafkaLoop(KafkaJvm):
-    """Kafka over `fetches`, whole batches in each, `turns` times per request."""
+    """KafkaLoop over `fetches` of whole batches, `repeats` times per request."""
 
-    def __init__(self, fetches: Sequence[bytes], folder: Path, turns: int) -> None:
+    def __init__(self, fetches: Sequence[bytes], folder: Path, repeats: int) -> None:
         self._folder = folder
-        super().__init__("KafkaLoop", str(write_fetches(fetches, folder / "fetches")), str(turns))
+        super().__init__("KafkaLoop", str(write_fetches(fetches, folder / "fetches")), str(repeats))
 
     def encoded(self) -> bytes:
-        """The batches that Kafka makes of the records in the fetches."""
+        """Return the batches that Kafka encodes from the records in the fetches."""
         path = self._folder / "encoded"
         self.ask(f"encoded {path}")
         return path.read_bytes()

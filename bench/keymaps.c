@@ -114,8 +114,8 @@ static int64_t skimpy_get(const skimpy_t *map, const uint8_t *key, size_t size) 
 
 /* --- the race ------------------------------------------------------------------------------------------------------- */
 
-/* Put n adjacent keys of `size` bytes, then look each up; returns the sum of the offsets found, the same for both
- * maps. which: 0 klog's, 1 the peer's. The maps have slots * 24 bytes. -1: no memory. */
+/* Put n adjacent keys of `size` bytes, then look each up.  which: 0 klog's map, 1 the peer's.  The maps have slots * 24
+ * bytes.  Returns the sum of the offsets found, which is the same for both maps, or -1 without memory. */
 int64_t keymaps_run(int which, const uint8_t *keys, int64_t n, int64_t size, int64_t slots) {
     int64_t sum = 0;
     size_t bytes = which == 0 ? kl_keymap_bytes(slots) : (size_t)slots * 24;
@@ -156,8 +156,8 @@ int64_t keymaps_run(int which, const uint8_t *keys, int64_t n, int64_t size, int
     return sum;
 }
 
-/* Hash n adjacent keys of `size` bytes, by kernel 0 (SipHash-1-3-128) or 1 (AES-128-CMAC): a sum of the hashes,
- * 0 where this processor does not support it. */
+/* Hash n adjacent keys of `size` bytes, by kernel 0 (SipHash-1-3-128) or 1 (AES-128-CMAC).  Returns a sum of the hashes,
+ * or 0 if this processor does not support the kernel. */
 uint64_t keymaps_hash(int kernel, const uint8_t *keys, int64_t n, int64_t size) {
     static const uint8_t secret[16] = "not secret here";
     kl_keyhash_t hash;

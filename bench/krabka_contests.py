@@ -1,14 +1,14 @@
 """klog beside Krabka's log crate, which writes Kafka's files in Rust (rust/src/main.rs).
 
-    krabka fetch        where the batches of 16 KiB at an offset begin and end, to be sent by the kernel: read_raw_desc
-    krabka read         the same with their bytes: read_raw, which copies them
+    krabka fetch        the file region of the batches of 16 KiB at an offset, to be sent by the kernel: read_raw_desc
+    krabka read         the bytes of these batches: read_raw, which copies them
     krabka open         1,000 partitions of 64 KiB after a clean stop: Log::open of each
     krabka recover      one segment after a crash: Log::open
     krabka append       encoded batches to a new log, as leader (every record checked) and as follower
     krabka checksum     header and checksum of one batch, from Python and from Rust
 
-Both sides give the processor time of their thread, with everything in the page cache. README.md lists what each of
-them does. In the check each side opens what the other has written.
+Both sides report the processor time of their thread, with everything in the page cache. README.md lists what each of
+them does. The check opens with klog the files that Krabka has written or opened.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _own_clock(
 
 
 def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
-    fetched = Fetched(_BATCH_BYTES, max_bytes, in_turn=name != "random", tiny=tiny, folder=folder)
+    fetched = Fetched(_BATCH_BYTES, max_bytes, sequential=name != "random", tiny=tiny, folder=folder)
     krabka = Krabka(SEGMENT_BYTES)
     question = f"fetch {fetched.copy} {fetched.listed} {max_bytes}"
 
@@ -61,7 +61,7 @@ def _fetch(name: str, max_bytes: int, tiny: bool, folder: Path) -> Contest:
 
 def _read(name: str, tiny: bool, folder: Path) -> Contest:
     max_bytes = _BATCH_BYTES
-    fetched = Fetched(_BATCH_BYTES, max_bytes, in_turn=name != "random", tiny=tiny, folder=folder)
+    fetched = Fetched(_BATCH_BYTES, max_bytes, sequential=name != "random", tiny=tiny, folder=folder)
     krabka = Krabka(SEGMENT_BYTES)
     question = f"read {fetched.copy} {fetched.listed} {max_bytes}"
 
@@ -93,7 +93,7 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
 
 
 def _open(tiny: bool, folder: Path) -> Contest:
-    """Each opens a copy of its own: Krabka leaves other files."""
+    """Open partitions. Each side has its own copy, because Krabka leaves other files."""
     partitions, opened, krabka = 4 if tiny else 1000, Opened(folder), Krabka(SEGMENT_BYTES)
     end = fill_partitions(opened.path, partitions, 1, SEGMENT_BYTES)
     copies = folder / "krabka"
@@ -121,7 +121,8 @@ def _open(tiny: bool, folder: Path) -> Contest:
 
 
 def _recover(tiny: bool, folder: Path) -> Contest:
-    """One segment: Krabka checks the last one only. Neither finds a producer snapshot at the log end."""
+    """Recover a log of one segment, because Krabka checks only the last one. There is no producer snapshot at the log
+    end."""
     directory, copies = folder / "recover-0", folder / "krabka"
     segment_bytes = 1 << 30
     config = {"retention.ms": -1, "segment.bytes": segment_bytes}
@@ -171,23 +172,23 @@ def _append(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path) ->
     new = NewLog(folder, batch_bytes, 1 if tiny else 64, None, tiny=tiny, begun=True)
     fetches = write_fetches([FIRST, b"".join(new.requests)], folder / "fetches")
     krabka, directory = Krabka(1 << 30), folder / "krabka" / "append-0"
-    question = f"{role} {fetches} {new.turns} {directory}"
+    question = f"{role} {fetches} {new.repeats} {directory}"
     append = new.lead if role == "leader" else new.follow
 
     def fresh() -> None:
-        gone()
+        remove()
         new.fresh()
 
-    def gone() -> None:
+    def remove() -> None:
         new.close()
         shutil.rmtree(directory, ignore_errors=True)
 
     def check() -> None:
-        gone()
+        remove()
         answer = krabka.ask(question)
         assert (answer.records, answer.bytes) == (new.count, new.bytes)
         new.check(append)
-        (ours, theirs) = (next(place.glob("*.log")).read_bytes() for place in (new.directory, directory))
+        (ours, theirs) = (next(folder.glob("*.log")).read_bytes() for folder in (new.directory, directory))
         assert ours == theirs
         with klog.Log.open(directory) as log:
             assert log.count() == new.count + 1
@@ -199,7 +200,7 @@ def _append(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path) ->
         new.bytes,
         (
             _own_clock("klog append_batches", append, before=fresh),
-            krabka.contestant(f"append_verbatim{'' if role == 'leader' else '_at'}", question, before=gone),
+            krabka.contestant(f"append_verbatim{'' if role == 'leader' else '_at'}", question, before=remove),
         ),
         check,
         new.close,
@@ -207,27 +208,27 @@ def _append(role: str, name: str, batch_bytes: int, tiny: bool, folder: Path) ->
 
 
 def _checksum(tiny: bool, folder: Path) -> Contest:
-    """Batches of one fetch, which stays in the caches."""
-    requests, turns = _requests(_BATCH_BYTES, tiny), 1 if tiny else 512
+    """Compute the checksums of the batches of one fetch, which stays in the caches."""
+    requests, repeats = _requests(_BATCH_BYTES, tiny), 1 if tiny else 512
     krabka = Krabka(SEGMENT_BYTES)
-    question = f"checksum {write_fetches([b''.join(requests)], folder / 'fetches')} {turns}"
+    question = f"checksum {write_fetches([b''.join(requests)], folder / 'fetches')} {repeats}"
     views = [memoryview(request)[_CRC_FROM:] for request in requests]
     copies = [bytes(view) for view in views]
 
     def sums(parts: Sequence[Buffer]) -> None:
-        for _ in range(turns):
+        for _ in range(repeats):
             for part in parts:
                 crc32c(part)
 
     def check() -> None:
         answer = krabka.warm_up(question)
-        assert (answer.records, answer.bytes) == (turns * len(requests), turns * sum(map(len, requests)))
+        assert (answer.records, answer.bytes) == (repeats * len(requests), repeats * sum(map(len, requests)))
         for request, view, copy in zip(requests, views, copies, strict=True):
             assert crc32c(view) == crc32c(copy) == int.from_bytes(request[_CRC_FROM - 4 : _CRC_FROM])
 
     return krabka.contest(
         "krabka checksum 16KiB",
-        turns * len(requests),
+        repeats * len(requests),
         0,
         (
             _own_clock("klog.codec.crc32c of a view", lambda: sums(views)),
@@ -239,7 +240,7 @@ def _checksum(tiny: bool, folder: Path) -> Contest:
 
 
 def _requests(batch_bytes: int, tiny: bool) -> list[bytes]:
-    """About one MiB of batches, each as a client sends it."""
+    """Return about one MiB of batches, each as a client sends it."""
     made = record.Encoder(
         arrow_table(workload("100B", tiny=tiny).tuples()),
         batch_bytes_max=batch_bytes,
@@ -254,9 +255,9 @@ def _requests(batch_bytes: int, tiny: bool) -> list[bytes]:
 
 def _factories() -> dict[str, Factory]:
     made: dict[str, Factory] = {}
-    for name, size in (("random", _BATCH_BYTES), ("in turn", _BATCH_BYTES), ("1MiB", 1 << 20)):
+    for name, size in (("random", _BATCH_BYTES), ("sequential", _BATCH_BYTES), ("1MiB", 1 << 20)):
         made[f"krabka fetch {name}"] = lambda tiny, folder, name=name, size=size: _fetch(name, size, tiny, folder)
-    for name in ("random", "in turn"):
+    for name in ("random", "sequential"):
         made[f"krabka read {name}"] = lambda tiny, folder, name=name: _read(name, tiny, folder)
     made["krabka open partitions"] = _open
     made["krabka recover"] = _recover

@@ -1,4 +1,4 @@
-"""Krabka's log crate in a process of its own: rust/src/main.rs, built by cargo below build/. See child.py."""
+"""Krabka's log crate in its own process: rust/src/main.rs, built by cargo below build/. child.py has the protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CARGO_MIN = (1, 95)
 
 
 class Krabka(Child):
-    """The peer, its segments of `segment_bytes`. Raises Unavailable without cargo or the crates."""
+    """The process of the peer, with segments of `segment_bytes`. Raises Unavailable without cargo or the crates."""
 
     def __init__(self, segment_bytes: int) -> None:
         super().__init__(f"Krabka {VERSION}", [str(_built()), str(segment_bytes)])
@@ -28,7 +28,8 @@ class Krabka(Child):
 
 @functools.cache
 def _built() -> Path:
-    """The program, built if its sources have changed since: minutes the first time. Cargo has a lock of its own."""
+    """Return the program; it is built first if its sources have changed, which takes minutes the first time. Cargo has
+    a lock of its own."""
     if shutil.which("cargo") is None:
         raise Unavailable("cargo")
     found = re.search(r"\d+\.\d+", subprocess.run(["cargo", "--version"], capture_output=True, text=True).stdout)
@@ -36,7 +37,7 @@ def _built() -> Path:
         raise Unavailable(f"cargo {'.'.join(map(str, _CARGO_MIN))} or newer")
     if subprocess.run(["cargo", "fetch", "--quiet"], cwd=_CRATE).returncode != 0:
         raise Unavailable("the crates of bench/rust, which cargo could not fetch")
-    # Some crates name a newer compiler than they need: --ignore-rust-version.
+    # --ignore-rust-version, because some crates declare a newer compiler than they need.
     options = ["--quiet", "--release", "--frozen", "--ignore-rust-version", "--target-dir", str(_TARGET)]
     subprocess.run(["cargo", "build", *options], cwd=_CRATE, check=True)
     return _TARGET / "release" / "krabka-peer"

@@ -1,8 +1,8 @@
 """What each durability level costs: python -m bench.levels [DIR] [--tiny] [--docs]
 
-One record of 1,000 bytes at a time, one thread, in rounds in which all stores take turns:
+One record of 1,000 bytes at a time, one thread, in rounds in which the stores alternate:
 
-    process   on return the record survives the death of the process: klog durability="os"; sqlite3 in WAL mode with
+    process   on return the record survives a crash of the process: klog durability="os"; sqlite3 in WAL mode with
               synchronous=OFF; LMDB with sync=False; RocksDB without WriteOptions.sync
     power     on return it survives a power cut: durability="sync"; synchronous=FULL; LMDB's default; WriteOptions.sync
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench.rocksdb import RocksDb
 from bench.table import between
-from bench.tail_stores import Floor, Klog, Lmdb, Rocks, Sqlite, Store, key, value
+from bench.tail_stores import Klog, Lmdb, PlainFile, Rocks, Sqlite, Store, key, value
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "guarantees.md"
 BEGIN = "<!-- written by python -m bench.levels --docs -->"
@@ -37,7 +37,7 @@ _SETTINGS = {
     ("LMDB", "power"): "defaults",
     ("RocksDB", "process"): "defaults",
     ("RocksDB", "power"): "`WriteOptions.sync`",
-    ("pwrite + fdatasync", "power"): "the same bytes into preallocated blocks: what the disk takes",
+    ("pwrite + fdatasync", "power"): "the same bytes into preallocated blocks: the disk's own time",
 }
 
 
@@ -66,12 +66,13 @@ class _Rocks(Rocks):
 
 STORES: dict[str, Sequence[type[Store]]] = {
     "process": (_Klog, _Sqlite, _Lmdb, _Rocks),
-    "power": (Floor, Klog, Sqlite, Lmdb, Rocks),
+    "power": (PlainFile, Klog, Sqlite, Lmdb, Rocks),
 }
 
 
 def measure(folder: Path, level: str, count: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """(name, median microseconds of a record) of each store that this machine has, checked."""
+    """Yield (name, median microseconds of a record) of each store that this machine has. Checks the number of
+    records."""
     stores = [kind(folder / f"{level}-{number}") for number, kind in enumerate(STORES[level]) if not kind.needs()]
     took: dict[str, list[float]] = {store.name: [] for store in stores}
     for number in range(rounds):
@@ -91,7 +92,7 @@ def measure(folder: Path, level: str, count: int, rounds: int) -> Iterator[tuple
 
 def table(folder: Path, tiny: bool) -> Iterator[str]:
     load = os.getloadavg()[0]
-    yield f"Medians of one record of 1,000 bytes, one thread, stores in turn; load average at the start {load:.1f}."
+    yield f"Medians of one record of 1,000 bytes, one thread, stores alternate; load average at the start {load:.1f}."
     yield ""
     yield "| on return it survives | store | setting | µs a record | times klog |"
     yield "| --- | --- | --- | ---: | ---: |"
@@ -99,15 +100,15 @@ def table(folder: Path, tiny: bool) -> Iterator[str]:
         count = (5 if level == "power" else 20) if tiny else (100 if level == "power" else 2000)
         found = dict(measure(folder, level, count, 1 if tiny else 7))
         mine = found["klog append"]
-        death = "the death of the process" if level == "process" else "a power cut"
+        event = "a crash of the process" if level == "process" else "a power cut"
         for name, micros in found.items():
-            yield f"| {death} | {name} | {_SETTINGS[name, level]} | {micros:,.0f} | {micros / mine:.2f} |"
+            yield f"| {event} | {name} | {_SETTINGS[name, level]} | {micros:,.0f} | {micros / mine:.2f} |"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.levels", description="what each durability level costs")
     parser.add_argument("directory", nargs="?", type=Path, help="a directory on the disk to measure")
-    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few records: tests that it still works")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/guarantees.md")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder:

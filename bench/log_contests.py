@@ -1,4 +1,4 @@
-"""One partition's log on disk, each against a bare loop over the same bytes: append, recovery, read, verify, lookup.
+"""One partition's log on disk: append, recovery, read, verify, lookup. The peers are bare loops over the same bytes.
 
 Files are written just before they are read, so everything is in the page cache: the contests measure klog's own work.
 """
@@ -26,9 +26,9 @@ _ONE_SEGMENT = {"segment.bytes": 1 << 30, "retention.ms": -1}
 
 
 def _append(name: str, tiny: bool, folder: Path) -> Contest:
-    """The same MiB of records again and again into a new log, against a new file.
+    """Append the same MiB of records again and again to a new log; the peer writes a new file.
 
-    One segment: a roll flushes the segment it closes, and the peer's loop has no such fdatasync.
+    There is one segment, because a roll flushes the segment that it closes, and the peer's loop has no such fdatasync.
     """
     load = workload(name, tiny=tiny)
     tuples, times = load.tuples(), 2 if tiny else 32
@@ -81,7 +81,7 @@ def _append(name: str, tiny: bool, folder: Path) -> Contest:
 
 
 def _recover(tiny: bool, folder: Path) -> Contest:
-    """A log that was not closed cleanly: every batch checked, indexes rebuilt."""
+    """Open a log that was not closed cleanly: every batch is checked, indexes are rebuilt."""
     directory, records, size = written(folder / "recover-0", "100B", tiny)
 
     state: dict[str, klog.Log] = {}
@@ -117,7 +117,7 @@ def _recover(tiny: bool, folder: Path) -> Contest:
 
 
 def _read(name: str, tiny: bool, folder: Path) -> Contest:
-    """From the first record to the last: as raw batches, mapped and copied, as Arrow columns, as records."""
+    """Read from the first record to the last: raw batches (mapped and copied), Arrow columns, records."""
     directory, records, size = written(folder / "read-0", name, tiny)
     log = klog.Log.open(directory, config=_CONFIG)
 
@@ -162,8 +162,8 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
 
 
 def _verify(tiny: bool, folder: Path) -> Contest:
-    """Every record of a log: by verify, which also checks the indexes and all other files against them, and as chunks
-    that are read and validated."""
+    """Check every record of a log: by klog.verify, which also compares the indexes and all other files with them, and
+    by reading and validating chunks."""
     directory, records, size = written(folder / "verify-0", "100B", tiny)
     log = klog.Log.open(directory, config=_CONFIG, read_only=True)
 
@@ -199,7 +199,7 @@ def _verify(tiny: bool, folder: Path) -> Contest:
 
 
 def _slice(tiny: bool, folder: Path) -> Contest:
-    """64 KiB of batches as memory, without a copy: of one fetch, again and again, and of a new fetch each time."""
+    """Return 64 KiB of batches as memory without a copy: of an existing fetch, and of a new fetch each time."""
     directory, _, _ = written(folder / "slice-0", "100B", tiny)
     log = klog.Log.open(directory, config=_CONFIG)
     chance, times = random.Random(7), 16 if tiny else 1024
@@ -212,7 +212,7 @@ def _slice(tiny: bool, folder: Path) -> Contest:
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     whole = memoryview(mapped)
-    places = [(one.position.position, one.position.position + one.size) for one in found]
+    ranges = [(one.position.position, one.position.position + one.size) for one in found]
 
     def fetch() -> None:
         for offset in offsets:
@@ -223,11 +223,11 @@ def _slice(tiny: bool, folder: Path) -> Contest:
             one.memory()
 
     def cut() -> None:
-        for start, stop in places:
+        for start, stop in ranges:
             whole[start:stop]
 
     def check() -> None:
-        for offset, one, (start, stop) in zip(offsets, found, places, strict=True):
+        for offset, one, (start, stop) in zip(offsets, found, ranges, strict=True):
             assert one.memory() == log.fetch(offset, 64 << 10).memory() == whole[start:stop]
             assert stop > start
 
@@ -251,7 +251,7 @@ def _slice(tiny: bool, folder: Path) -> Contest:
 
 
 def _lookup(tiny: bool, folder: Path) -> Contest:
-    """Random offsets in the index of one segment, against the same search written in Python."""
+    """Look up random offsets in the index of one segment; the peer is the same search in Python."""
     directory, _, _ = written(folder / "lookup-0", "100B", tiny)
     base = min(path for path in directory.glob("*.index"))
     pair = IndexPair(str(base), str(base.with_suffix(".timeindex")), 0)
@@ -299,7 +299,7 @@ def _lookup(tiny: bool, folder: Path) -> Contest:
 
 
 def written(directory: Path, name: str, tiny: bool) -> tuple[Path, int, int]:
-    """A closed log of 64 MiB (tiny: some KB): its directory, records and bytes on disk."""
+    """Write and close a log of 64 MiB (tiny: some KB). Returns its directory, records and bytes on disk."""
     load = workload(name, tiny=tiny)
     tuples, times = load.tuples(), 40 if tiny else 64
     config = {**_CONFIG, "segment.bytes": 2 * MIB} if tiny else _CONFIG
@@ -325,7 +325,7 @@ def _remove(path: Path) -> None:
 
 
 def read_all(directory: Path) -> None:
-    """All .log files into one buffer that is aligned to a page, a MiB at a time."""
+    """Read all .log files into one buffer that is aligned to a page, a MiB at a time."""
     with mmap.mmap(-1, _BLOCK) as buffer:
         for path in sorted(directory.glob("*.log")):
             descriptor = os.open(path, os.O_RDONLY)
@@ -342,7 +342,7 @@ def _read_blocks(directory: Path) -> list[bytes]:
 
 
 def _next_offset(batches: bytes | memoryview) -> int:
-    """Offset after the last batch of the buffer, from the headers alone."""
+    """Return the offset after the last batch of the buffer, from the headers alone."""
     position, following = 0, 0
     while position < len(batches):
         base, length = struct.unpack_from(">qi", batches, position)

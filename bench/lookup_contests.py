@@ -1,7 +1,7 @@
-"""From an offset to its position: the search in an index, in C.
+"""The search for an offset in an index, in C.
 
-    lookup in C         one search in a cached index of 1 or 10 MiB, against Kafka's algorithm in C: the goal is 0.6 of
-                        its time; log_contests.py has the lookup through Python
+    lookup in C         one search in a cached index of 1 or 10 MiB; the peer is Kafka's algorithm in C: the goal is 0.6
+                        of its time; log_contests.py has the lookup through Python
 
 The targets are random and the same for each contestant. Entries are 16 KiB apart and hold about 139 records each,
 as batches of 100-byte values do.
@@ -22,7 +22,7 @@ _TARGETS = 4096
 
 
 def entries_of(count: int) -> tuple[bytes, int]:
-    """An offset index of so many entries, and its highest relative offset."""
+    """Return an offset index of `count` entries, and its highest relative offset."""
     chance, offset, position = random.Random(count), 0, 0
     out = bytearray()
     for _ in range(count):

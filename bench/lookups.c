@@ -1,4 +1,4 @@
-/* klog's search of an offset index, and Kafka's: AbstractIndex.indexSlotRangeFor in C.  bench/log_contests.py loads it. */
+/* klog's search of an offset index, and Kafka's: AbstractIndex.indexSlotRangeFor in C.  bench/lookup_contests.py loads it. */
 #include <stdint.h>
 
 #include "bytes.h"
@@ -34,7 +34,7 @@ static int32_t as_kafka(const uint8_t *entries, int32_t n, int32_t target) {
     return between(entries, 0, warm, target);
 }
 
-/* The sum of the slots of all targets: klog's search, or Kafka's. */
+/* Search for each of `count` targets, by klog's search or Kafka's.  Returns the sum of the slots found. */
 int64_t lookup_run(int kafka, const uint8_t *entries, int32_t n, const int32_t *targets, int32_t count) {
     int64_t sum = 0;
     for (int32_t i = 0; i < count; i++)

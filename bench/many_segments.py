@@ -1,4 +1,4 @@
-"""A partition of very many segments of few batches each, as a clean stop would leave it, written without an engine."""
+"""A partition of very many segments with few batches each, as after a clean stop, written without klog's log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TIMESTAMP = 1_700_000_000_000
 
 
 def write_segments(directory: Path, count: int, records: int = 1, batches: int = 1, value: bytes = b"value") -> None:
-    """Segment i holds the batches of `records` records each from offset i * batches * records on. Each has an entry in
-    the offset index, but the first. Nothing is synced."""
+    """Write `count` segments. Segment i has `batches` batches of `records` records each, from offset i * batches *
+    records on. Each batch but the first has an entry in the offset index. Nothing is synced."""
     directory.mkdir(parents=True)
     one = record.encode([(b"k", value, TIMESTAMP)] * records, leader_epoch=0)
     content, span = bytearray(one * batches), batches * records

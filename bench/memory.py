@@ -2,9 +2,9 @@
 
     a partition   resident bytes, descriptors, maps and blocks on disk of one more partition that is open for writing,
                   before its first append and after it
-    a segment     resident bytes of one more closed segment, as opened and after every one was read
+    a segment     resident bytes of one more closed segment, as opened and after all were read
 
-Each is measured in its own process and divided by their number. Results are printed: no peer, no goal.
+Each is measured in its own process and divided by their number. Results are printed; there is no peer and no goal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _per(count: int, now: Figures, before: Figures, **more: float) -> Figures:
 
 
 def partitions(folder: Path, count: int) -> dict[str, Figures]:
-    """The cost of one more partition."""
+    """Return the cost of one more partition."""
     with klog.open(folder, create=True) as logs:
         logs.create_topic("t", partitions=count, config={"retention.ms": -1})
         for log in logs.logs():
@@ -59,9 +59,9 @@ def partitions(folder: Path, count: int) -> dict[str, Figures]:
 
 
 def segments(folder: Path, count: int) -> dict[str, Figures]:
-    """The cost of one more closed segment."""
+    """Return the cost of one more closed segment."""
     write_segments(folder / "t-0", count)
-    open_log = klog.Log.open  # its modules are no part of what is measured
+    open_log = klog.Log.open  # loads its modules now, so that they are not measured
     before = _now()
     with open_log(folder / "t-0", config={"retention.ms": -1}, clean_shutdown=True) as log:
         costs = {"a segment, opened": _per(count, _now(), before)}

@@ -1,4 +1,4 @@
-"""A memory control group for one command: version 1 and version 2 of the kernel's interface. Needs root."""
+"""A memory control group for one command, by version 1 or 2 of the kernel's interface. Needs root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _limit_file(group: Path) -> Path:
 
 @contextlib.contextmanager
 def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
-    """A new group with this memory limit, page cache included; removed at the end. Unavailable without one."""
+    """Make a group with this memory limit, page cache included, and remove it at the end. Raises Unavailable if the
+    kernel does not permit it."""
     parent = _ROOT / "memory" if (_ROOT / "memory").is_dir() else _ROOT
     group = parent / f"klog-bench-{os.getpid()}"
     try:
@@ -43,7 +44,7 @@ def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
 
 
 def run_in(group: Path | None, command: Sequence[str]) -> str:
-    """The output of a command that runs in a group, or, for None, outside of any."""
+    """Run a command in a group, or without one if it is None. Returns its output."""
 
     def enter() -> None:
         if group is not None:
@@ -54,7 +55,7 @@ def run_in(group: Path | None, command: Sequence[str]) -> str:
 
 
 def peak_bytes(group: Path) -> int | None:
-    """Its peak memory, where the kernel reports it."""
+    """Return the peak memory of a group in bytes; None if the kernel does not report it."""
     for name in ("memory.max_usage_in_bytes", "memory.peak"):
         if (group / name).exists():
             return int((group / name).read_text())

@@ -1,4 +1,4 @@
-"""C written for a contest, compiled when the contest runs: a peer's own loop, without Python in it."""
+"""Compiles the C code of a contest when the contest runs: a peer's loop without Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def compiled(source: str, *more: str) -> ctypes.CDLL:
-    """bench/<source> with these files of csrc, built and loaded, once per process. Unavailable without a compiler."""
+    """Build bench/<source> with files of csrc, once per process, and load it. Raises Unavailable without a compiler."""
     command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-shared"]
     files = [str(ROOT / "bench" / source), *(str(ROOT / "csrc" / name) for name in more)]
     with tempfile.TemporaryDirectory(prefix="klog-bench-") as folder:

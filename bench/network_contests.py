@@ -1,7 +1,7 @@
 """Requests and responses over the loopback: klog.network beside asyncio and uvloop, in processor seconds of the server.
 
-Each server is a process of its own, and one blocking client asks all of them in turn. Echoes: 100 bytes, one or 16 in
-flight. Slices: 1 MiB of a file in the page cache.
+Each server is a process of its own, and one blocking client sends requests to one after the other. Echoes: 100 bytes,
+one or 16 in flight. Slices: 1 MiB of a file in the page cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Peer:
         self._buffer = memoryview(bytearray(1 << 21))
 
     def exchange(self, requests: bytes, size: int) -> memoryview:
-        """Send requests, receive responses of so many bytes in all."""
+        """Send requests, and receive and return responses of `size` bytes in all."""
         self.sock.sendall(requests)
         got = 0
         while got < size:
@@ -41,7 +41,7 @@ class _Peer:
         return self._buffer[:size]
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Processor seconds of the server during this work."""
+        """Return the processor seconds of the server during this work."""
         before = self.child.ask("cpu").seconds
         work()
         return self.child.ask("cpu").seconds - before
@@ -52,13 +52,14 @@ class _Peer:
 
 
 def _kinds() -> list[str]:
-    """The peer last."""
+    """Return the kinds of servers, the peer last."""
     others = ["uvloop"] if importlib.util.find_spec("uvloop") else []
     return ["klog", "klog-threads", *others, "asyncio"]
 
 
 def _contest(name: str, requests: bytes, expected: bytes, count: int, rounds: int, file: Path) -> Contest:
-    """A run sends `requests`, `count` of them, `rounds` times and waits for the responses each time."""
+    """Return a contest. A run sends `requests` (`count` of them) `rounds` times, and waits for the responses each
+    time."""
     peers = {kind: _Peer(kind, file) for kind in _kinds()}
 
     def run(peer: _Peer) -> None:

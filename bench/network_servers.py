@@ -1,7 +1,7 @@
-"""Servers that answer frames, each in a process of its own: python -m bench.network_servers KIND FILE
+"""A server of frames in a process of its own: python -m bench.network_servers KIND FILE
 
-A request of 8 bytes asks for a slice of FILE (position and size, two int32); any other is returned. It prints its
-pid, then replies to `port` and `cpu` (its processor seconds so far) on stdin, until that is closed.
+A request of 8 bytes requests a slice of FILE (position and size, two int32); any other request is echoed. The process
+prints its pid, then replies to `port` and `cpu` (its processor seconds so far) on stdin, until stdin is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from klog.network import FileSlice, NetworkConfig, Request, Server
 
 
 class Handler:
-    """klog's. inline: requests are handled in the network thread."""
+    """The handler of klog's server. inline: requests are handled in the network thread."""
 
     def __init__(self, path: str, inline: bool) -> None:
         self._file = RealFiles().open(path)
@@ -36,7 +36,7 @@ class Handler:
 
 
 class Protocol(asyncio.Protocol):
-    """asyncio's and uvloop's: frames are taken from one buffer, echoes of one receive leave together."""
+    """The server of asyncio and uvloop: frames are taken from one buffer, echoes of one receive are sent together."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

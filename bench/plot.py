@@ -1,7 +1,8 @@
-"""The plot of a run: one bar for each of twelve headline calls, as long as its ratio to a named peer, on a log scale.
+"""The plot of a run: one bar for each of twelve important calls. Its length is the ratio to a named peer, on a log
+scale.
 
-One screen, about 960 x 640 pixels; the table has the other contestants. An SVG whose text is kept as text and whose
-bytes depend only on the figures, so that a change shows in a diff.
+It has about 960 x 640 pixels, which fit a screen; the table has the other contestants. The SVG keeps text as text, and
+its bytes depend only on the figures, so that a diff shows a change.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from bench.figures import Figures, Line, lines
 
-# Heading: (contest, klog's contestant, the call in words, the peer in words). What users do most, met goals or not.
+# Heading: (contest, klog's contestant, the call in words, the peer in words). The calls that programs use most, whether
+# they meet their goals or not.
 HEADLINES = {
     "write": [
         ("encode 100B", "klog tuples -> group", "encode tuples of 100 B", "aiokafka"),
@@ -37,7 +39,7 @@ _TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
 
 
 def draw(run: Figures, path: Path) -> None:
-    """Draw the headline calls that the run has. Needs matplotlib."""
+    """Draw the calls of HEADLINES that the run has. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -55,7 +57,7 @@ def draw(run: Figures, path: Path) -> None:
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log")
         low = min([0.5, *(bar.ratio / 1.3 for bar in bars)])
-        high = 3 * max([2.0, *(max(bar.ratio, bar.goal or 0) for bar in bars)])  # room for the last label
+        high = 3 * max([2.0, *(max(bar.ratio, bar.goal or 0) for bar in bars)])  # space for the last label
         axes.set_xlim(low, high)
         axes.set_xticks([tick for tick in _TICKS if low <= tick <= high], minor=False)
         axes.set_xticks([], minor=True)
@@ -81,7 +83,7 @@ def draw(run: Figures, path: Path) -> None:
 
 
 def _chosen(run: Figures) -> tuple[list[float], list[Line], list[tuple[str, str]], dict[float, str]]:
-    """From top to bottom: the place of each bar, the bar, its label and peer; and the headings with their places."""
+    """Return, from top to bottom: the y position of each bar, the bar, its label and peer; and the headings by y."""
     known = {(line.contest, line.contestant): line for line in lines(run)}
     places: list[float] = []
     bars: list[Line] = []
@@ -106,6 +108,7 @@ def _colour(bar: Line) -> str:
 
 
 def _label_at(bar: Line) -> float:
-    """Right of the bar, and of the goal where its tick would overlap the figure."""
+    """Return the x position of a bar's label: right of the bar, or right of the goal if its tick would overlap the
+    label."""
     end = max(1.0, bar.ratio)
     return bar.goal * 1.03 if bar.goal is not None and end / 1.1 < bar.goal < 3 * end else end

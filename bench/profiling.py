@@ -1,11 +1,10 @@
 """Profile a contest: python -m bench.profiling CONTEST [--contestant NAME] [--seconds N] [--out FOLDER]
 
-Runs one contestant again and again, klog's first one if none is named, while Linux perf samples the process, and writes
-a flame graph to FOLDER/CONTEST.svg. perf starts after the check and the first run, so neither is in the picture.
-Prints the frames in which most samples were. `make profile CONTEST=append` makes the build that this needs: see
-docs/profiling.md.
+Runs one contestant (by default klog's first one) again and again while Linux perf samples the process, and writes a
+flame graph to FOLDER/CONTEST.svg. perf starts after the check and the first run, so the graph contains neither. Prints
+the frames with most samples. `make profile CONTEST=append` makes the build that this needs: see docs/profiling.md.
 
-Where perf has no hardware counters (a virtual machine) it samples by the clock by itself.
+If perf has no hardware counters (in a virtual machine) it samples by the clock.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _STACK_BYTES = 16 << 10
 
 
 def record(contestant: Contestant, seconds: float, data: Path) -> None:
-    """Run it for so long under perf, which unwinds by DWARF: many Pythons keep no frame pointers."""
+    """Run a contestant under perf for `seconds`. perf unwinds by DWARF, because many Pythons keep no frame pointers."""
     once(contestant)
     if shutil.which("perf") is None:
         raise Unavailable("perf (linux-perf)")
@@ -72,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--contestant", metavar="NAME", help="klog's first one if not given")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--out", type=Path, default=Path("build/profile"), metavar="FOLDER")
-    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few records: tests that it still works")
     asked = parser.parse_args(arguments)
     names = [name for name in FACTORIES if name == asked.contest] or [
         name for name in FACTORIES if asked.contest in name

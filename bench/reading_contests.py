@@ -1,13 +1,13 @@
-"""What the read policies gain: cold files, batches that are read again, merged reads, a busy second thread.
+"""The read policies: cold files, batches that are read again, merged reads, a busy second thread.
 
-    disk cold     64 MiB that are not cached: the kernel's read-ahead, klog's added, reads past the cache
+    disk cold     64 MiB that are not cached: with the kernel's read-ahead, with klog's read-ahead too, with O_DIRECT
     disk warmed   the newest MiB of a cold log, with and without a warm-up before
     disk again    compressed batches to columns a second time: decompressed records kept, or decompressed again
     disk parts    headers that lie 4 KiB apart: one vectored read, or a read each
     disk busy     short reads and appends beside a busy thread: klog's, and os.pread and os.pwrite
 
-Files are dropped from the page cache before each turn, and the results are checked first. `disk busy` gives the mean
-seconds of one call, which include the wait for the GIL if the call released it.
+Files are dropped from the page cache before each measurement, and the results are checked first. `disk busy` measures
+the mean seconds of one call, which include the wait for the GIL if the call released it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GOAL = 0.9
 
 
 def drop(directory: Path) -> None:
-    """None of its .log files is in memory any more."""
+    """Drop all .log files of a directory from the page cache."""
     for path in directory.glob("*.log"):
         descriptor = os.open(path, os.O_RDONLY)
         os.fdatasync(descriptor)
@@ -157,7 +157,7 @@ def _parts(tiny: bool, folder: Path) -> Contest:
 
 
 def _busy(size: int, tiny: bool, folder: Path) -> Contest:
-    """The busy thread exists only while a turn lasts."""
+    """Return a contest of short reads and writes. The busy thread exists only during a run."""
     path = folder / "busy"
     data, times = os.urandom(size), 5 if tiny else 200
     path.write_bytes(data)

@@ -1,9 +1,9 @@
-"""A round of retention over many logs of many segments, few of them due, beside a walk over all their segments.
+"""A round of retention over many logs of many segments, few of them deletable; the peer is a walk over all segments.
 
-The logs are those of a LogManager; before each turn one in 250 gets one segment too many for retention.bytes. Both
-contestants delete it; they differ in how they find it. Nothing is synced: the disk would take the same time for
-both, and most of it. The walk reads under each log's lock, as deleting does: each segment's share of the log's size,
-and the age of its newest record.
+The logs are those of a LogManager. Before each measurement one log in 250 gets one segment too many for
+retention.bytes. Both contestants delete it, but find it differently. Nothing is synced: a sync would take the same time
+for both, and most of it. The walk reads the size of each segment and the age of its newest record, under each log's
+lock as a deletion does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Unsynced(RealFiles):
 
 
 class _Many:
-    """A log.dir of loaded logs, each as large as it may be."""
+    """A log.dir of loaded logs, each of the size of its retention.bytes."""
 
     def __init__(self, folder: Path, logs: int, segments: int) -> None:
         folder.mkdir()
@@ -48,14 +48,14 @@ class _Many:
         self.segments = segments
 
     def fill(self) -> None:
-        """One segment too many for some."""
+        """Add one segment too many to one log in 250."""
         self.leave()
         for log in self.logs[::_ONE_IN]:
             log.append([(b"k", b"value", TIMESTAMP)])
             log.roll()
 
     def leave(self) -> None:
-        """The state when nothing is due, without the empty segment that a roll has made."""
+        """Run retention until nothing is deletable, so that the empty segment of a roll is gone."""
         retention_round(self.manager)
 
     def starts(self) -> list[int]:

@@ -1,7 +1,7 @@
-"""RocksDB by its C interface: enough of it for durable puts, batches, a compaction and a scan.
+"""RocksDB by its C interface: durable puts, batches, a compaction and a scan.
 
-Its library is that of the system (librocksdb of Debian), found at run time. The bindings that a package registry has
-as wheels hold the GIL during a put, so that two threads could never share a sync: ctypes releases it in every call.
+The library is that of the system (librocksdb of Debian), found at run time. The bindings that are published as wheels
+hold the GIL during a put, so that two threads could never share a sync; ctypes releases it in every call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _POINTERS = (
 
 
 def library_name() -> str | None:
-    """Its file name here, or None."""
+    """Return the file name of the library on this machine, or None."""
     return ctypes.util.find_library("rocksdb")
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The library, with what its functions return."""
+    """Load the library and declare the return types of its functions."""
     found = ctypes.CDLL(library_name())
     for function in _POINTERS:
         getattr(found, f"rocksdb_{function}").restype = ctypes.c_void_p
@@ -61,7 +61,7 @@ class RocksDb:
         self._checked("put", self._db, self._sync, *_bytes(key), *_bytes(value))
 
     def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """In one batch, not synced."""
+        """Put pairs in one batch, without a sync."""
         batch = self._pointer("writebatch_create")
         for key, value in pairs:
             self._call("writebatch_put", batch, *_bytes(key), *_bytes(value))
@@ -74,11 +74,11 @@ class RocksDb:
         self._call("flushoptions_destroy", options)
 
     def compact(self) -> None:
-        """All of it, in this thread and RocksDB's own."""
+        """Compact the whole database, in this thread and RocksDB's own threads."""
         self._call("compact_range", self._db, None, ctypes.c_size_t(0), None, ctypes.c_size_t(0))
 
     def keys(self, first: bytes) -> Iterator[bytes]:
-        """From this one on, in order."""
+        """Yield the keys from `first` on, in order."""
         options = self._pointer("readoptions_create")
         cursor = ctypes.c_void_p(self._call("create_iterator", self._db, options))
         self._call("iter_seek", cursor, *_bytes(first))
@@ -101,7 +101,7 @@ class RocksDb:
         return ctypes.c_void_p(self._call(name))
 
     def _checked(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """Call a function whose last argument takes the text of an error."""
+        """Call a function whose last argument receives an error text. Raises OSError with that text."""
         error = ctypes.c_char_p()
         result = self._call(name, *arguments, ctypes.byref(error))
         if error.value is not None:

@@ -1,8 +1,8 @@
-"""Fetches of one batch of 4 KiB at random offsets, over many segments beside the same batches in ten.
+"""Fetches of one batch of 4 KiB at random offsets, over many segments; the peer has the same batches in ten segments.
 
-Both logs have the same 40,000 batches, 160 MB in the page cache, so that only the number of files differs. The offsets
-are drawn again before each turn. With 20,000 segments and the usual limits of a process not all files can stay open:
-as many are opened for each fetch as the limit of descriptors requires (docs/performance.md, the cost of an open log).
+Both logs have the same 40,000 batches, 160 MB in the page cache, so that only the number of files differs. Each
+measurement has new random offsets. With 20,000 segments and the usual limits of a process not all files can stay open,
+so some fetches open a file (docs/performance.md, the cost of an open log).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VALUE = bytes(4025)  # of a batch of 4 KiB
 
 
 class _Segments:
-    """A log of so many segments, and the offsets of the next turn."""
+    """A log of `segments` segments, and the offsets of the next measurement."""
 
     def __init__(self, folder: Path, segments: int, batches: int, count: int) -> None:
         directory = folder / f"{segments}" / "segments-0"

@@ -1,10 +1,10 @@
-"""From the page cache to a socket, in time and in processor seconds: FetchData.send_to beside a C loop around sendfile,
-and Log.fetch with send_to beside a Python loop around os.sendfile.
+"""Sends from the page cache to a socket, in elapsed and in processor seconds: FetchData.send_to beside a C loop around
+sendfile, and Log.fetch with send_to beside a Python loop around os.sendfile.
 
-All share one connection, read by a C thread: two connections differ by up to a third for as long as they last. Sender
-and receiver are pinned to two processors where there are two. TCP uses `cubic`: the default of some machines (bbr)
-paces the loopback, and the contest would measure that. A run ends when the last byte has arrived; processor seconds
-are the sender's alone, without that wait.
+All contestants share one connection, which a C thread reads: two connections can differ by up to a third for their
+whole life. Sender and receiver are pinned to two processors if there are two. TCP uses `cubic`: the default of some
+machines (bbr) paces the loopback, and the contest would measure that. A run ends when the last byte has arrived;
+processor seconds are the sender's alone, without that wait.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _BATCH = 4096  # bytes of each batch: a slice at any multiple of it can be fetch
 _VALUE = _BATCH - 70
 
 
-class _Line:
-    """A connection, the C thread that reads it, and how many bytes it must have read."""
+class _Connection:
+    """A connection, the C thread that reads it, and the number of bytes that it must have read."""
 
     def __init__(self, library: ctypes.CDLL, kind: str, processor: int) -> None:
         self._library = library
@@ -51,7 +51,7 @@ class _Line:
         self.expected = 0
 
     def wait(self, size: int) -> int:
-        """Wait for `size` more bytes: returns their checksum, while it is checked."""
+        """Wait until `size` more bytes have arrived. Returns the checksum since check(True)."""
         self.expected += size
         return int(self._library.receiver_wait(self._receiver, ctypes.c_int64(self.expected)))
 
@@ -64,11 +64,11 @@ class _Line:
         self._theirs.close()
 
 
-_Sender = tuple[str, Callable[[], None], bool, float | None]  # name, what it does, does its socket wait, goal
+_Sender = tuple[str, Callable[[], None], bool, float | None]  # name, send function, is its socket blocking, goal
 
 
 class _Race:
-    """Slices of a hot segment, and what sends them."""
+    """Slices of a segment in the page cache, and the functions that send them."""
 
     def __init__(self, tiny: bool, folder: Path, kind: str, size: int) -> None:
         self.library = compiled("sends.c", "crc32c.c")
@@ -85,21 +85,21 @@ class _Race:
         assert self.log.size == self.log.log_end_offset * _BATCH
         whole = self.log.fetch(0, 1 << 40)
         count = 4 if tiny else _TOTAL // size
-        places = [chance.randrange((whole.size - size) // _BATCH) * _BATCH for _ in range(count)]
+        positions = [chance.randrange((whole.size - size) // _BATCH) * _BATCH for _ in range(count)]
         self.sizes = [size] * count
         self.total = count * size
-        self.slices = [self._slice(whole, place, size) for place in places]
-        self.places = (ctypes.c_int64 * count)(*places)
+        self.slices = [self._slice(whole, position, size) for position in positions]
+        self.positions = (ctypes.c_int64 * count)(*positions)
         self.file = open(self.log.segments[0].path, "rb", buffering=0)
         self.memory = mmap.mmap(-1, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.line = _Line(self.library, self.kind, self.other)
+        self.line = _Connection(self.library, self.kind, self.other)
         self.loop = asyncio.new_event_loop()
 
     @staticmethod
-    def _slice(whole: FetchData, place: int, size: int) -> FetchData:
+    def _slice(whole: FetchData, position: int, size: int) -> FetchData:
         end = whole.log_end_offset
-        return FetchData(0, end, end, 0, end, OffsetMetadata(0, 0, place), size, file=whole._file, log=whole._log)
+        return FetchData(0, end, end, 0, end, OffsetMetadata(0, 0, position), size, file=whole._file, log=whole._log)
 
     def klog(self) -> None:
         sock = self.line.ours
@@ -107,17 +107,17 @@ class _Race:
             data.send_to(sock)
 
     def cut_as_fetched(self) -> None:
-        """Send from each place as much as a fetch of `size` bytes returns: a long one may end before that."""
-        self.sizes = [self.log.fetch(place // _BATCH, self.size).size for place in self.places]
+        """Set the size of each slice to that of a fetch of `size` bytes at its position, which may return less."""
+        self.sizes = [self.log.fetch(position // _BATCH, self.size).size for position in self.positions]
         self.total = sum(self.sizes)
 
     def klog_fetch(self) -> None:
         sock, log = self.line.ours, self.log
-        for place, left in zip(self.places, self.sizes, strict=True):
+        for position, left in zip(self.positions, self.sizes, strict=True):
             while left:
-                data = log.fetch(place // _BATCH, left)
+                data = log.fetch(position // _BATCH, left)
                 data.send_to(sock)
-                place, left = place + data.size, left - data.size
+                position, left = position + data.size, left - data.size
 
     def klog_async(self) -> None:
         async def send() -> None:
@@ -128,15 +128,15 @@ class _Race:
 
     def asyncio_sendfile(self) -> None:
         async def send() -> None:
-            for place in self.places:
-                await self.loop.sock_sendfile(self.line.ours, self.file, place, self.size, fallback=False)
+            for position in self.positions:
+                await self.loop.sock_sendfile(self.line.ours, self.file, position, self.size, fallback=False)
 
         self.loop.run_until_complete(send())
 
     def python_sendfile(self) -> None:
         to, source = self.line.ours.fileno(), self.file.fileno()
-        for place, left in zip(self.places, self.sizes, strict=True):
-            end = place + left
+        for position, left in zip(self.positions, self.sizes, strict=True):
+            end = position + left
             while left:
                 left -= os.sendfile(to, source, end - left, left)
 
@@ -147,13 +147,14 @@ class _Race:
         self._c(self.library.send_by_copy, ctypes.c_void_p(self._address))
 
     def _c(self, function: Callable[..., int], *more: object) -> None:
-        size, count = ctypes.c_int64(self.size), ctypes.c_int64(len(self.places))
-        failed = function(self.line.ours.fileno(), self.file.fileno(), self.places, count, size, *more)
+        size, count = ctypes.c_int64(self.size), ctypes.c_int64(len(self.positions))
+        failed = function(self.line.ours.fileno(), self.file.fileno(), self.positions, count, size, *more)
         if failed:
             raise OSError(failed, os.strerror(failed))
 
     def seconds(self, send: Callable[[], None], waits: bool, clock: Callable[[], float]) -> Callable[[], float]:
-        """A run: its seconds of this clock, up to the last byte's arrival where it is a wall clock."""
+        """Return a run(), which returns its seconds by `clock`; with the elapsed time, until the last byte has
+        arrived."""
 
         def run() -> float:
             self.line.ours.setblocking(waits)
@@ -177,8 +178,8 @@ class _Race:
     def check(self, senders: list[_Sender]) -> None:
         content = Path(self.log.segments[0].path).read_bytes()
         expected = 0
-        for place, size in zip(self.places, self.sizes, strict=True):
-            expected = crc32c(content[place : place + size], expected)
+        for position, size in zip(self.positions, self.sizes, strict=True):
+            expected = crc32c(content[position : position + size], expected)
         for _, send, waits, _ in senders:
             self.line.check(True)
             self.line.ours.setblocking(waits)
@@ -213,7 +214,7 @@ def _send(kind: str, size: int, clock: Callable[[], float], goals: tuple[float |
 
 
 def _fetch_and_send(size: int, clock: Callable[[], float], goal: float) -> Factory:
-    """What a broker does for a consumer: it looks the slice up, and sends it."""
+    """Fetch a slice and send it, as a broker does for a consumer."""
 
     def factory(tiny: bool, folder: Path) -> Contest:
         if not hasattr(os, "sched_setaffinity"):
@@ -230,23 +231,23 @@ def _fetch_and_send(size: int, clock: Callable[[], float], goal: float) -> Facto
 
 
 def _beside_a_busy_thread(tiny: bool, folder: Path) -> Contest:
-    """64 KiB to a non-blocking socket, while another Python thread is busy: the time of the calls alone. A caller that
+    """Send 64 KiB to a non-blocking socket while another Python thread is busy. Only the calls are timed. A caller that
     releases the GIL for such a call gets it back after the switch interval, 5 ms."""
     race = _Race(tiny, folder, "tcp", 64 << 10)
     to, source = race.line.ours, race.file.fileno()
     race.line.ours.setblocking(False)
     count = min(16, len(race.slices))
-    slices, places = race.slices[:count], race.places[:count]
+    slices, positions = race.slices[:count], race.positions[:count]
     running = threading.Event()
 
     def spin() -> None:
-        if race.other >= 0:  # the processor on which it is awake when the GIL is released
+        if race.other >= 0:  # on the other processor it is already running when the GIL is released
             os.sched_setaffinity(0, {race.other})
         while running.is_set():
             pass
 
     def start() -> None:
-        """Nothing to prepare, but the work must run once per turn: most of it is waiting."""
+        """Prepares nothing. A contestant with a before() runs once per measurement; a run mostly waits."""
 
     def timed(send: Callable[[int], int]) -> Callable[[], float]:
         def run() -> float:
@@ -271,7 +272,7 @@ def _beside_a_busy_thread(tiny: bool, folder: Path) -> Contest:
         return slices[number].send_to(to)
 
     def python_send(number: int) -> int:
-        return os.sendfile(to.fileno(), source, places[number], race.size)
+        return os.sendfile(to.fileno(), source, positions[number], race.size)
 
     def check() -> None:
         for send in (klog_send, python_send):

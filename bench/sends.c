@@ -62,23 +62,23 @@ int64_t receiver_got(receiver_t *r) {
     return r->got;
 }
 
-/* Wait until so many bytes have arrived since the start; returns their checksum, if it is kept. */
+/* Wait until `bytes` bytes have arrived since the start.  Returns the checksum since receiver_check(r, 1). */
 uint32_t receiver_wait(receiver_t *r, int64_t bytes) {
     while (r->got < bytes)
         sched_yield();
     return r->crc;
 }
 
-/* Call after the other end was closed. */
+/* Wait for the thread and free the receiver.  Call it after the other end was closed. */
 void receiver_end(receiver_t *r) {
     pthread_join(r->thread, NULL);
     free(r);
 }
 
-/* Send n slices of one size from these positions, by sendfile: 0 or errno. */
-int send_by_sendfile(int to, int from, const int64_t *places, int64_t n, int64_t size) {
+/* Send n slices of one size from these positions, by sendfile.  Returns 0 or an errno. */
+int send_by_sendfile(int to, int from, const int64_t *positions, int64_t n, int64_t size) {
     for (int64_t i = 0; i < n; i++) {
-        off_t at = places[i];
+        off_t at = positions[i];
         for (int64_t left = size; left > 0;) {
             ssize_t sent = sendfile(to, from, &at, (size_t)left);
             if (sent <= 0 && errno != EINTR)
@@ -90,9 +90,9 @@ int send_by_sendfile(int to, int from, const int64_t *places, int64_t n, int64_t
 }
 
 /* The same by pread into `memory` and send. */
-int send_by_copy(int to, int from, const int64_t *places, int64_t n, int64_t size, char *memory) {
+int send_by_copy(int to, int from, const int64_t *positions, int64_t n, int64_t size, char *memory) {
     for (int64_t i = 0; i < n; i++) {
-        if (pread(from, memory, (size_t)size, places[i]) != size)
+        if (pread(from, memory, (size_t)size, positions[i]) != size)
             return EIO;
         for (int64_t done = 0; done < size;) {
             ssize_t sent = send(to, memory + done, (size_t)(size - done), MSG_NOSIGNAL);

@@ -1,13 +1,14 @@
 """klog's Spark source and sink beside Spark's Kafka connector and Parquet: python -m bench.spark [DIR] [--rows N]
 
-Everything runs in one session, local[2] with klog.spark.recommended_conf(). A broker serves the very files that klog
-reads. In each round all contestants run in turn, and each answer is checked. What a query costs without any row, which
-each contestant measures on an empty topic, is subtracted. Processor time is that of the processes: the JVM with Spark,
-its Python workers, and the broker.
+Everything runs in one session, local[2] with klog.spark.recommended_conf(). A broker serves the same files that klog
+reads. In each round all contestants run one after the other, and each result is checked. The time of the same query on
+an empty topic is measured for each contestant and subtracted. Processor time is that of the processes: the JVM with
+Spark, its Python workers, and the broker.
 
-    rows ready    a source that yields one decoded batch again and again: what the route itself costs, the limit
+    rows ready    a source that yields one decoded batch again and again: the cost of the transfer from Python, and so
+                  the speed that a source in Python cannot exceed
 
-Read the ratios: absolute figures belong to the machine. --docs runs nothing: it writes the tables of
+Use the ratios: absolute figures belong to the machine. --docs runs nothing: it writes the tables of
 bench/results/spark.json into docs/performance.md.
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from bench import spark_data, spark_ways, table
+from bench import spark_contestants, spark_data, table
 from bench.contest import Unavailable
 from bench.figures import machine, save
 from bench.spark_data import EMPTY, FULL, READY, Data, Sizes
@@ -47,7 +48,7 @@ _TRIGGERS = (1_000, 200_000)
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds by the clock, and of processors."""
+    """Elapsed seconds (wall), and processor seconds of the JVM, of Python and of the broker."""
 
     wall: float
     jvm: float
@@ -67,13 +68,13 @@ def _parts(spent: Spent) -> tuple[float, float, float, float]:
 
 
 class Meter:
-    """Measures what processes of this benchmark spend."""
+    """Measures the time that the processes of this benchmark use."""
 
     def __init__(self, spark: SparkSession, broker: int | None) -> None:
         self._spark, self._jvm, self._broker = spark, spark.sparkContext._gateway.proc.pid, broker
 
     def spent(self, work: Callable[[], object]) -> Spent:
-        """What a call takes, beginning with little garbage in the JVM."""
+        """Return the time of a call. The JVM collects its garbage before."""
         self._spark.sparkContext._jvm.System.gc()
         before = self._now()
         work()
@@ -86,7 +87,7 @@ class Meter:
 
 
 def _seconds(pid: int) -> tuple[float, float]:
-    """Processor seconds of a process, and of its children that have ended."""
+    """Return the processor seconds of a process, and of its children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -111,7 +112,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 @dataclass
 class Row:
-    """One contestant of one test: what each round took."""
+    """One contestant of one test: the time of each round."""
 
     test: str
     contestant: str
@@ -140,16 +141,16 @@ def _median(spent: list[Spent]) -> Spent:
 
 
 def reads(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterator[list[Row]]:
-    spark_ways.materialize(spark, data)
-    for query in spark_ways.QUERIES:
-        found = spark_ways.ways(spark, data, query)
-        made = [Row(query.name, way.name, data.sizes.full) for way in found]
-        for way in found:  # warm-up
-            way.run(query, FULL, data.sizes.full)
+    spark_contestants.materialize(spark, data)
+    for query in spark_contestants.QUERIES:
+        found = spark_contestants.contestants(spark, data, query)
+        made = [Row(query.name, contestant.name, data.sizes.full) for contestant in found]
+        for contestant in found:  # warm-up
+            contestant.run(query, FULL, data.sizes.full)
         for _ in range(rounds):
-            for way, row in zip(found, made, strict=True):
-                row.empty.append(meter.spent(lambda: way.run(query, EMPTY, 0)))  # noqa: B023  called at once
-                row.spent.append(meter.spent(lambda: way.run(query, FULL, data.sizes.full)))  # noqa: B023
+            for contestant, row in zip(found, made, strict=True):
+                row.empty.append(meter.spent(lambda: contestant.run(query, EMPTY, 0)))  # noqa: B023  called at once
+                row.spent.append(meter.spent(lambda: contestant.run(query, FULL, data.sizes.full)))  # noqa: B023
         yield made
 
 
@@ -157,7 +158,7 @@ def writes(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterat
     rows = data.sizes.full
     frame = spark.read.parquet(data.parquet(FULL)).select("key", "value")
     nothing = spark.read.parquet(data.parquet(EMPTY)).select("key", "value")
-    found = spark_ways.sinks(spark, data)
+    found = spark_contestants.sinks(spark, data)
     made = [Row("write keys and values", sink.name, rows) for sink in found]
     for number in range(rounds + 1):
         for sink, row in zip(found, made, strict=True):
@@ -173,7 +174,7 @@ def writes(meter: Meter, spark: SparkSession, data: Data, rounds: int) -> Iterat
 
 
 def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Iterator[list[Row]]:
-    from bench.spark_ready import ReadyStream  # needs PySpark 4.2; the figures of a run that is saved need none
+    from bench.spark_ready import ReadyStream  # imported here: it needs PySpark 4.2, and --docs does not
 
     spark.dataSource.register(ReadyStream)
     names = {SOURCE: "klog", STREAM: READY} | ({CONNECTOR: "kafka"} if data.broker else {})
@@ -184,7 +185,7 @@ def streams(spark: SparkSession, data: Data, folder: Path, rounds: int) -> Itera
         inner = [Row("– without checkpoint files", name, each) for name in names]
         for _ in range(max(rounds // 2, 1)):
             for row, part, source in zip(made, inner, names.values(), strict=True):
-                for whole, rest in spark_ways.trigger_seconds(spark, data, source, each, folder / "checkpoint"):
+                for whole, rest in spark_contestants.trigger_seconds(spark, data, source, each, folder / "checkpoint"):
                     row.spent.append(Spent(whole, 0, 0, 0))
                     part.spent.append(Spent(rest, 0, 0, 0))
         yield made + inner
@@ -210,14 +211,14 @@ _WIDTHS = (26, 26, 9, 8, 7, 7, 7, 9, 12, 11, 60, 6)
 
 
 def lines(run: dict[str, Any]) -> list[list[str]]:
-    """The cells of the table: speed by the clock and its ratios; µs of processor time a row; goals."""
+    """Return the cells of the table: speed by elapsed time and its ratios; µs of processor time a row; goals."""
     walls = {(row["test"], row["rows"], row["contestant"]): row["seconds"]["wall"] for row in run["rows"]}
-    judged: dict[tuple[str, str], list[Verdict]] = {}
+    by_contestant: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts(run["rows"]):
-        judged.setdefault((verdict.goal.test, verdict.goal.contestant), []).append(verdict)
+        by_contestant.setdefault((verdict.goal.test, verdict.goal.contestant), []).append(verdict)
     made = []
     for row in run["rows"]:
-        goals = judged.get((row["test"], row["contestant"]), [])
+        goals = by_contestant.get((row["test"], row["contestant"]), [])
         wall, rows = row["seconds"]["wall"], row["rows"]
         peers = [walls.get((row["test"], row["rows"], peer)) for peer in ("Kafka connector", "Parquet")]
         ratios = [f"{peer / wall:.2f}" if peer and peer != wall else "" for peer in peers]
@@ -239,8 +240,8 @@ def text(cells: list[str] | tuple[str, ...]) -> str:
 def markdown(run: dict[str, Any]) -> str:
     out = [
         f"{table.made_on(run['machine'])}, PySpark {run['pyspark']}: {run['full']:,} rows, medians of "
-        f"{run['rounds']} rounds, without what each takes on an empty topic (fixed). µs/row are processor time, by "
-        f"process. The load average was {run['load_average']:.1f}; the run itself makes about 2.",
+        f"{run['rounds']} rounds, minus the time of the same query on an empty topic (fixed). µs/row are processor "
+        f"time, by process. The load average was {run['load_average']:.1f}; the run itself causes about 2.",
         "",
         *table.rows(_HEAD, lines(run), left=2),
         "",
@@ -254,7 +255,7 @@ def markdown(run: dict[str, Any]) -> str:
 
 
 def into(page: str, run: dict[str, Any]) -> str:
-    """The page with the table of this run between its markers."""
+    """Return the page with the table of this run between its markers."""
     return table.between(page, BEGIN, markdown(run))
 
 
@@ -290,7 +291,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(home: Path, sizes: Sizes, rounds: int, asked: argparse.Namespace, *, connector: bool, needs: str = "") -> None:
-    """All tests that are asked for; the figures are saved after each, since a later one may fail."""
+    """Run all selected tests. The figures are saved after each, since a later one may fail."""
     import pyspark
 
     made: dict[str, Any] = {
@@ -332,7 +333,7 @@ def _session(home: Path, *, connector: bool) -> Iterator[SparkSession]:
         except kafka_jars.Unavailable as missing:
             raise Unavailable(str(missing)) from missing
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    snappy_java.mend()
+    snappy_java.use_glibc()
     spark = session(conf)
     spark.sparkContext.setLogLevel("OFF")
     try:

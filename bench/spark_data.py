@@ -1,4 +1,4 @@
-"""The records of bench.spark: a topic in a log directory that a broker serves and klog reads, and the same in Parquet.
+"""The records of bench.spark: topics in a log directory that a broker serves and klog reads, and the same in Parquet.
 
 Keys of 9 bytes, values of 100, two partitions, batches of at most 16 KiB. klog writes them into a directory whose
 topics a broker has created; the broker then serves those files, so that both read the same bytes.
@@ -42,7 +42,7 @@ class Sizes:
 
 
 class Data:
-    """A directory with everything that is read. `broker` is None without the connector."""
+    """A directory with all topics, Parquet files and tables. `broker` is None without the connector."""
 
     def __init__(self, home: Path, sizes: Sizes, broker: Broker | None) -> None:
         self.home, self.sizes, self.broker = home, sizes, broker
@@ -65,7 +65,7 @@ class Data:
 
 @contextmanager
 def made(home: Path, sizes: Sizes, *, connector: bool) -> Iterator[Data]:
-    """Write the topics and their Parquet files; a broker serves them meanwhile. Raises Unavailable."""
+    """Write the topics and their Parquet files; a broker serves them until the end of the block. Raises Unavailable."""
     if not connector:
         data = Data(home, sizes, None)
         with klog.open(data.logs, create=True) as logs:
@@ -91,7 +91,7 @@ def made(home: Path, sizes: Sizes, *, connector: bool) -> Iterator[Data]:
 
 
 def create(broker: Broker, *topics: str) -> None:
-    """Create topics at the broker."""
+    """Create topics on the broker."""
     run(create_topics(broker, {topic: {} for topic in topics}, PARTITIONS))
 
 
@@ -130,7 +130,7 @@ def _fill_topic(logs: klog.LogManager, data: Data, topic: str) -> None:
 
 
 def _records(partition: int, first: int, stop: int) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Keys, values and times of some offsets: text that compresses to about a half, as events do."""
+    """Return keys, values and times of some offsets. The text compresses to about a half, as events do."""
     keys = [b"k%08d" % (number * 7919 % 100_000) for number in range(first, stop)]
     values = [
         hashlib.blake2b(b"%d-%d" % (partition, number), digest_size=VALUE_BYTES // 2).hexdigest().encode()

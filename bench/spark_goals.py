@@ -1,4 +1,4 @@
-"""The goals of bench.spark: what klog's contestants should be, of a peer's speed or processor time in the same test."""
+"""The goals of bench.spark: klog's contestants as a multiple of a peer's speed or processor time in the same test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ READY = {SOURCE: STREAM, SCAN: "rows ready, mapInArrow"}
 
 @dataclass(frozen=True)
 class Goal:
-    """A contestant's speed is to be at least `ratio` times the peer's; with is_cost its processor time at most that."""
+    """A contestant's speed should be at least `ratio` times the peer's; with is_cost, its processor time at most
+    that."""
 
     test: str
     contestant: str
@@ -33,10 +34,14 @@ GOALS = (
     Goal(FULL, SOURCE, CONNECTOR, 2.5),
     Goal(FULL, SOURCE, PARQUET, 0.7),
     Goal(FULL, SCAN, CONNECTOR, 4),
-    *(Goal(test, way, CONNECTOR, 4) for test in NARROW for way in (SOURCE, SCAN)),
+    *(Goal(test, contestant, CONNECTOR, 4) for test in NARROW for contestant in (SOURCE, SCAN)),
     Goal(COUNT, SOURCE, CONNECTOR, 5),
     Goal(COUNT, BATCHES, CONNECTOR, 50),
-    *(Goal(test, way, READY[way], 1.15, is_cost=True) for test in (FULL, *NARROW, COUNT) for way in READY),
+    *(
+        Goal(test, contestant, READY[contestant], 1.15, is_cost=True)
+        for test in (FULL, *NARROW, COUNT)
+        for contestant in READY
+    ),
     *(Goal(test, TABLE, PARQUET, 0.9) for test in (*NARROW, COUNT)),
     Goal(WRITE, SOURCE, CONNECTOR, 3),
     Goal(WRITE, SOURCE, PARQUET, 0.8),
@@ -47,7 +52,7 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal, and what a run has reached."""
+    """A goal, and the ratio of a run."""
 
     goal: Goal
     reached: float
@@ -63,12 +68,12 @@ class Verdict:
 
 
 def verdicts(rows: list[Mapping[str, Any]]) -> Iterator[Verdict]:
-    """The goals whose contestant and peer have run."""
+    """Yield a verdict for each goal whose contestant and peer have run."""
     found = {(row["test"], row["contestant"]): row for row in rows}
     for goal in GOALS:
         mine, peer = found.get((goal.test, goal.contestant)), found.get((goal.test, goal.peer))
         if mine is None or peer is None:
             continue
         of_mine, of_peer = ((row["processor"] if goal.is_cost else row["seconds"]["wall"]) for row in (mine, peer))
-        if of_mine > 0 and of_peer > 0:  # a tiny run is lost in the clock's ticks
+        if of_mine > 0 and of_peer > 0:  # a tiny run may take less than a tick of the clock
             yield Verdict(goal, of_mine / of_peer if goal.is_cost else of_peer / of_mine)

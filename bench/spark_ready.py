@@ -1,4 +1,4 @@
-"""A stream whose rows are ready, for bench.spark: what a trigger of any source in Python takes."""
+"""A stream whose rows are ready, for bench.spark: the shortest trigger of a source in Python."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _BATCH = 10_000  # rows
 
 
 class ReadyStream(DataSource):  # type: ignore[misc]
-    """A stream in Python with as many rows and tasks a trigger as klog's, and nothing to do for them: what is left is
-    Spark's own work for any source in Python."""
+    """A stream in Python with as many rows and tasks a trigger as klog's, and no work for them: its time is Spark's own
+    work for any source in Python."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,14 +1,14 @@
-"""klog as an embedded store: tuples in and values out, 1,000 at a time, beside lmdb and beside the bare file.
+"""klog as an embedded store: appends of 1,000 tuples and scans of values, beside lmdb and beside a plain file.
 
 store append    lists of (key, value, timestamp) tuples into a log, without a sync; lmdb by putmulti(append=True) under
                 rising 8-byte keys, sync and metasync off
-store tuples    the same lists into a log, beside klog.record.encode of them alone: the cost of writing
+store tuples    the same lists into a log; the peer is klog.record.encode of them alone
 store scan      every value read, in order, in Python
 store commit    1,000 records durable at a time: klog with durability="sync"; the peer writes the encoded bytes to a
-                file with the same preallocation, and fdatasync
+                file with the same preallocation, and calls fdatasync
 
-Each store is new before its turn and has one empty record: a log's first append makes the checkpoint of its leader
-epoch durable, milliseconds that no other append takes.
+Each store is new before its measurement and has one empty record: a log's first append syncs the checkpoint of its
+leader epoch, which takes milliseconds.
 """
 
 from __future__ import annotations

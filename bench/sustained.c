@@ -1,6 +1,6 @@
-/* pwrite of batch after batch to a new file, with blocks allocated in steps and a write-behind window: each write is
- * started to the disk at once, and its pages leave the page cache when they are `window` bytes back.
- * window 0: neither. */
+/* Write batch after batch to a new file by pwrite, with blocks allocated in steps and a write-behind window: the
+ * write-back of new bytes begins every `step` bytes, and pages are dropped from the page cache when they are `window`
+ * bytes before the end.  window 0: neither. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>

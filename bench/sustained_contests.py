@@ -1,12 +1,12 @@
-"""Sustained appends: a log that is written faster than the disk can write, by each write policy.
+"""Sustained appends: a log to which more is appended than the disk can write at the same time, by each write policy.
 
     sustained append    1 MiB batches into a new log, as a follower takes them; the peer writes the same bytes in C,
                         with the same preallocation and the same write-behind window, and checks nothing
     sustained durable   16 KiB batches, each on disk before append returns, by klog.io.preallocate: blocks in
-                        steps (the peer, and the default), written zeros, nothing
+                        steps (the default, which is the peer), written zeros, nothing
 
-The window is small and so is the file: the contest shows the cost of a policy, not its gain once gigabytes are
-dirty. Everything is on disk before the next turn begins.
+The window and the file are small: the contest shows the cost of a policy, not its gain when gigabytes are dirty.
+Everything is on disk before the next measurement begins.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _sustained(tiny: bool, folder: Path) -> Contest:
         return Contestant(f"klog append_batches, {name}", new.follow, before=before, goal=goal)
 
     def loop(window: int) -> None:
-        status = write(os.fsencode(plain), one, len(one), new.turns, window, step)
+        status = write(os.fsencode(plain), one, len(one), new.repeats, window, step)
         assert status == 0, os.strerror(-status)
 
     windowed = {"klog.io.write.behind.bytes": window}
@@ -62,7 +62,7 @@ def _sustained(tiny: bool, folder: Path) -> Contest:
             new.check(new.follow, config)
         clear()
         loop(window)
-        assert plain.read_bytes() == one * new.turns
+        assert plain.read_bytes() == one * new.repeats
 
     return Contest(
         "sustained append",

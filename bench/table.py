@@ -1,6 +1,6 @@
-"""The table of a run: as text for a terminal, as Markdown between two markers of a document.
+"""The table of a run: as text for a terminal, and as Markdown between two markers of a document.
 
-Only `python -m bench.compare --docs` writes the text between its markers; between() serves other tables, too.
+Only `python -m bench.compare --docs` writes the text between its markers. Other tables use between(), too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def head() -> str:
 
 
 def text(run: Figures) -> Iterator[str]:
-    """A line for each of klog's contestants."""
+    """Yield a line for each of klog's contestants."""
     contest = ""
     for line in lines(run):
         cells = _cells(line)
@@ -35,32 +35,32 @@ def summary(run: Figures) -> str:
     met = sum(line.met is True for line in made)
     return (
         f"{met} of {len(made)} goals met; {run['rounds']} rounds each, "
-        f"{void} void rounds (steal or run-queue wait) run again; ~: disturbed too often to say more than about"
+        f"{void} void rounds (steal or run-queue wait) run again; ~: disturbed so often that the ratio is unreliable"
     )
 
 
 def markdown(run: Figures) -> str:
-    """Machine, table, and every goal that was missed."""
+    """Return the machine, the table, and every goal that was missed, as Markdown."""
     machine = run["machine"]
     out = [f"{made_on(machine)}: {summary(run)}.", "", *rows(_HEAD, map(_cells, lines(run)))]
     out += ["", "Goals missed in this run:", ""]
     out += [
-        f"- {line.contest}, {line.contestant}: {_ratio(line)} times {line.peer}, where {line.goal:g} is the goal"
+        f"- {line.contest}, {line.contestant}: {_ratio(line)} times {line.peer}; the goal is {line.goal:g}"
         for line in lines(run)
         if line.met is False
     ] or ["- none"]
     if run["skipped"]:
-        out += ["", "Not raced:", "", *(f"- {name} needs: {needs}" for name, needs in run["skipped"].items())]
+        out += ["", "Not run:", "", *(f"- {name} needs: {needs}" for name, needs in run["skipped"].items())]
     return "\n".join(out)
 
 
 def into(page: str, run: Figures) -> str:
-    """The page with the table of this run between its markers."""
+    """Return the page with the table of this run between its markers."""
     return between(page, BEGIN, markdown(run))
 
 
 def between(page: str, marker: str, written: str) -> str:
-    """The page with this text between the marker and the end of what is written."""
+    """Return the page with `written` between the marker and the next END. Raises ValueError if the page lacks them."""
     before, begin, rest = page.partition(marker)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -69,22 +69,22 @@ def between(page: str, marker: str, written: str) -> str:
 
 
 def made_on(machine: dict[str, Any]) -> str:
-    """The commit and the machine of a run, as the beginning of a sentence."""
+    """Return the commit and the machine of a run, as the beginning of a sentence."""
     where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
     return f"At commit {machine['commit']} on {where}"
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | None = None) -> list[str]:
-    """A table in Markdown. left: columns from here on are aligned to the right; None: none are."""
-    rules = ["---" if left is None or place < left else "---:" for place in range(len(head))]
+    """Return a table in Markdown. left: the number of columns that are aligned to the left; None: all."""
+    rules = ["---" if left is None or index < left else "---:" for index in range(len(head))]
     return [f"| {' | '.join(cells)} |" for cells in (head, rules, *body)]
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], right: Container[int]) -> str:
-    """A line for a terminal; the columns of `right` end where their width does."""
+    """Return a line for a terminal. The columns in `right` are aligned to the right."""
     padded = [
-        f"{cell:>{width}}" if place in right else f"{cell:<{width}}"
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        f"{cell:>{width}}" if index in right else f"{cell:<{width}}"
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return " ".join(padded).rstrip()
 

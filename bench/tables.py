@@ -1,9 +1,10 @@
-"""One topic, one question, four libraries in one process: klog.polars.scan, Polars, DuckDB, Spark.
+"""The same queries over one topic by four libraries in one process: klog.polars.scan, Polars, DuckDB, Spark.
 
     python -m bench.tables [--rows N] [--save]    runs; --save writes the figures and the table of docs/tables.md
     python -m bench.tables --docs                 runs nothing: writes the table from the stored figures
 
-Spark is the peer: local[2] with klog.spark.recommended_conf(), after its start. All answers are compared first.
+Spark is the peer: local[2] with klog.spark.recommended_conf(); its start is not measured. The results are compared
+first.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Answer = Callable[[], object]
 
 
 def fill(path: Path, rows: int) -> None:
-    """A topic of four partitions: values of 100 bytes, a millisecond from one record to the next."""
+    """Write a topic of four partitions: values of 100 bytes, timestamps a millisecond apart."""
     first = round(START.timestamp() * 1000)
     with klog.open(path, create=True) as logs:
         logs.create_topic("t", partitions=4, config={"retention.ms": -1, "segment.bytes": 64 << 20})
@@ -49,7 +50,7 @@ def fill(path: Path, rows: int) -> None:
 
 
 def questions(path: Path, rows: int, logs: klog.LogManager, spark: Any) -> Iterator[tuple[str, dict[str, Answer]]]:
-    """Each question, and how each library answers it; Spark is last."""
+    """Yield each query, and for each library a function that runs it; Spark is last."""
     import duckdb
     import polars as pl
 

@@ -1,15 +1,15 @@
 """The contestants of bench/tails.py: stores that make one record of 1,000 bytes durable at a time.
 
-    pwrite + fdatasync   the floor: the same bytes into preallocated blocks of a file, and nothing else
+    pwrite + fdatasync   the lower bound: only writes the same bytes into preallocated blocks of a file
     klog                 Log.append with durability="sync"
     sqlite3              a transaction for each record; journal_mode=WAL, synchronous=FULL
     LMDB                 a transaction for each record; sync and metasync on, its defaults
     RocksDB              a put with WriteOptions.sync; no compression
 
-Each keeps its defaults otherwise, except `piece_bytes`: klog's segment.bytes and RocksDB's write_buffer_size, so that
-both begin a new file after as many bytes.
+Other settings are the defaults, except `piece_bytes`: klog's segment.bytes and RocksDB's write_buffer_size, so that
+both begin a new file after the same number of bytes.
 
-A record has a number, rising from record to record; after a run the numbers are read back from the reopened store.
+Each record has a number, which rises from record to record; after a run the numbers are read from the reopened store.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def value(number: int) -> bytes:
 
 
 class Store(ABC):
-    """A store in a directory of its own. open() and close() alternate; put() by any thread in between."""
+    """A store in its own directory or file. open() and close() alternate; any thread may call put() in between."""
 
     name: str
-    cleans = False  # whether it has a cleaning: dirty() and clean()
+    cleans = False  # whether it implements dirty() and clean()
 
     def __init__(self, path: Path, piece_bytes: int | None = None) -> None:
         self.path, self.piece_bytes = path, piece_bytes
@@ -60,12 +60,12 @@ class Store(ABC):
 
     @classmethod
     def needs(cls) -> str:
-        """What it needs that this machine lacks; nothing if it can run."""
+        """Return the name of a library that the store needs and this machine does not have; "" if the store can run."""
         return ""
 
     @abstractmethod
     def open(self) -> None:
-        """Open it, or make it if it does not exist."""
+        """Open the store. Creates it if it does not exist."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -76,14 +76,14 @@ class Store(ABC):
 
     @abstractmethod
     def numbers(self, first: int) -> list[int]:
-        """The numbers of the records that put() has written, from `first` on, sorted."""
+        """Return the numbers of the records that put() has written, from `first` on, sorted."""
 
     def fill(self, count: int) -> Iterator[int]:
-        """Write so many records as fast as it can, and all of them to the disk. Yields how many are done."""
+        """Write `count` records as fast as possible, and sync them at the end. Yields how many are written."""
         raise NotImplementedError
 
     def dirty(self, size: int) -> None:
-        """Make a store of about so many bytes, most of which a cleaning would remove; it is closed afterwards."""
+        """Write a store of about `size` bytes, most of which a cleaning would remove, and close it."""
         raise NotImplementedError
 
     def clean(self) -> None:
@@ -91,7 +91,7 @@ class Store(ABC):
         raise NotImplementedError
 
 
-class Floor(Store):
+class PlainFile(Store):
     name = "pwrite + fdatasync"
 
     def open(self) -> None:
@@ -150,7 +150,7 @@ class Klog(Store):
     def dirty(self, size: int) -> None:
         make_log(self.path, size, max(size // 8, 1 << 16))
         with self._opened("os") as log:
-            log.roll()  # the active segment is empty: no segment that is shared with a copy is written to
+            log.roll()  # appends go to a new segment, not to one that copies share
 
     def clean(self) -> None:
         stats = self._log.compact()
@@ -270,7 +270,7 @@ class Rocks(Store):
 
     def dirty(self, size: int) -> None:
         count = size // VALUE_BYTES
-        keys = count // _UNIQUE_EVERY  # each written eight times, further apart than a memtable holds
+        keys = count // _UNIQUE_EVERY  # each is written eight times, in different memtables
         self._db = RocksDb(self.path, write_buffer_bytes=size // 16, auto_compactions=False)
         for numbers in _groups(count, _GROUP):
             self._db.put_all((b"fill" + key(number % keys), value(number)) for number in numbers)
@@ -281,15 +281,15 @@ class Rocks(Store):
         self._db.compact()
 
 
-def lay(source: Path, target: Path) -> None:
-    """Lay a copy of a closed store beside it: large files, which no store writes to again, as links."""
+def copy_store(source: Path, target: Path) -> None:
+    """Copy a closed store. Large files, which no store writes to again, are linked."""
     target.mkdir()
     for path in source.iterdir():
         (os.link if path.stat().st_size > _LINKED_BYTES else shutil.copy2)(path, target / path.name)
 
 
 def remove(path: Path) -> None:
-    """Remove a closed store: a directory, or a file and those that sqlite3 and LMDB have beside it."""
+    """Remove a closed store: a directory, or a file and the further files that sqlite3 and LMDB make."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

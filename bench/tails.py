@@ -1,19 +1,19 @@
-"""How long the slowest durable appends take: python -m bench.tails [DIR] [--tiny] [--rate R] [--save FILE] [--docs]
+"""The latency of the slowest durable appends: python -m bench.tails [DIR] [--tiny] [--rate R] [--save FILE] [--docs]
 
-An open loop: arrival i is due at start + i / rate, whatever happened to those before it, and its latency is counted
-from then until its record is on disk. A stall of 100 ms at 100 a second is so ten slow appends, and not one. Arrivals
-that are due while all threads of a contestant are busy wait for one.
+The load is an open loop: arrival i is due at start + i / rate, whatever happened to earlier ones, and its latency is
+measured from then until its record is on disk. So a stall of 100 ms at 100 a second makes ten slow appends, not one.
+An arrival that is due while all threads of a contestant are busy waits for a thread.
 
-    alone       a new store and nothing else; then ten times the rate, for those that share a sync between threads
-    cleaning    beside a cleaning: of another store, and of the same one; a new copy of 1 GiB of mostly old records for
-                each cleaning, and the load ends with it
+    alone       a new store and no other work; then ten times the rate, for contestants that share syncs between threads
+    cleaning    during a cleaning of another store, and of the same store; each cleaning gets a new copy of 1 GiB of
+                mostly old records, and the load ends when the cleaning ends
     8 GiB       a store that has just been filled with 8 GiB, which fill the page cache; klog begins a new segment,
                 and RocksDB flushes a memtable, each MiB
 
-Contestants alternate within each round, and the floor, pwrite and fdatasync of the same bytes, alternates with them:
-what it does not have is the contestant's own. After each run the store is reopened and every record looked up.
+Contestants alternate within each round with the lower bound, pwrite and fdatasync of the same bytes: latency beyond
+that of the lower bound comes from the contestant. After each run the store is reopened and every record looked up.
 
-The whole takes about 40 minutes, 30 GB of disk at DIR, and a quiet machine. --docs runs nothing: it writes the table
+A full run takes about 40 minutes, 30 GB of disk at DIR, and a quiet machine. --docs runs nothing: it writes the table
 of bench/results/tails.json into docs/performance.md.
 """
 
@@ -37,7 +37,7 @@ from typing import Any
 
 from bench import table
 from bench.figures import machine, save
-from bench.tail_stores import VALUE_BYTES, Floor, Klog, Lmdb, Rocks, Sqlite, Store, lay, remove
+from bench.tail_stores import VALUE_BYTES, Klog, Lmdb, PlainFile, Rocks, Sqlite, Store, copy_store, remove
 from klog.cli.output import progress_bar
 from klog.progress import Event, Progress
 
@@ -64,7 +64,7 @@ class Contestant:
 
 CONTESTANTS = tuple(
     itertools.starmap(
-        Contestant, [(Floor, 1), (Klog, 1), (Klog, _THREADS), (Sqlite, 1), (Lmdb, 1), (Rocks, 1), (Rocks, _THREADS)]
+        Contestant, [(PlainFile, 1), (Klog, 1), (Klog, _THREADS), (Sqlite, 1), (Lmdb, 1), (Rocks, 1), (Rocks, _THREADS)]
     )
 )
 NO_CLEANER = "sqlite3 and LMDB have no cleaning in the background: theirs is part of a commit, in every row"
@@ -72,7 +72,7 @@ NO_CLEANER = "sqlite3 and LMDB have no cleaning in the background: theirs is par
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is run: by default everything. Stored with the rows."""
+    """The sizes of a run; the defaults are those of a full run. Stored with the rows."""
 
     rate: float = _RATE
     seconds: float = _SECONDS  # of each row
@@ -93,19 +93,19 @@ class Row:
 
     def figures(self) -> dict[str, Any]:
         ordered = sorted(self.latencies)
-        marks = {name: percentile(ordered, part) * 1e3 for name, part in _PERCENTILES.items()}
+        percentiles = {name: percentile(ordered, part) * 1e3 for name, part in _PERCENTILES.items()}
         rate = len(ordered) / self.seconds
         return {
             "scenario": self.scenario,
             "contestant": self.contestant,
-            **marks,
+            **percentiles,
             "samples": len(ordered),
             "rate": rate,
         }
 
 
 def percentile(ordered: list[float], part: float) -> float:
-    """The smallest value that so many of them do not exceed."""
+    """Return the smallest value that at least this part of the values do not exceed."""
     return ordered[max(math.ceil(part * len(ordered)) - 1, 0)]
 
 
@@ -115,8 +115,8 @@ def percentile(ordered: list[float], part: float) -> float:
 def load(
     put: Callable[[int], object], threads: int, rate: float, seconds: float, running: Callable[[], bool] = lambda: True
 ) -> tuple[dict[int, float], float]:
-    """Arrivals 0, 1, ... at this rate for so long, or while it is running; at least one. Returns the latency of each,
-    in seconds from when it was due, and how long all of them took."""
+    """Call put() for arrivals 0, 1, ... at `rate` a second, for `seconds` or while running() is true; at least one.
+    Returns the latency of each, in seconds from when it was due, and the seconds of the whole load."""
     arrivals, count, start = itertools.count(), max(round(rate * seconds), 1), time.perf_counter()
 
     def work() -> dict[int, float]:
@@ -135,13 +135,14 @@ def load(
     return latencies, time.perf_counter() - start
 
 
-def lap(store: Store, row: Row, threads: int, rate: float, seconds: float, cleaned: Store | None = None) -> None:
-    """One run over a closed store, beside the cleaning of another one, or of its own; then look up every record."""
+def measure(store: Store, row: Row, threads: int, rate: float, seconds: float, cleaned: Store | None = None) -> None:
+    """Run the load over a closed store, if `cleaned` is given during its cleaning. Then reopen the store and look up
+    every record. Adds the latencies to `row`."""
     opened = [store] if cleaned in (None, store) else [store, cleaned]
     for each in opened:
         each.open()
     first = store.next_number
-    store.put(first)  # the first append makes files and checkpoints that no other does
+    store.put(first)  # not measured: the first append creates files and checkpoints
     with ThreadPoolExecutor(1) as pool:
         cleaning = None if cleaned is None else pool.submit(cleaned.clean)
 
@@ -167,7 +168,7 @@ def lap(store: Store, row: Row, threads: int, rate: float, seconds: float, clean
 
 
 class Tails:
-    """All scenarios in one directory. `skipped` has what could not run, and why."""
+    """All scenarios in one directory. `skipped` has the stores and scenarios that could not run, and what they need."""
 
     def __init__(self, folder: Path, sizes: Sizes, draw: Progress | None) -> None:
         self._folder, self._sizes, self._draw = folder, sizes, draw
@@ -179,7 +180,7 @@ class Tails:
         self._contestants = [each for each in CONTESTANTS if each.store.name not in self.skipped]
 
     def run(self) -> Iterator[Row]:
-        """The rows, scenario by scenario."""
+        """Yield the rows, scenario by scenario."""
         sizes = self._sizes
         yield from self._fresh(f"alone, {sizes.rate:g} a second", sizes.rate, self._contestants)
         sharing = [each for each in self._contestants if each.threads > 1]
@@ -188,7 +189,7 @@ class Tails:
         yield from self._filled()
 
     def _path(self) -> Path:
-        """A name that no store had before: klog's checkpoints beside a log keep its name."""
+        """Return a path that no store had before, because klog's checkpoints beside a log keep its name."""
         return self._folder / f"store-{next(self._numbers)}"
 
     def _report(self, row: Row, seconds: float) -> None:
@@ -197,18 +198,19 @@ class Tails:
             self._draw(Event(row.scenario, done, round(seconds), "seconds", note))
 
     def _fresh(self, scenario: str, rate: float, contestants: list[Contestant]) -> list[Row]:
-        """A new store for each run."""
+        """Run contestants, each with a new store for each run."""
         rows = [Row(scenario, each.name) for each in contestants]
         for _ in range(self._sizes.rounds):
             for each, row in zip(contestants, rows, strict=True):
                 store = each.store(self._path())
-                lap(store, row, each.threads, rate, self._sizes.seconds / self._sizes.rounds)
+                measure(store, row, each.threads, rate, self._sizes.seconds / self._sizes.rounds)
                 remove(store.path)
                 self._report(row, self._sizes.seconds)
         return rows
 
     def _cleaning(self) -> list[Row]:
-        """Beside the cleaning of another store, and of the same one. The floor runs beside klog's."""
+        """Run contestants during a cleaning of another store, and of the same store. The lower bound runs during klog's
+        cleaning."""
         sources: dict[type[Store], Path] = {}
         for store in dict.fromkeys(each.store for each in self._contestants if each.store.cleans):
             sources[store] = self._path()
@@ -217,7 +219,7 @@ class Tails:
             (each, own, Row("beside its own cleaning" if own else "beside the cleaning of another", each.name))
             for own in (False, True)
             for each in self._contestants
-            if each.store.cleans or (each.store is Floor and not own)
+            if each.store.cleans or (each.store is PlainFile and not own)
         ]
         while any(row.seconds < self._sizes.seconds for _, _, row in pairs):
             for each, own, row in pairs:
@@ -229,37 +231,37 @@ class Tails:
         return [row for _, _, row in pairs]
 
     def _beside(self, each: Contestant, row: Row, sources: dict[type[Store], Path], own: bool) -> None:
-        cleaner = Klog if each.store is Floor else each.store
+        cleaner = Klog if each.store is PlainFile else each.store
         dirty = cleaner(self._path())
         store = dirty if own else each.store(self._path())
-        lay(sources[cleaner], dirty.path)
-        lap(store, row, each.threads, self._sizes.rate, self._sizes.seconds, dirty)
+        copy_store(sources[cleaner], dirty.path)
+        measure(store, row, each.threads, self._sizes.rate, self._sizes.seconds, dirty)
         for path in {dirty.path, store.path}:
             remove(path)
 
     def _filled(self) -> list[Row]:
-        """Over a store that has just been filled; store by store, because the disk could not hold all."""
+        """Run contestants over a store that has just been filled; one store after the other, to need less disk."""
         sizes = self._sizes
         needed, free = 3 * sizes.filled_bytes, shutil.disk_usage(self._folder).free
         title = f"over {sizes.filled_bytes / (1 << 30):.3g} GiB"
         if free < needed:
             self.skipped[title] = f"{needed >> 30} GiB of free disk, where {free >> 30} GiB are free"
             return []
-        floor = Row(title, Floor.name)
-        rows = [floor]
-        for kind in dict.fromkeys(each.store for each in self._contestants if each.store is not Floor):
+        plain_file = Row(title, PlainFile.name)
+        rows = [plain_file]
+        for kind in dict.fromkeys(each.store for each in self._contestants if each.store is not PlainFile):
             store = kind(self._path(), sizes.piece_bytes)
             for done in store.fill(sizes.filled_bytes // VALUE_BYTES):
                 if self._draw is not None:
                     self._draw(Event(f"filling {kind.name}", done, sizes.filled_bytes // VALUE_BYTES, "records"))
-            ways = [each for each in self._contestants if each.store is kind]
-            of_kind = [Row(title, each.name) for each in ways]
+            contestants = [each for each in self._contestants if each.store is kind]
+            of_kind = [Row(title, each.name) for each in contestants]
             for _ in range(sizes.rounds):
-                plain = Floor(self._path())
-                lap(plain, floor, 1, sizes.rate, sizes.seconds / sizes.rounds)
+                plain = PlainFile(self._path())
+                measure(plain, plain_file, 1, sizes.rate, sizes.seconds / sizes.rounds)
                 remove(plain.path)
-                for each, row in zip(ways, of_kind, strict=True):
-                    lap(store, row, each.threads, sizes.rate, sizes.seconds / sizes.rounds)
+                for each, row in zip(contestants, of_kind, strict=True):
+                    measure(store, row, each.threads, sizes.rate, sizes.seconds / sizes.rounds)
                     self._report(row, sizes.seconds)
             remove(store.path)
             rows += of_kind
@@ -270,8 +272,8 @@ class Tails:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    marks = [f"{row[name]:.2f}" for name in _PERCENTILES]
-    return [row["scenario"], row["contestant"], *marks, f"{row['samples']:,}", f"{row['rate']:,.0f}"]
+    percentiles = [f"{row[name]:.2f}" for name in _PERCENTILES]
+    return [row["scenario"], row["contestant"], *percentiles, f"{row['samples']:,}", f"{row['rate']:,.0f}"]
 
 
 def text(row: dict[str, Any]) -> str:
@@ -286,7 +288,7 @@ def markdown(run: dict[str, Any]) -> str:
     out = [
         f"{table.made_on(run['machine'])}: {run['rate']:g} records of {VALUE_BYTES:,} bytes a second, if the row "
         f"names no other rate, for {run['seconds']:g} seconds a row, in {run['rounds']} rounds. The load "
-        f"average of the machine was {run['load_average']:.1f}; the run itself makes less than 1.",
+        f"average of the machine was {run['load_average']:.1f}; the run itself causes less than 1.",
         "",
         *table.rows(_HEAD, map(_cells, run["rows"]), left=2),
     ]
@@ -297,14 +299,14 @@ def markdown(run: dict[str, Any]) -> str:
 
 
 def into(page: str, run: dict[str, Any]) -> str:
-    """The page with the table of this run between its markers."""
+    """Return the page with the table of this run between its markers."""
     return table.between(page, BEGIN, markdown(run))
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tails", description="the slowest durable appends")
     parser.add_argument("directory", nargs="?", type=Path, help="on the disk to measure; by default a temporary one")
-    parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few records: tests that it still works")
     parser.add_argument("--rate", type=float, default=_RATE, help="arrivals a second")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="of each row")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")

@@ -9,7 +9,7 @@ from bench.broker_contests import FACTORIES
 pytestmark = pytest.mark.java
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", FACTORIES, indirect=True)
-def test_broker(contest, place, measure):
-    measure(contest, place)
+def test_broker(contest, index, measure):
+    measure(contest, index)

@@ -7,9 +7,9 @@ import pytest
 CONTESTS = ["keys in the map", "keys hashed 9B", "compact 100B", "compact zstd 100B, all different"]
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize(
     "contest", ["keys in the map", "keys hashed 9B", "compact 100B", "compact zstd 100B, all different"], indirect=True
 )
-def test_compact(contest, place, measure):
-    measure(contest, place)
+def test_compact(contest, index, measure):
+    measure(contest, index)

@@ -7,7 +7,7 @@ import pytest
 from bench.compression_contests import FACTORIES
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", FACTORIES, indirect=True)
-def test_compression(contest, place, measure):
-    measure(contest, place)
+def test_compression(contest, index, measure):
+    measure(contest, index)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("contest", ["decode 100B", "decode 1KiB"], indirect=True)
-def test_decode(contest, place, measure):
-    measure(contest, place)
+def test_decode(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("index", range(4))
 @pytest.mark.parametrize("contest", ["decode unread 100B", "decode unread 1KiB"], indirect=True)
-def test_decode_unread(contest, place, measure):
-    measure(contest, place)
+def test_decode_unread(contest, index, measure):
+    measure(contest, index)

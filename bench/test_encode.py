@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("index", range(7))
 @pytest.mark.parametrize("contest", ["encode 100B", "encode 1KiB"], indirect=True)
-def test_encode(contest, place, measure):
-    measure(contest, place)
+def test_encode(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["encode 100B memcpy", "encode 1KiB memcpy"], indirect=True)
-def test_encode_beside_a_copy(contest, place, measure):
-    measure(contest, place)
+def test_encode_beside_a_copy(contest, index, measure):
+    measure(contest, index)

@@ -7,7 +7,7 @@ import pytest
 from bench.header_contests import FACTORIES
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("contest", FACTORIES, indirect=True)
-def test_headers(contest, place, measure):
-    measure(contest, place)
+def test_headers(contest, index, measure):
+    measure(contest, index)

@@ -12,29 +12,29 @@ pytestmark = pytest.mark.java
 SIZES = ["100B", "1KiB"]
 
 
-@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("contest", [f"kafka decode {size}" for size in SIZES], indirect=True)
-def test_decode(contest, place, measure):
-    measure(contest, place)
+def test_decode(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize(
     "contest",
     [f"kafka {what} {size}" for what in ("encode", "validate", "validate lz4") for size in SIZES],
     indirect=True,
 )
-def test_encode_and_validate(contest, place, measure):
-    measure(contest, place)
+def test_encode_and_validate(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize(
     "contest",
     [
         *(f"kafka open {what}" for what in ("partitions", "segments")),
         "kafka recover 100B",
-        *(f"kafka fetch {name}" for name in ("random", "in turn", "1MiB")),
+        *(f"kafka fetch {name}" for name in ("random", "sequential", "1MiB")),
         *(f"kafka translate {size}" for size in ("16KiB", "4KiB", "100B")),
         *(
             f"kafka append {role} {size} {codec}"
@@ -46,5 +46,5 @@ def test_encode_and_validate(contest, place, measure):
     ],
     indirect=True,
 )
-def test_engine(contest, place, measure):
-    measure(contest, place)
+def test_engine(contest, index, measure):
+    measure(contest, index)

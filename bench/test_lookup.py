@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["lookup"], indirect=True)
-def test_lookup(contest, place, measure):
-    measure(contest, place)
+def test_lookup(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["lookup in C, 1 MiB", "lookup in C, 10 MiB"], indirect=True)
-def test_lookup_in_c(contest, place, measure):
-    measure(contest, place)
+def test_lookup_in_c(contest, index, measure):
+    measure(contest, index)

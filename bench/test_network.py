@@ -9,7 +9,7 @@ import pytest
 from bench.network_contests import FACTORIES
 
 
-@pytest.mark.parametrize("place", range(4 if importlib.util.find_spec("uvloop") else 3))
+@pytest.mark.parametrize("index", range(4 if importlib.util.find_spec("uvloop") else 3))
 @pytest.mark.parametrize("contest", FACTORIES, indirect=True)
-def test_network(contest, place, measure):
-    measure(contest, place)
+def test_network(contest, index, measure):
+    measure(contest, index)

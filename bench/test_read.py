@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("contest", ["read 100B", "read 1KiB"], indirect=True)
-def test_read(contest, place, measure):
-    measure(contest, place)
+def test_read(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("contest", ["slice 64KiB", "verify 100B"], indirect=True)
-def test_slice_and_verify(contest, place, measure):
-    measure(contest, place)
+def test_slice_and_verify(contest, index, measure):
+    measure(contest, index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["recover 100B"], indirect=True)
-def test_recover(contest, place, measure):
-    measure(contest, place)
+def test_recover(contest, index, measure):
+    measure(contest, index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["segments 1,000", "segments 20,000"], indirect=True)
-def test_segments(contest, place, measure):
-    measure(contest, place)
+def test_segments(contest, index, measure):
+    measure(contest, index)

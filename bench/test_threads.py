@@ -7,7 +7,7 @@ import pytest
 from bench.thread_contests import FACTORIES
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", FACTORIES, indirect=True)
-def test_threads(contest, place, measure):
-    measure(contest, place)
+def test_threads(contest, index, measure):
+    measure(contest, index)

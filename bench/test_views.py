@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("contest", ["views 100B", "views 1KiB"], indirect=True)
-def test_views(contest, place, measure):
-    measure(contest, place)
+def test_views(contest, index, measure):
+    measure(contest, index)
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("contest", ["validate 100B", "validate 1KiB"], indirect=True)
-def test_validate(contest, place, measure):
-    measure(contest, place)
+def test_validate(contest, index, measure):
+    measure(contest, index)

@@ -1,8 +1,8 @@
 """Two threads against one: batches to columns, each thread its own half of them.
 
-Decoding releases the GIL for each batch, so two cores should do nearly twice the work of one. They only can
-where both are free: a round in which either thread waited in a run queue is void, like one with steal (bench.contest,
-B3). On a busy machine all rounds are void, and the figure means nothing.
+Decoding releases the GIL for each batch, so two cores should do nearly twice the work of one. That needs two free
+cores: a round in which one of the threads waited in a run queue is void, like one with steal (bench.contest, B3). On a
+busy machine all rounds are void: ignore the figure then.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.workloads import workload
 from klog import record
 
-_BATCHES = 1  # of a MiB for each thread: compares the processors, not the caches and memory that both share
-_TURNS = 64  # ten milliseconds and more in all, so that waking up is negligible
+_BATCHES = 1  # of a MiB for each thread: larger data would measure the caches and memory that both share
+_REPEATS = 64  # at least ten milliseconds in all, so that the time to wake up is negligible
 
 
 class Helper:
@@ -33,7 +33,7 @@ class Helper:
 
     @property
     def schedstat(self) -> Path:
-        """The file in which the kernel counts how long this thread waited in a run queue."""
+        """Return the file in which the kernel counts how long this thread waited in a run queue."""
         return Path(f"/proc/self/task/{self._thread.native_id}/schedstat")
 
     def start(self) -> None:
@@ -59,13 +59,13 @@ class Helper:
 def _two_threads(tiny: bool, folder: Path) -> Contest:
     if len(os.sched_getaffinity(0)) < 2:
         raise Unavailable("two processors")
-    load, each, turns = workload("100B", tiny=tiny), _BATCHES, 1 if tiny else _TURNS
+    load, each, repeats = workload("100B", tiny=tiny), _BATCHES, 1 if tiny else _REPEATS
     tuples = load.tuples()
     mine, theirs = ([aiokafka_encode(tuples) for _ in range(each)] for _ in range(2))  # no two share memory
     rows = [0, 0]
 
     def decode(batches: list[bytes], index: int) -> None:
-        rows[index] = sum(record.columns(batch).num_rows for _ in range(turns) for batch in batches)
+        rows[index] = sum(record.columns(batch).num_rows for _ in range(repeats) for batch in batches)
 
     def one() -> None:
         decode(mine, 0)
@@ -82,12 +82,12 @@ def _two_threads(tiny: bool, folder: Path) -> Contest:
         for run in (one, two):
             rows[:] = 0, 0
             run()
-            assert rows == [turns * each * load.count] * 2
+            assert rows == [repeats * each * load.count] * 2
 
     return Contest(
         "decode threads 100B",
-        2 * turns * each * load.count,
-        2 * turns * each * load.bytes,
+        2 * repeats * each * load.count,
+        2 * repeats * each * load.bytes,
         (Contestant("klog.record.columns, two threads", two, goal=1.8), Contestant("one thread", one)),
         check,
         helper.close,

@@ -41,14 +41,14 @@ static int64_t now(clockid_t clock) {
     return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
-/* How often a thread of this process has waited, kernel threads of its rings included. */
+/* The voluntary context switches of all threads of this process, kernel threads of its rings included. */
 static int64_t waits(void) {
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
     return used.ru_nvcsw;
 }
 
-/* 0, or -errno: -EPERM and -ENOSYS where io_uring is not permitted or not there. */
+/* Returns 0, or -errno: -EPERM if io_uring is not permitted, -ENOSYS if the kernel does not have it. */
 static int ring_open(ring_t *ring, int polled) {
     struct io_uring_params params = {.flags = polled ? IORING_SETUP_SQPOLL : 0, .sq_thread_idle = SQPOLL_IDLE_MS};
     int fd = (int)syscall(__NR_io_uring_setup, ENTRIES, &params);
@@ -92,7 +92,7 @@ static void ring_close(ring_t *ring) {
     munmap(ring->sqes, ENTRIES * sizeof(struct io_uring_sqe));
     munmap(ring->ring, ring->ring_bytes);
     close(ring->fd);
-    if (ring->polled) /* its thread ends later: the next run would pay for its processor time */
+    if (ring->polled) /* wait for its kernel thread, whose processor time would count in the next run */
         nanosleep(&(struct timespec){.tv_nsec = 4 * SQPOLL_IDLE_MS * 1000000L}, NULL);
 }
 

@@ -1,10 +1,11 @@
-"""Would io_uring make a durable append cheaper? python -m bench.uring [DIR] [--tiny]
+"""Compares a durable append with and without io_uring: python -m bench.uring [DIR] [--tiny]
 
-One append needs a write and a sync: two system calls, which io_uring can take as one, the sync linked to the write; and
-Linux has a write that syncs. bench/uring.c makes the same appends by each, into blocks that are allocated (klog's
-default) and into written zeros (klog.io.preallocate=zeros). The figures: p10, p50 and p99 of an append; medians of its
-processor time, system calls and waits (voluntary context switches), the ring's kernel threads included. Ways alternate
-in rounds, each round begins with another one, and the file is read back each time. On a busy machine p10 tells most.
+One append needs a write and a sync: two system calls. io_uring takes both in one call, the sync linked to the write;
+and Linux has a write that syncs (RWF_DSYNC). bench/uring.c makes the same appends by each method, into blocks that are
+allocated (klog's default) and into written zeros (klog.io.preallocate=zeros). The figures: p10, p50 and p99 of an
+append; medians of its processor time, system calls and waits (voluntary context switches), the ring's kernel threads
+included. Methods alternate in rounds, each round begins with another method, and the file is read back each time. On a
+busy machine p10 is the most reliable figure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bench.native import compiled
 from klog.cli.output import progress_bar
 from klog.progress import Event
 
-WAYS = (
+METHODS = (
     "pwrite, fdatasync",
     "pwritev2 RWF_DSYNC",
     "io_uring write -> fdatasync",
@@ -35,14 +36,14 @@ _BLOCKS = ("allocated", "written zeros")
 _COUNT, _ROUNDS = 200, 10
 
 
-class Way:
-    """One way to append, with its figures of all rounds: nanoseconds of each append, and more."""
+class Method:
+    """One method to append, with its figures of all rounds. latencies: nanoseconds of each append."""
 
     def __init__(self, how: int) -> None:
         self._how = how
-        self.name = WAYS[how]
+        self.name = METHODS[how]
         self.latencies: list[int] = []
-        self.processor: list[float] = []  # an append, of each round, and so the others
+        self.processor: list[float] = []  # nanoseconds per append, one value for each round; the next two are counts
         self.system_calls: list[float] = []
         self.switches: list[float] = []
 
@@ -65,42 +66,42 @@ class Way:
 
     def text(self) -> str:
         ordered, count = sorted(self.latencies), len(self.latencies)
-        marks = [
+        figures = [
             ordered[count // 10],
             ordered[count // 2],
             ordered[count * 99 // 100],
             statistics.median(self.processor),
         ]
         counts = [statistics.median(self.system_calls), statistics.median(self.switches)]
-        return f"  {self.name:<38}" + "".join(f"{mark:10.1f}" for mark in [*(ns / 1e3 for ns in marks), *counts])
+        return f"  {self.name:<38}" + "".join(f"{figure:10.1f}" for figure in [*(ns / 1e3 for ns in figures), *counts])
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.uring", description="io_uring for durable appends")
     parser.add_argument("directory", nargs="?", type=Path, help="on the disk to measure; by default a temporary one")
-    parser.add_argument("--tiny", action="store_true", help="a few appends: does it still work?")
+    parser.add_argument("--tiny", action="store_true", help="a few appends: tests that it still works")
     asked = parser.parse_args(arguments)
     count, rounds = (5, 1) if asked.tiny else (_COUNT, _ROUNDS)
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=asked.directory) as folder, progress_bar(True) as draw:
         for size in _SIZES:
             for blocks in _BLOCKS:
                 title = f"{size >> 10} KiB, {blocks}"
-                ways = [Way(how) for how in range(len(WAYS))]
+                methods = [Method(how) for how in range(len(METHODS))]
                 for number in range(rounds):
-                    first = number % max(len(ways), 1)
-                    for way in ways[first:] + ways[:first]:
+                    first = number % max(len(methods), 1)
+                    for method in methods[first:] + methods[:first]:
                         try:
-                            way.run(Path(folder) / "appended", size, count, blocks != "allocated")
+                            method.run(Path(folder) / "appended", size, count, blocks != "allocated")
                         except Unavailable as missing:
-                            ways.remove(way)
-                            print(f"{title}: {way.name} needs: {missing}")
+                            methods.remove(method)
+                            print(f"{title}: {method.name} needs: {missing}")
                     if draw is not None:
                         draw(Event(title, number + 1, rounds, "rounds"))
                 print(
                     f"{title:<40}{'p10 us':>10}{'p50 us':>10}{'p99 us':>10}{'cpu us':>10}{'syscalls':>10}{'waits':>10}"
                 )
-                for way in ways:
-                    print(way.text(), flush=True)
+                for method in methods:
+                    print(method.text(), flush=True)
     return 0
 
 

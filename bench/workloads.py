@@ -1,10 +1,10 @@
 """Named, seeded data: the same bytes on every machine and in every run.
 
-A key is 9 bytes and a value is cut from lines of JSON, as in the figures that klog's goals come from: lz4 leaves 0.46
-of a batch of 16 KiB with values of 100 B, and 0.34 with 1 KiB.
+A key has 9 bytes and a value is cut from lines of JSON, as in the measurements that klog's goals are based on: lz4
+compresses a batch of 16 KiB to 0.46 of its size with values of 100 B, and to 0.34 with 1 KiB.
 
 Every call works on about one MiB, and calls cycle through STREAM sources, so that no source is still in the caches of
-one core when it is used again. klog's goals count a memcpy in the same unit.
+one core when it is used again. klog's goals use a memcpy of the same unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 FIRST_TIMESTAMP = 1_357_035_300_000
 
 STREAM = 24
-_STOCK_BYTES = 128 << 10  # more than the 64 KiB in which lz4 looks back
+_STOCK_BYTES = 128 << 10  # more than lz4's window of 64 KiB
 Tuple = tuple[bytes, bytes, int]
 Source = TypeVar("Source")
 
@@ -35,11 +35,11 @@ class Workload:
     count: int
 
     def tiny(self) -> Workload:
-        """The same shape with a few records: for the test suite."""
+        """Return the same workload with a few records, for the test suite."""
         return Workload(self.name, self.value_bytes, min(self.count, 16))
 
     def tuples(self) -> list[Tuple]:
-        """(key, value, timestamp), keys repeating, timestamps rising by a few milliseconds."""
+        """Return (key, value, timestamp) of each record: keys repeat, timestamps rise by a few milliseconds."""
         chance = random.Random(f"{self.name}/{self.value_bytes}/{self.count}")
         stock = _lines(chance, self.value_bytes + _STOCK_BYTES)
         timestamp, made = FIRST_TIMESTAMP, []
@@ -56,7 +56,7 @@ class Workload:
 
 
 def _lines(chance: random.Random, size: int) -> bytes:
-    """At least `size` bytes of JSON, an event of about 100 bytes in each line."""
+    """Return at least `size` bytes of JSON, an event of about 100 bytes in each line."""
     made, total = [], 0
     while total < size:
         made.append(
@@ -92,7 +92,7 @@ def workload(name: str, *, tiny: bool) -> Workload:
 
 
 def arrow_table(tuples: list[Tuple]) -> pa.RecordBatch:
-    """The same records as Arrow columns."""
+    """Return the same records as Arrow columns."""
     key, value, timestamp = zip(*tuples, strict=True)
     return pa.record_batch(
         {
@@ -104,23 +104,23 @@ def arrow_table(tuples: list[Tuple]) -> pa.RecordBatch:
 
 
 def noise(size: int) -> bytes:
-    """Bytes without structure, for checksums."""
+    """Return random bytes, for checksums."""
     return random.Random(size).randbytes(size)
 
 
 def copies(data: bytes) -> list[bytes]:
-    """The same bytes STREAM times, each in its own memory."""
+    """Return STREAM copies of the same bytes, each in its own memory."""
     return [bytes(bytearray(data)) for _ in range(STREAM)]
 
 
-def in_turn(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
-    """Returns a run(): the work on the next of the sources."""
+def cycling(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
+    """Return a run() that does the work on the next source at each call, and begins again after the last source."""
     following = itertools.cycle(sources).__next__
     return lambda: work(following())
 
 
 def memcpy(size: int) -> Callable[[bytes], None]:
-    """Copies `size` bytes to the same page-aligned place again and again."""
+    """Return a function that copies `size` bytes to the same page-aligned memory."""
     target = memoryview(mmap.mmap(-1, size))
 
     def copy(data: bytes) -> None:

@@ -34,7 +34,7 @@ settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, d
 settings.register_profile("deep", settings.get_profile("dev"), max_examples=500)  # more: tests/support/examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-snappy_java.mend()
+snappy_java.use_glibc()
 
 
 MEMORY = "/dev/shm"

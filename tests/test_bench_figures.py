@@ -34,7 +34,9 @@ def test_a_contestants_own_clock_is_used_and_all_do_the_same_work():
         return 0.25
 
     result = race(
-        contest(Contestant("klog", klog), Contestant("peer", elsewhere, own_clock=True)), rounds=3, turn_seconds=0.01
+        contest(Contestant("klog", klog), Contestant("peer", elsewhere, own_clock=True)),
+        rounds=3,
+        measurement_seconds=0.01,
     )
     assert result.scores[1].seconds == pytest.approx([0.25] * 3)
     assert klog.calls == peer.calls > 3 + 2
@@ -42,7 +44,7 @@ def test_a_contestants_own_clock_is_used_and_all_do_the_same_work():
 
 def test_without_an_own_clock_each_fills_its_time_slot():
     slow, fast = spin(20_000), spin(10)
-    race(contest(Contestant("slow", slow), Contestant("fast", fast)), rounds=1, turn_seconds=0.01)
+    race(contest(Contestant("slow", slow), Contestant("fast", fast)), rounds=1, measurement_seconds=0.01)
     assert fast.calls > slow.calls
 
 
@@ -53,7 +55,7 @@ def result_of(*seconds, goal=None, limit=None):
         for name, each in zip(("klog", "peer"), seconds, strict=True)
     )
     copy = Contestant("copy", lambda: limit, own_clock=True) if limit else None
-    return race(contest(klog, peer, limit=peer if limit == "peer" else copy), rounds=2, turn_seconds=0)
+    return race(contest(klog, peer, limit=peer if limit == "peer" else copy), rounds=2, measurement_seconds=0)
 
 
 def test_a_limit_is_measured_and_is_not_a_peer():
@@ -66,7 +68,7 @@ def test_a_limit_is_measured_and_is_not_a_peer():
 def test_a_limit_may_be_the_peer():
     klog = Contestant("klog", lambda: 0.2, own_clock=True)
     peer = Contestant("peer", lambda: 0.1, own_clock=True)
-    result = race(contest(klog, peer, limit=peer), rounds=2, turn_seconds=0)
+    result = race(contest(klog, peer, limit=peer), rounds=2, measurement_seconds=0)
     assert result.limit is result.scores[1]
     (line,) = lines(figures([result], 2, {}))
     assert (line.ratio, line.fraction) == (0.5, 0.5)
@@ -85,7 +87,7 @@ def test_the_table_has_rate_peer_limit_and_goal():
     assert " ".join(row.split()) == "spin 1 klog 100 Mrec/s peer 25 Mrec/s 4.00 copy 200 Mrec/s 0.50 ≥ 5 missed"
     page = table.markdown(run)
     assert "| spin 1 | klog | 100 Mrec/s | peer 25 Mrec/s | 4.00 | copy 200 Mrec/s | 0.50 | ≥ 5 | missed |" in page
-    assert "- spin 1, klog: 4.00 times peer, where 5 is the goal" in page
+    assert "- spin 1, klog: 4.00 times peer; the goal is 5" in page
     assert "- spin 2 needs: a spinning wheel" in page
     assert "0 of 1 goals met" in table.summary(run)
 

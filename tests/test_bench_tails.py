@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 
 from bench import tails
-from bench.tail_stores import Floor, Klog, Lmdb, Rocks, Sqlite, lay
+from bench.tail_stores import Klog, Lmdb, PlainFile, Rocks, Sqlite, copy_store
 from tests.support.patience import PATIENCE
 
 _STALL = 0.05
@@ -71,12 +71,12 @@ def test_percentiles_are_the_smallest_value_that_so_many_do_not_exceed():
 
 
 def test_a_run_finds_a_record_that_is_missing(tmp_path):
-    class Forgetful(Floor):
+    class Forgetful(PlainFile):
         def numbers(self, first):
             return super().numbers(first)[:-1]
 
     with pytest.raises(AssertionError, match="21 records were written, 20 found"):
-        tails.lap(Forgetful(tmp_path / "store-0"), tails.Row("alone", "forgetful"), 1, _RATE, 0.02)
+        tails.measure(Forgetful(tmp_path / "store-0"), tails.Row("alone", "forgetful"), 1, _RATE, 0.02)
 
 
 @pytest.mark.parametrize("kind", [Klog, Sqlite, Lmdb, Rocks], ids=lambda kind: kind.name)
@@ -88,7 +88,7 @@ def test_a_filled_store_takes_more_records_and_gives_only_those(kind, tmp_path):
     assert store.next_number == 2000
     for _ in range(2):
         row = tails.Row("filled", store.name)
-        tails.lap(store, row, 2 if kind in (Klog, Rocks) else 1, _RATE, 0.01)
+        tails.measure(store, row, 2 if kind in (Klog, Rocks) else 1, _RATE, 0.01)
         assert len(row.latencies) == 10
     assert store.next_number == 2000 + 2 * 11
 
@@ -100,8 +100,8 @@ def test_a_copy_of_a_dirty_store_is_cleaned_and_its_source_is_not(kind, tmp_path
     source, copy = kind(tmp_path / "store-0"), kind(tmp_path / "store-1")
     source.dirty(8 << 20)
     before = {path.name: path.stat().st_size for path in source.path.iterdir()}
-    lay(source.path, copy.path)
-    tails.lap(copy, tails.Row("cleaning", kind.name), 1, _RATE, 1.0, copy)
+    copy_store(source.path, copy.path)
+    tails.measure(copy, tails.Row("cleaning", kind.name), 1, _RATE, 1.0, copy)
     size = sum(path.stat().st_size for path in copy.path.iterdir())
     assert size < sum(before.values()) / 2
     assert {path.name: path.stat().st_size for path in source.path.iterdir()} == before

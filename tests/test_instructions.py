@@ -49,14 +49,14 @@ def test_the_verdict_is_the_exit_status(capsys, monkeypatch):
     monkeypatch.setattr(instructions, "compiler_name", lambda: saved["compiler"])
     monkeypatch.setattr(instructions.platform, "machine", lambda: saved["machine"])
     counts = dict(saved["counts"])
-    assert instructions._judge(counts, saved) == 0
+    assert instructions._report(counts, saved) == 0
     counts["validate"] *= 1.04
-    assert instructions._judge(counts, saved) == 1
+    assert instructions._report(counts, saved) == 1
     messages = capsys.readouterr().err
     assert "validate rose by 4.0%, more than 3%" in messages
     assert "--save" in messages
     monkeypatch.setattr(instructions.platform, "machine", lambda: "abacus")
-    assert instructions._judge(counts, saved) == 0
+    assert instructions._report(counts, saved) == 0
     assert "no comparison" in capsys.readouterr().out
 
 

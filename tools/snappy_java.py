@@ -1,7 +1,7 @@
-"""The snappy of a Spark driver, on a machine with glibc where a musl loader is installed, too (Debian's musl-tools).
+"""Selects the snappy library of a Spark driver on a machine that has glibc and a musl loader (Debian's musl-tools).
 
-snappy-java takes such a machine for one of musl, and then no query over Parquet with snappy runs. mend() names the
-library for glibc, out of PySpark's own jar, in the options with which Spark starts a driver. Call it before the first
+snappy-java takes such a machine for one with musl, and then queries over Parquet with snappy fail. use_glibc() names
+the library for glibc, from PySpark's own jar, in the options with which Spark starts a driver. Call it before the first
 session of a process.
 """
 
@@ -18,8 +18,8 @@ _HOME = Path(__file__).resolve().parent.parent / "build" / "snappy"
 _MEMBER = "org/xerial/snappy/native/Linux/x86_64/libsnappyjava.so"
 
 
-def mend() -> None:
-    """Add the options to SPARK_SUBMIT_OPTS, if they are needed and not there."""
+def use_glibc() -> None:
+    """Add the options to SPARK_SUBMIT_OPTS, if they are needed and not set yet."""
     before = os.environ.get("SPARK_SUBMIT_OPTS", "")
     if not _MUSL.exists() or platform.libc_ver()[0] != "glibc" or "org.xerial.snappy.lib.path" in before:
         return

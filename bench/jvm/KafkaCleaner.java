@@ -27,10 +27,10 @@ import java.util.concurrent.ScheduledFuture;
  *   java KafkaCleaner SEGMENT_BYTES MAP_BYTES
  *   first line         PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   clean DIR END      -> SECONDS RECORDS BYTES; all of the log at DIR, cleanly stopped at END, below its last segment
- *   anything that fails -> error: WHAT
+ *   a run that fails   -> error: WHAT
  *
- * The buffers are a broker's: 512 KiB to be shared by reading and writing, the map in one piece, no throttle. Opening and
- * closing the log is not measured, and the replaced files stay as .deleted.
+ * The buffers are those of a broker: 512 KiB shared by reading and writing, one map, no throttle. Opening and closing the
+ * log is not measured, and the replaced files stay as .deleted.
  */
 public final class KafkaCleaner {
     private static final int IO_BUFFER_BYTES = 256 << 10;
@@ -75,7 +75,7 @@ public final class KafkaCleaner {
         }
     }
 
-    /** Drops tasks that are scheduled for later. */
+    /** Ignores tasks that are scheduled for later. */
     private static final class Never implements Scheduler {
         @Override
         public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {

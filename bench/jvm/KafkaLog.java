@@ -37,21 +37,21 @@ import java.util.Random;
  *   first line                     PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   open DIR END | recover DIR END -> SECONDS LOGS BYTES; every partition of DIR, after a clean stop or none, up to END
  *                                  in each
- *   leader | follower FETCHES TURNS DIR
- *                                  -> SECONDS RECORDS BYTES; a new log at DIR, each batch of FETCHES appended TURNS
+ *   leader | follower FETCHES REPEATS DIR
+ *                                  -> SECONDS RECORDS BYTES; a new log at DIR, each batch of FETCHES appended REPEATS
  *                                  times, one in each request; DIR is gone afterwards
  *   fetch DIR OFFSETS MAX_BYTES    -> SECONDS FETCHES BYTES; a read at each of the offsets, i64 big-endian in a file, at
  *                                  least one batch
  *   translate DIR COUNT            -> SECONDS COUNT SUM; random offsets of the log at DIR to positions in its segments
- *   anything that fails            -> error: WHAT
+ *   a run that fails               -> error: WHAT
  *
- * FETCHES := (size:i32 batches)*, big-endian. What is opened is closed again, and files are read in, unmeasured.
+ * FETCHES := (size:i32 batches)*, big-endian. Closing logs and reading FETCHES and OFFSETS is not measured.
  */
 public final class KafkaLog {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
     private static final BrokerTopicStats STATS = new BrokerTopicStats(false);
     private static LogConfig config;
-    private static UnifiedLog opened;   // by the first question about it
+    private static UnifiedLog opened;   // opened by the first request for it
 
     public static void main(String[] args) throws Exception {
         config = new LogConfig(Map.of("segment.bytes", args[0], "max.message.bytes", "16777216", "retention.ms", "-1"));
@@ -122,11 +122,11 @@ public final class KafkaLog {
         return found;
     }
 
-    private static void append(boolean leader, List<ByteBuffer> batches, int turns, File directory) throws IOException {
+    private static void append(boolean leader, List<ByteBuffer> batches, int repeats, File directory) throws IOException {
         UnifiedLog log = open(directory, true, 0);
         RequestLocal local = RequestLocal.withThreadConfinedCaching();
         long bytes = 0, started = System.nanoTime();
-        for (int turn = 0; turn < turns; turn++) {
+        for (int repeat = 0; repeat < repeats; repeat++) {
             for (ByteBuffer batch : batches) {
                 // As a client sends it; another base offset than 0 has a leader compress again. As it is replicated.
                 batch.putLong(0, leader ? 0L : log.logEndOffset());

@@ -29,16 +29,17 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Kafka's own classes as a peer: one run for each line on stdin, one line on stdout for each run. Over and over in one
- * JVM, so that everything is compiled before figures count.
+ * Kafka's own classes as a peer: one run for each line on stdin, one line on stdout for each run. One JVM does all runs,
+ * so that everything is compiled before figures count.
  *
- *   java KafkaLoop FETCHES TURNS  FETCHES := (size:i32 batches)*, big-endian
+ *   java KafkaLoop FETCHES REPEATS  FETCHES := (size:i32 batches)*, big-endian
  *   first line                    PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   encode | decode | validate    -> SECONDS RECORDS BYTES
  *   encoded FILE                  -> the same; FILE holds the batches that encode made, one after the other
- *   anything that fails           -> error: WHAT
+ *   a run that fails              -> error: WHAT
  *
- * Each run goes over all fetches TURNS times, encoded once. A task's data is prepared on its first run, unmeasured.
+ * Each run handles all fetches REPEATS times; `encoded` handles them once. The data of a task is prepared in its first
+ * run and not measured.
  */
 public final class KafkaLoop {
     private record Sum(long records, long bytes) { }
@@ -49,7 +50,7 @@ public final class KafkaLoop {
 
     public static void main(String[] args) throws Exception {
         List<ByteBuffer> fetches = read(Path.of(args[0]));
-        int turns = Integer.parseInt(args[1]);
+        int repeats = Integer.parseInt(args[1]);
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in));
         Encode encode = null;
         Task decode = new Decode(fetches);
@@ -61,9 +62,9 @@ public final class KafkaLoop {
                 if (words[0].startsWith("encode") && encode == null) encode = new Encode(fetches);
                 if (words[0].equals("validate") && validate == null) validate = new Validate(fetches);
                 switch (words[0]) {
-                    case "encode" -> answer(timed(encode, turns));
-                    case "decode" -> answer(timed(decode, turns));
-                    case "validate" -> answer(timed(validate, turns));
+                    case "encode" -> answer(timed(encode, repeats));
+                    case "decode" -> answer(timed(decode, repeats));
+                    case "validate" -> answer(timed(validate, repeats));
                     case "encoded" -> answer(timed(encode.into(Path.of(words[1])), 1));
                     default -> answer("error: no such task: " + line);
                 }
@@ -79,9 +80,9 @@ public final class KafkaLoop {
         System.out.flush();
     }
 
-    private static String timed(Task task, int turns) throws IOException {
+    private static String timed(Task task, int repeats) throws IOException {
         long started = System.nanoTime(), records = 0, bytes = 0;
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < repeats; i++) {
             Sum sum = task.run();
             records += sum.records;
             bytes += sum.bytes;

@@ -22,7 +22,7 @@ def produce_request() -> Produce.Request:
 
 
 def produce_response() -> Produce.Response:
-    """Its answer."""
+    """The response to produce_request()."""
     partition = Produce.Response.Partition(index=3, base_offset=1 << 40, log_start_offset=0)
     return Produce.Response(responses=[Produce.Response.Topic(name="topic", partition_responses=[partition])])
 

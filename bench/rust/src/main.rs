@@ -4,18 +4,18 @@
 //! krabka-peer SEGMENT_BYTES
 //! first line                     PID/task/TID: its file in /proc counts this thread's waits for a processor
 //! open DIR END                   -> SECONDS LOGS BYTES; every partition of DIR, up to END in each
-//! leader | follower FETCHES TURNS DIR
+//! leader | follower FETCHES REPEATS DIR
 //!                                -> SECONDS RECORDS BYTES; a new log at DIR that begins with the first of FETCHES, not
-//!                                measured, then each other batch TURNS times
+//!                                measured, then each other batch REPEATS times
 //! fetch | read DIR OFFSETS MAX_BYTES
 //!                                -> SECONDS FETCHES BYTES; a fetch at each of the offsets, i64 big-endian in a file,
 //!                                of at least one batch: as file regions, or with its bytes copied
-//! checksum FETCHES TURNS         -> SECONDS BATCHES BYTES; the header and the checksum of each batch
-//! anything that fails            -> error: WHAT
+//! checksum FETCHES REPEATS         -> SECONDS BATCHES BYTES; the header and the checksum of each batch
+//! a run that fails               -> error: WHAT
 //! ```
 //!
-//! `FETCHES := (size:i32 batches)*`, big-endian. SECONDS are the processor time of this thread. What is opened is
-//! closed again, and files are read in, unmeasured.
+//! `FETCHES := (size:i32 batches)*`, big-endian. SECONDS are the processor time of this thread. Closing logs and reading
+//! FETCHES and OFFSETS is not measured.
 
 use bytes::Bytes;
 use krabka_log::{LeaderEpoch, Log, LogConfig, Offset, VerbatimBatch};
@@ -49,7 +49,7 @@ enum Fetch {
 
 struct Peer {
     config: LogConfig,
-    opened: HashMap<PathBuf, Log>, // by the first fetch from it
+    opened: HashMap<PathBuf, Log>, // opened by the first fetch from it
 }
 
 fn main() -> Result<()> {
@@ -77,11 +77,11 @@ impl Peer {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["open", root, end] => self.open(Path::new(root), Offset(end.parse()?)),
-            ["leader", file, turns, directory] => {
-                self.append(Role::Leader, &batches(file)?, turns.parse()?, directory)
+            ["leader", file, repeats, directory] => {
+                self.append(Role::Leader, &batches(file)?, repeats.parse()?, directory)
             }
-            ["follower", file, turns, directory] => {
-                self.append(Role::Follower, &batches(file)?, turns.parse()?, directory)
+            ["follower", file, repeats, directory] => {
+                self.append(Role::Follower, &batches(file)?, repeats.parse()?, directory)
             }
             ["fetch", directory, file, max_bytes] => {
                 self.fetch(Fetch::Regions, directory, &offsets(file)?, max_bytes.parse()?)
@@ -89,7 +89,7 @@ impl Peer {
             ["read", directory, file, max_bytes] => {
                 self.fetch(Fetch::Copies, directory, &offsets(file)?, max_bytes.parse()?)
             }
-            ["checksum", file, turns] => checksum(&batches(file)?, turns.parse()?),
+            ["checksum", file, repeats] => checksum(&batches(file)?, repeats.parse()?),
             _ => Err(format!("no such task: {line}").into()),
         }
     }
@@ -116,14 +116,14 @@ impl Peer {
         })
     }
 
-    fn append(&self, role: Role, batches: &[Bytes], turns: u32, directory: &str) -> Result<Answer> {
+    fn append(&self, role: Role, batches: &[Bytes], repeats: u32, directory: &str) -> Result<Answer> {
         let (first, batches) = batches.split_first().ok_or("no batches")?;
         let mut log = Log::open(directory, self.config.clone())?;
         lead(&mut log, first)?;
         let mut bytes = 0;
         let began = log.log_end_offset();
         let started = processor_seconds();
-        for _ in 0..turns {
+        for _ in 0..repeats {
             for batch in batches {
                 match role {
                     Role::Leader => lead(&mut log, batch)?,
@@ -157,7 +157,7 @@ impl Peer {
     }
 }
 
-/// As a leader takes what a client sent: header, checksum and every record checked, the log's next offset assigned.
+/// Appends a batch as a leader: checks header, checksum and every record; the log assigns its next offset.
 fn lead(log: &mut Log, batch: &Bytes) -> Result<()> {
     let checked = validate_one_v2_batch(batch)?;
     checked.validate_records(Default::default())?;
@@ -167,7 +167,7 @@ fn lead(log: &mut Log, batch: &Bytes) -> Result<()> {
     Ok(())
 }
 
-/// As a follower takes what its leader sent: header and checksum checked, offsets as given.
+/// Appends a batch as a follower at the log end: checks header and checksum.
 fn follow(log: &mut Log, batch: &Bytes) -> Result<()> {
     let checked = validate_one_v2_batch(batch)?;
     let mut placed = VerbatimBatch::from_header(checked.header, batch.clone());
@@ -177,10 +177,10 @@ fn follow(log: &mut Log, batch: &Bytes) -> Result<()> {
     Ok(())
 }
 
-fn checksum(batches: &[Bytes], turns: u32) -> Result<Answer> {
+fn checksum(batches: &[Bytes], repeats: u32) -> Result<Answer> {
     let (mut count, mut bytes) = (0, 0);
     let started = processor_seconds();
-    for _ in 0..turns {
+    for _ in 0..repeats {
         for batch in batches {
             bytes += black_box(validate_one_v2_batch(black_box(batch))?).total_len as u64;
             count += 1;
@@ -189,7 +189,7 @@ fn checksum(batches: &[Bytes], turns: u32) -> Result<Answer> {
     Ok(Answer { seconds: processor_seconds() - started, count, bytes })
 }
 
-/// Each batch of the fetches alone.
+/// Returns each batch of the fetches.
 fn batches(file: &str) -> Result<Vec<Bytes>> {
     let mut rest: Bytes = fs::read(file)?.into();
     let mut found = Vec::new();

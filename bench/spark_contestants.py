@@ -1,5 +1,5 @@
-"""What bench.spark compares: the same query over the same records by format("klog"), Spark's Kafka connector, Parquet,
-and a source that has its rows ready.
+"""The contestants of bench.spark: the same query over the same records by format("klog"), Spark's Kafka connector,
+Parquet, and a source whose rows are ready.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timest
 
 @dataclass(frozen=True)
 class Query:
-    """`ask` gets a frame and returns the answer of a topic with so many rows, which `wanted` knows."""
+    """`ask` runs the query on a DataFrame. `wanted` returns the expected result for a topic with so many rows."""
 
     name: str
     columns: tuple[str, ...]
@@ -75,23 +75,24 @@ QUERIES = (
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a query gets the rows of a topic."""
+class Contestant:
+    """A query by one source of rows. frame: returns the rows of a topic as a DataFrame."""
 
     name: str
     frame: Callable[[Query, str], DataFrame]
-    ask: Callable[[DataFrame], object] | None = None  # another form of the same question
-    repeats: bool = False  # the same offsets again and again
+    ask: Callable[[DataFrame], object] | None = None  # another form of the same query
+    repeats: bool = False  # it yields the same offsets again and again
 
     def run(self, query: Query, topic: str, rows: int) -> None:
-        """Run it, and check the answer."""
+        """Run the query, and check its result."""
         answer = (self.ask or query.ask)(self.frame(query, topic))
         wanted = query.wanted(rows)
         assert answer == wanted or (self.repeats and query.ask is _newest), f"{self.name}: {answer}, not {wanted}"
 
 
 class _Prepared(DataSource):  # type: ignore[misc]
-    """The same number of batches and rows as klog's, made once per task and yielded again and again: a limit."""
+    """A source with as many batches and rows as klog's. It makes a batch once per task and yields it again and again:
+    the speed that a source in Python cannot exceed."""
 
     @classmethod
     def name(cls) -> str:
@@ -116,7 +117,7 @@ class _PreparedReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _again(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> Iterator[pa.RecordBatch]:
-    """As many rows as each range has, out of its first batch."""
+    """Yield as many rows as each range has, all from its first batch."""
     for wanted in partition.value or ():
         left = wanted.end_offset - wanted.start_offset
         first = next(read(InputPartition((wanted,))))
@@ -131,8 +132,8 @@ def materialize(spark: SparkSession, data: Data) -> None:
         klog.spark.materialize(spark, data.logs, topic, data.table(topic), compression="snappy")
 
 
-def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
-    """The ways of a query, klog's first; each by the columns that the query needs."""
+def contestants(spark: SparkSession, data: Data, query: Query) -> list[Contestant]:
+    """Return the contestants of a query, klog's first. Each reads only the columns that the query needs."""
     spark.dataSource.register(_Prepared)
     where = str(data.logs)
     columns = ",".join(query.columns)
@@ -158,29 +159,33 @@ def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
         return spark.range(0, len(planned), 1, max(len(planned), 1)).mapInArrow(task, scan(topic).schema)
 
     found = [
-        Way('format("klog")', lambda _, topic: source("klog", topic)),
-        Way("klog.spark.scan", lambda _, topic: scan(topic)),
+        Contestant('format("klog")', lambda _, topic: source("klog", topic)),
+        Contestant("klog.spark.scan", lambda _, topic: scan(topic)),
     ]
     if query.name == "count()":
         batches = {"view": "batches", "columns": "recordCount,isControl"}
         found.append(
-            Way(
+            Contestant(
                 "view=batches",
                 lambda _, topic: spark.read.format("klog").options(subscribe=topic, **batches).load(where),
                 _headers,
             )
         )
     found += [
-        Way("rows ready, data source", lambda _, topic: source("prepared", topic), repeats=True),
-        Way("rows ready, mapInArrow", lambda _, topic: ready(topic), repeats=True),
+        Contestant("rows ready, data source", lambda _, topic: source("prepared", topic), repeats=True),
+        Contestant("rows ready, mapInArrow", lambda _, topic: ready(topic), repeats=True),
     ]
     if data.broker is not None:
         kafka = {"kafka.bootstrap.servers": data.address, "startingOffsets": "earliest"}
         found.append(
-            Way("Kafka connector", lambda _, topic: spark.read.format("kafka").options(subscribe=topic, **kafka).load())
+            Contestant(
+                "Kafka connector", lambda _, topic: spark.read.format("kafka").options(subscribe=topic, **kafka).load()
+            )
         )
-    found.append(Way("klog.spark.table", lambda each, topic: table(topic).select(*each.columns)))
-    found.append(Way("Parquet", lambda each, topic: spark.read.parquet(data.parquet(topic)).select(*each.columns)))
+    found.append(Contestant("klog.spark.table", lambda each, topic: table(topic).select(*each.columns)))
+    found.append(
+        Contestant("Parquet", lambda each, topic: spark.read.parquet(data.parquet(topic)).select(*each.columns))
+    )
     return found
 
 
@@ -189,7 +194,7 @@ def ways(spark: SparkSession, data: Data, query: Query) -> list[Way]:
 
 @dataclass(frozen=True)
 class Sink:
-    """Writes the keys and values of a frame; prepare() is not timed."""
+    """Writes the keys and values of a DataFrame. prepare() is not timed. rows() returns the number of rows written."""
 
     name: str
     prepare: Callable[[], object]
@@ -198,7 +203,7 @@ class Sink:
 
 
 def sinks(spark: SparkSession, data: Data) -> list[Sink]:
-    """Where rows are written, klog first."""
+    """Return the sinks to compare, klog's first."""
     home, parquet = data.home / "sink", data.home / "sink-parquet"
     number = iter(range(1 << 30))
     topic = [TABLE]
@@ -254,12 +259,13 @@ def sinks(spark: SparkSession, data: Data) -> list[Sink]:
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
-_CHECKPOINT = ("walCommit", "commitOffsets")  # two files a batch, which Spark writes whatever the source
+_CHECKPOINT = ("walCommit", "commitOffsets")  # two files a batch, which Spark writes for every source
 
 
 def trigger_seconds(spark: SparkSession, data: Data, name: str, each: int, folder: Path) -> list[tuple[float, float]]:
-    """What the triggers took of a query that reads a topic to its end into noop, `each` rows at a time: all of it, and
-    without Spark's writes to the checkpoint. The first two are left out: they start the readers."""
+    """Run a query that reads a topic to its end into noop, `each` rows at a time. Return the seconds of each trigger:
+    the whole trigger, and without Spark's writes to the checkpoint. The first two triggers are left out: they start the
+    readers."""
     topic = SMALL if each * 10 <= data.sizes.small else FULL
     options: dict[str, str] = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(each)}
     reader = spark.readStream.format(name)
