@@ -56,9 +56,9 @@ def test_every_package_has_its_place() -> None:
         ("codec", "from klog.record import decode", "points up"),
         ("segment", "import klog.log", "points up"),
         ("log", "from klog.record._batch import Record", "underscore"),
-        ("disk", "from klog.record import Record", "do not know each other"),
-        ("attic", "from klog.record import Record", "no place in ORDER"),
-        ("log", "from klog.attic import Record", "no place in ORDER"),
+        ("disk", "from klog.record import Record", "may not import each other"),
+        ("attic", "from klog.record import Record", "not in ORDER"),
+        ("log", "from klog.attic import Record", "not in ORDER"),
         ("log", "import importlib; importlib.import_module('klog.cleaner').compact()", "points up"),
         ("log", "from importlib import import_module as load; load('klog.cleaner')", "points up"),
         (

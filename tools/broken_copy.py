@@ -1,6 +1,6 @@
-"""A copy of this tree in which one text of one file is replaced, and tests that are expected to notice it.
+"""A copy of this tree in which one text of one file is replaced, and tests that are expected to fail with it.
 
-    with Copy(place) as copy, copy.changed(Change("klog/log/write/flush.py", old, new)):
+    with Copy(folder) as copy, copy.changed(Change("klog/log/write/flush.py", old, new)):
         outcome = copy.test(["tests/log/test_flushing.py"], seconds=60)
 
 A changed .pyx file is compiled, and so are the modules that a Change of C sources names. When the change ends, the copy
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 class Unusable(Exception):
-    """A change that cannot be made or built, or tests that cannot run: this proves nothing."""
+    """Raised if a change cannot be made or built, or if tests cannot run: then there is no result."""
 
 
 def occurrences(change: Change) -> int:
@@ -56,8 +56,8 @@ def occurrences(change: Change) -> int:
 
 
 class Copy:
-    def __init__(self, place: Path) -> None:
-        self.root = place / "tree"
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
         for name in _COPIED:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, self.root / name, symlinks=True)
@@ -67,13 +67,13 @@ class Copy:
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(self.root),
-            "PYTHONDONTWRITEBYTECODE": "1",  # two changes within a second look the same to Python
+            "PYTHONDONTWRITEBYTECODE": "1",  # Python compares times in seconds: it would miss a second change
             "HYPOTHESIS_PROFILE": "ci",
         }
 
     @contextlib.contextmanager
     def changed(self, change: Change) -> Iterator[None]:
-        """Make a change until the end of the block. Raises Unusable."""
+        """Apply a change until the end of the block. Raises Unusable."""
         path = self.root / change.file
         text = path.read_text()
         if text.count(change.old) != 1:

@@ -1,4 +1,4 @@
-"""Every import of klog, and a complaint about each one that points up.
+"""Lists the imports of klog, and reports each one that points up: to a later package.
 
 Packages in order, lowest first: a package may import those before it. Inside a package no modules may import each other
 in a circle, not even inside a function or for types. `python tools/check_layers.py` lists breaches and exits 1 if there
@@ -66,11 +66,11 @@ ORDER = [
     "cli",
     "__main__",
 ]
-# The modules and sub-packages of log in the same order; those that are not named here are above all of them.
+# The sub-packages of log in the same order; modules that are not named here are above all of them.
 LOG_ORDER = ["options", "directory", "state", "load", "read", "write", "retain", "staged"]
-# disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
-# network moves frames without knowing what is in them, and the engine does not know network.
-STRANGERS = {
+# Pairs that may not import each other. disk reads and writes bytes, and segment writes record's batches to it, so
+# record and disk are independent. network handles frames without their content, and the engine does not use network.
+INDEPENDENT = {
     ("record", "protocol"),
     ("disk", "protocol"),
     ("disk", "record"),
@@ -102,7 +102,7 @@ def package(module: str) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(module, is it imported only when a function runs or for types)"""
+    """Yield (module, whether it is imported only when a function runs or for types)."""
     text = path.read_text()
     if path.suffix != ".py":
         for match in _CIMPORT.finditer(text):
@@ -127,7 +127,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _named_in_strings(tree: ast.AST) -> set[str]:
-    """Modules of klog that a source may import by name."""
+    """Return the modules of klog that a source may import by name."""
     names = {getattr(node, key, None) for node in ast.walk(tree) for key in ("id", "attr", "name")}
     if names.isdisjoint({"import_module", "__import__"}):
         return set()
@@ -136,14 +136,14 @@ def _named_in_strings(tree: ast.AST) -> set[str]:
 
 
 def _module_of(package: str, name: str) -> str:
-    """What `from package import name` imports: a module of the package, or the package for what it defines."""
+    """Return the module that `from package import name` imports: a module of the package, or the package itself."""
     inner = ROOT.joinpath(*package.split("."), name)
     is_module = inner.is_dir() or any(map(Path.exists, map(inner.with_suffix, (".py", ".pyx"))))
     return f"{package}.{name}" if is_module else package
 
 
 def circles() -> Iterator[tuple[str, str]]:
-    """Imports between modules of one package that import each other, directly or through others."""
+    """Yield the imports between modules of one package that import each other, directly or through others."""
     known = {module for module, _ in modules()}
     arrows: dict[str, set[str]] = {}
     for module, path in modules():
@@ -174,13 +174,13 @@ def breaches() -> Iterator[str]:
             if there in ("", here) or there in EVERYWHERE or here == "":
                 continue
             if there not in ORDER:
-                yield f"{module} -> {target}: package {there} has no place in ORDER"
+                yield f"{module} -> {target}: package {there} is not in ORDER"
             elif here in EVERYWHERE:
                 yield f"{module} -> {target}: {here} is used everywhere and may import no package"
             elif here not in ORDER:
-                yield f"{module}: package {here} has no place in ORDER"
-            elif (here, there) in STRANGERS:
-                yield f"{module} -> {target}: {here} and {there} do not know each other"
+                yield f"{module}: package {here} is not in ORDER"
+            elif (here, there) in INDEPENDENT:
+                yield f"{module} -> {target}: {here} and {there} may not import each other"
             elif ORDER.index(there) > ORDER.index(here):
                 yield f"{module} -> {target}: points up"
             elif path.suffix == ".py" and any(part.startswith("_") for part in target.split(".")[2:]):
@@ -188,7 +188,7 @@ def breaches() -> Iterator[str]:
 
 
 def breaches_in_log() -> Iterator[str]:
-    """Imports between the sub-packages of log that point up."""
+    """Yield the imports between the sub-packages of log that point up."""
     for module, path in modules():
         if package(module) != "log":
             continue

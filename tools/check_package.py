@@ -1,8 +1,8 @@
 """sdist, the wheel built from it, a fresh venv, and klog used there: python tools/check_package.py [FOLDER [EXTRA ...]]
 
-Builds as `python -m build` does, in isolation, so that only what pyproject.toml lists is present. Both stay in
-FOLDER (build/package). Fails when a source is missing from the sdist, or when the wheel has another file than it
-should; tools/try_install.py tests the installed klog, and once more with each EXTRA, such as spark, which pip fetches.
+Builds both as `python -m build` does, in isolation, so that only what pyproject.toml lists is present. Both stay in
+FOLDER (build/package). Fails if a source is missing from the sdist, or if the wheel has other files than expected.
+tools/try_install.py tests the installed klog, and once more with each EXTRA, such as spark, which pip fetches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tracked(*folders: str) -> set[PurePosixPath]:
 
 
 def sdist_difference(file: Path) -> list[str]:
-    """Sources that are not in the sdist (-), folders that should not be (+)."""
+    """Return the sources that the sdist lacks (-), and the folders that it should not have (+)."""
     with tarfile.open(file) as archive:
         names = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()}
     wanted = tracked("klog", "pyspark_klog", "csrc") | {
@@ -44,7 +44,8 @@ def sdist_difference(file: Path) -> list[str]:
 
 
 def wheel_content() -> set[PurePosixPath]:
-    """What the wheel must hold: modules, stubs, schemas, an extension of each .pyx, cffi's module for any Python."""
+    """Return the files of a wheel: modules, stubs, schemas, an extension for each .pyx, cffi's module for any
+    Python."""
     sources = {path for path in tracked("klog", "pyspark_klog") if path.parts[:2] != ("klog", "_c")}
     modules = {path for path in sources if path.suffix in (".py", ".pyi", ".txt") or path.name == "py.typed"}
     extensions = {path.with_name(path.stem + SUFFIX) for path in sources if path.suffix == ".pyx"}
@@ -52,7 +53,7 @@ def wheel_content() -> set[PurePosixPath]:
 
 
 def wheel_difference(file: Path) -> list[str]:
-    """Files that the wheel should not have (+), files that it lacks (-)."""
+    """Return the files that the wheel should not have (+), and those that it lacks (-)."""
     with zipfile.ZipFile(file) as archive:
         names = {PurePosixPath(name) for name in archive.namelist()}
     names = {name for name in names if not name.parts[0].endswith(".dist-info")}
@@ -61,7 +62,7 @@ def wheel_difference(file: Path) -> list[str]:
 
 
 def try_wheel(file: Path, extra: str = "") -> None:
-    """Install it into a fresh venv, with an extra if one is named, and run it from another folder."""
+    """Install a wheel into a new venv, with an extra unless it is empty, and test it from another folder."""
     with tempfile.TemporaryDirectory(prefix="klog-package-") as folder:
         venv.create(f"{folder}/venv", with_pip=True)
         python = f"{folder}/venv/bin/python"

@@ -1,8 +1,9 @@
-"""klog's message schemas, compared field by field with those inside Kafka's jars, which klog does not contain.
+"""Compares klog's message schemas field by field with those in Kafka's jars, which klog does not contain.
 
     python tools/check_schemas.py [VERSION]        a version of Kafka, 4.3.1 by default; prints each difference
 
-Names, types, versions, tags, nullability, defaults and whether a field is ignorable, over the versions that klog has.
+It compares names, types, versions, tags, nullability, defaults and whether a field is ignorable, over the versions that
+klog has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TYPES = {"bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid"
 
 
 def published(version: str) -> dict[str, dict[str, Any]]:
-    """Kafka's schemas by name."""
+    """Return the schemas of a version of Kafka, by name."""
     lib = kafka_jars.get(version).lib
     found = {}
     for each in _JARS:
@@ -39,7 +40,7 @@ def published(version: str) -> dict[str, dict[str, Any]]:
 
 
 def messages() -> Iterator[tuple[str, Layout]]:
-    """(Kafka's name of a message, klog's layout of it)"""
+    """Yield (Kafka's name of a message, klog's layout of it)."""
     for api in ApiKey:
         for section in ("request", "response"):
             yield f"{api.message}{section.title()}", load(api.message)[section]
@@ -48,7 +49,7 @@ def messages() -> Iterator[tuple[str, Layout]]:
 
 
 def camel(name: str) -> str:
-    """Kafka's name of a field."""
+    """Return Kafka's name of a field."""
     return "".join("KRaft" if word == "kraft" else word[:1].upper() + word[1:] for word in name.split("_"))
 
 
@@ -61,7 +62,7 @@ def _range(text: str | None, within: Versions) -> list[int]:
 
 
 def _versions(field: dict[str, Any]) -> str:
-    """Of a tagged field they may be left out."""
+    """Return the versions of a field. A tagged field may have none: then its taggedVersions."""
     return str(field.get("versions") or field["taggedVersions"])
 
 
@@ -85,7 +86,7 @@ def _default_of(field: dict[str, Any], kind: str) -> Any:
 
 
 class Comparison:
-    """Differences of one message."""
+    """Collects the differences of one message."""
 
     def __init__(self, where: str, theirs: dict[str, Any], within: Versions, is_older: bool) -> None:
         self.where, self.within, self.is_older = where, within, is_older
@@ -132,9 +133,9 @@ class Comparison:
 
 
 def differences(version: str) -> list[str]:
-    """Every difference from the schemas of this version of Kafka, over the versions that both have.
+    """Return every difference from the schemas of this version of Kafka, over the versions that both have.
 
-    Tagged fields that an older Kafka does not have are no difference.
+    A tagged field that an older Kafka does not have is not a difference.
     """
     theirs, found = published(version), []
     is_older = tuple(map(int, version.split("."))) < _KAFKA

@@ -21,9 +21,9 @@ Written by `python tools/config_docs.py` from the tables in `klog/config`.
 
 Every key has Kafka's name; those that begin with `klog.` are klog's own. In Python names dots become
 underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
-An unknown key is an error that names the nearest known one. In a `server.properties`, which has many keys that are not
-about the log, unknown keys are one warning. `LogConfig.from_properties(path)` and `ManagerConfig.from_properties(path)`
-read such files, `to_properties()` writes them.
+An unknown key is an error that names the nearest known one. A `server.properties` has many keys that are not about the
+log, so all of its unknown keys together are one warning. `LogConfig.from_properties(path)` and
+`ManagerConfig.from_properties(path)` read such files, `to_properties()` writes them.
 
 **Precedence:** the topic's own value (`create_topic`, `alter_topic`), then the directory's changed value
 (`LogManager.alter_config`), then the value at opening (`klog.open(config=...)`), then the default. Among broker keys
@@ -34,25 +34,30 @@ for the same setting ms precede minutes, minutes precede hours.
 ## Topic keys
 
 Each topic key may change while its logs are open; `alter_topic` applies it at once. Broker keys set the default of all
-topics; those in italics are read only at a start.
+topics; those in italics are read only when the directory is opened.
 
 | Key | Type, bounds | Default | Broker keys | Meaning |
 |---|---|---|---|---|
 """
 RULES = """
 `segment.bytes` below 1 MiB, which a broker of Kafka 4.0 and later refuses, is one warning. `internal.segment.bytes` has
-no such bound and takes precedence where it is present.
+no such bound and takes precedence if it is set.
 
-Refused together: `min.compaction.lag.ms` above `max.compaction.lag.ms`; `local.retention.*` above `retention.*`, or −1
-where that is not; with `remote.storage.enable=true` also `compact` in `cleanup.policy`,
-`remote.log.storage.system.enable=false` and, under `remote.log.copy.disable=true`, a `local.retention.*` that is
-neither −2 nor equal to `retention.*`. Tiering is switched off only together with `remote.log.delete.on.disable=true`.
+klog refuses these combinations of values:
+
+- `min.compaction.lag.ms` above `max.compaction.lag.ms`;
+- `local.retention.*` above `retention.*`, or −1 if `retention.*` is not −1;
+- with `remote.storage.enable=true`: `compact` in `cleanup.policy`, or `remote.log.storage.system.enable=false`;
+- with `remote.storage.enable=true` and `remote.log.copy.disable=true`: a `local.retention.*` that is neither −2 nor
+  equal to `retention.*`;
+- a change of `remote.storage.enable` to false without `remote.log.delete.on.disable=true`.
 """
 BROKER = """
 ## Broker keys
 
-For a directory, or a list of them: `klog.open(path, config={...})`. Keys of the network, of replication and of
-tiered storage are checked and kept for programs that read them; the log itself uses only the first block.
+`klog.open(path, config={...})` sets these keys for a directory, or for a list of them. Keys of the network, of
+replication and of tiered storage are checked and kept for programs that read them; the log itself uses only the first
+block.
 
 | Key | Type, bounds | Default | While open | Meaning |
 |---|---|---|---|---|

@@ -1,8 +1,8 @@
 """Show one case of the simulated disk step by step: `python tools/crash_replay.py SEED [--operation N] [--state NAME]`.
 
-A seed names a workload, its content and its crash states (tests/crash/workloads.py). Without --operation it is the
-first state that breaks a promise. Printed are the operations that reached the disk, what was promised, what landed of
-each file, and what klog did when it opened that.
+A seed determines a workload, its content and its crash states (tests/crash/workloads.py). Without --operation the case
+is the first state that breaks a promise. The output has the operations that reached the disk, what was promised, what
+each file contains after the power cut, and what klog did when it opened the directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.power_cuts import PowerCuts
 
 @dataclasses.dataclass
 class Wanted:
-    """Which case. operation None: the first that breaks a promise."""
+    """The case to show. operation None: the first that breaks a promise."""
 
     operation: int | None = None
     state: str = "all"
@@ -35,11 +35,11 @@ class Wanted:
 
 
 class _Enough(Exception):
-    """The case has been shown."""
+    """Ends the run after the case has been shown."""
 
 
 def replay_of(wanted: Wanted) -> type[PowerCuts[Any]]:
-    """A rig that shows the wanted case and ends there."""
+    """Return a subclass of PowerCuts that shows the wanted case and then ends the run."""
 
     class Replay(PowerCuts[Any]):
         def check(self, state: State, rng: random.Random) -> None:
@@ -81,7 +81,7 @@ def replay_of(wanted: Wanted) -> type[PowerCuts[Any]]:
 
 
 def landed(state: State, now: State) -> list[str]:
-    """Each file of a state, against the same file as processes saw it at the cut."""
+    """Return a line for each file of a state, compared with the file that processes read at the cut."""
     lines = []
     for path in sorted({*state.files, *now.files}):
         data, whole = state.files.get(path), now.files.get(path)
@@ -122,9 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     wanted = Wanted(given.operation, given.state)
     print(f"seed {given.seed}: workload {name_of(given.seed)}")
-    with tempfile.TemporaryDirectory(prefix="klog-crash-") as place:
+    with tempfile.TemporaryDirectory(prefix="klog-crash-") as folder:
         try:
-            print(f"no such case in this run: {cut(Path(place), given.seed, rig=replay_of(wanted))}")
+            print(f"no such case in this run: {cut(Path(folder), given.seed, rig=replay_of(wanted))}")
         except _Enough:
             return 0
     return 1

@@ -1,14 +1,14 @@
-"""Stacks that Linux perf recorded, as a flame graph:
+"""Draws stacks that Linux perf recorded as a flame graph:
 
     perf script -F comm,ip,sym,srcline | python tools/flamegraph.py TITLE > picture.svg
 
-    sample  := "comm" line, then a line per frame (address, symbol; under it maybe the source line), innermost first
+    sample  := "comm" line, then a line per frame (address, symbol; optionally followed by the source line), innermost
+               first
     stack   := ("python", "append (klog/log/write/_append.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
     tree    := for each prefix of a stack, its number of samples
 
-The width of a box is its share of all samples; it stands on its caller. Boxes on one caller are sorted by
-name, so the x axis is not time. An SVG without scripts: names are in the boxes where they fit, and
-everywhere in a tooltip.
+The width of a box is its share of all samples; it stands on its caller. Boxes on one caller are sorted by name, so the
+x axis is not time. The result is an SVG without scripts: each box has its name in a tooltip, and in the box if it fits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PARTIAL = re.compile(r"\.(?:cold|constprop|isra|part|lto_priv)(?:\.\d+)*")
 
 
 def stacks(lines: Iterable[str]) -> Iterator[Stack]:
-    """The stacks of `perf script -F comm,ip,sym,srcline`, outermost frame first. Frames of klog have their line."""
+    """Yield the stacks of `perf script -F comm,ip,sym,srcline`, outermost frame first. Frames of klog have their
+    line."""
     command, frames = "", list[str]()
     for line in lines:
         text = line.rstrip("\n")
@@ -54,7 +55,7 @@ def stacks(lines: Iterable[str]) -> Iterator[Stack]:
 
 
 def readable(symbol: str) -> str:
-    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_5clock_1now is klog.clock.now."""
+    """Return a symbol without the affixes of Cython and gcc: __pyx_pw_4klog_5clock_1now becomes klog.clock.now."""
     symbol = _PARTIAL.sub("", symbol)
     made = _CYTHON.match(symbol)
     return ".".join(_parts(made["rest"])) if made else symbol
@@ -76,7 +77,7 @@ def _parts(mangled: str) -> list[str]:
 
 @dataclass(slots=True)
 class Node:
-    """A frame under its callers: its number of samples, and what it called."""
+    """A frame at a position in the tree: its number of samples, and the frames that it called."""
 
     name: str
     samples: int = 0
@@ -99,7 +100,7 @@ def tree(found: Iterable[Stack]) -> Node:
 
 
 def own_samples(found: Iterable[Stack]) -> list[tuple[str, int]]:
-    """(frame, samples in which it was the innermost), most first."""
+    """Return (frame, samples in which it was the innermost), most first."""
     return Counter(stack[-1] for stack in found).most_common()
 
 
@@ -126,7 +127,7 @@ def _colour(name: str) -> str:
 
 
 def svg(root: Node, title: str) -> str:
-    """The picture: `all` at the bottom, what it called on top of it."""
+    """Return the SVG: `all` at the bottom, and on each box the frames that it called."""
     height = _TOP + _ROW * root.depth + 30
     boxes = _boxes(root, 0.0, float(_WIDTH), height - 30 - _ROW, root.samples)
     legend = (

@@ -1,4 +1,4 @@
-"""Fill in the counts of docs/guarantees.md: python -m tools.guarantee_counts FILE
+"""Writes the counts of docs/guarantees.md: python -m tools.guarantee_counts FILE
 
 FILE is the output of `make test-deep`. Its lines "count: N WHAT" at the end are summed up by WHAT.
 """
@@ -20,7 +20,7 @@ STATES, SECONDS = "different crash states of a simulated disk", "CPU seconds of 
 
 
 def table(found: Counter[str], when: str) -> str:
-    """The rows of the document; of the CPU time the rate."""
+    """Return the table of the document. The CPU time appears as a rate."""
     shown = Counter(found)
     seconds = shown.pop(SECONDS, 0)
     body = [(what, f"{number:,}") for what, number in sorted(shown.items())]

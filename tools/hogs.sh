@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suite as `make test` does, N times (10), beside a busy process and one that keeps the disk busy: no
-# test may depend on a quiet machine. tools/hogs.sh [N] [-- options of pytest]. It ends at the first run that fails.
+# Runs the suite as `make test` does, N times (10), beside a process that keeps a processor busy and one that keeps the
+# disk busy: no test may depend on a quiet machine. It ends at the first run that fails.
+# tools/hogs.sh [N] [-- options of pytest]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 times=10

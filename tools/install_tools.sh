@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages if run as
-# root, else named.
+# Installs the programs that the deep tests and the benchmarks need besides Python, gcc and make, from Debian's packages.
+# Without root it only names them.
 set -u
 # Ubuntu has perf in another package.
 perf=linux-perf

@@ -1,11 +1,11 @@
-"""Apache Kafka's own jars, by Maven, and Java sources of this project compiled against them.
+"""Fetches Apache Kafka's own jars by Maven, and compiles Java sources of this project against them.
 
     build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over kafka_jars.xml
-    build/kafka/<version>/<name>/    compiled classes: tests/interop/java (a judge), bench/jvm (a peer)
+    build/kafka/<version>/<name>/    compiled classes: tests/interop/java (Kafka's own checks), bench/jvm (peers)
     build/kafka/logger/              one more jar, for a broker whose log is read
     build/kafka/spark/               Spark's Kafka connector, with what it needs beyond PySpark's own jars
 
-All of it lies outside git and is made again when it is missing or when its sources have changed. Kafka 4.2
+None of it is in git. It is made again when it is missing or when its sources have changed. Kafka 4.2
 moved the record classes to `common.record.internal`: Java sources use the new package and are rewritten for 4.1.
 """
 
@@ -29,7 +29,7 @@ RECORDS_MOVED_IN = (4, 2)
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time fills HOME: the tests run in several."""
+    """Hold the lock of HOME: only one process at a time fills it, because tests run in several."""
     HOME.mkdir(parents=True, exist_ok=True)
     with open(HOME / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,7 +37,7 @@ def _alone() -> Iterator[None]:
 
 
 class Unavailable(Exception):
-    """Something this machine lacks; the text names it."""
+    """This machine does not have something that is needed; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Jars:
     lib: Path
 
     def compile(self, folder: Path, name: str) -> Path:
-        """The classes of `folder`/*.java, compiled if the sources have changed since."""
+        """Compile `folder`/*.java if the sources have changed. Returns the directory of the classes."""
         sources = {path.name: path.read_text() for path in sorted(folder.glob("*.java"))}
         if tuple(int(part) for part in self.version.split(".")[:2]) < RECORDS_MOVED_IN:
             moved = ("common.record.internal.", "common.record.")
@@ -75,7 +75,7 @@ class Jars:
 
 
 def get(version: str) -> Jars:
-    """Jars of one version, fetched if missing. Raises Unavailable where the machine cannot."""
+    """Return the jars of one version; they are fetched if missing. Raises Unavailable if they cannot be fetched."""
     if not all(shutil.which(program) for program in ("java", "javac", "mvn")):
         raise Unavailable("a JDK and Maven")
     jars = Jars(version, HOME / version / "lib")
@@ -107,7 +107,7 @@ def _run(command: list[str], what: str) -> None:
 
 
 def logger() -> Path:
-    """A jar that prints what Kafka logs on stderr; put it before the others, whose binding prints nothing."""
+    """Return a jar that prints Kafka's log on stderr. Put it before the others, whose binding prints nothing."""
     jar = HOME / "logger" / "slf4j-simple-1.7.36.jar"
     with _alone():
         if not jar.exists():
@@ -126,7 +126,8 @@ _CONNECTOR = (
 
 
 def spark_connector() -> list[Path]:
-    """The jars of Spark's Kafka connector, fetched if missing. Raises Unavailable where the machine cannot."""
+    """Return the jars of Spark's Kafka connector; they are fetched if missing. Raises Unavailable if they cannot be
+    fetched."""
     if not shutil.which("mvn"):
         raise Unavailable("Maven")
     home = HOME / "spark"

@@ -1,4 +1,4 @@
-"""A pytest plugin that writes which lines of the mutated modules each test reaches, and how long it takes.
+"""A pytest plugin that writes which lines of the mutated modules each test reaches, and the seconds of each test.
 
     python -m pytest -p tools.lines_by_test --lines-by-test=FILE tests/log
 

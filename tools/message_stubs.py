@@ -1,4 +1,5 @@
-"""klog/protocol/messages.pyi, the types of all message classes, from the schemas: python tools/message_stubs.py"""
+"""Writes klog/protocol/messages.pyi, the types of all message classes, from the schemas: python
+tools/message_stubs.py"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from klog.protocol._message import Message
 
 
 def text() -> str:
-    """The stub, formatted."""
+    """Return the text of the stub, formatted."""
     lines = [_HEAD]
     for name in names():
         sections = load(name)

@@ -1,15 +1,16 @@
 """Mutation testing: changes one expression or statement of a module at a time and expects that a test fails.
 
     python -m tools.mutate --map               which tests reach which line: minutes, once, and after large changes
-    python -m tools.mutate [MODULE ...]        run the mutants that have no result yet; Ctrl-C and run again to go on
-    python -m tools.mutate --report            survivors, without those that tools/equivalent.toml argues equivalent
+    python -m tools.mutate [MODULE ...]        run the mutants that have no result yet; after Ctrl-C, run it again
+    python -m tools.mutate --report            survivors, without those of tools/equivalent.toml
 
-A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. It
-runs the tests that reach its line, the quickest first, until one fails. Results are in build/mutation/; a mutant is
-known by the text of its function and its change, so results outlive changes elsewhere.
+A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. For
+each mutant the tests that reach its line run, the quickest first, until one fails. Results are in build/mutation/. The
+key of a mutant is the text of its function and its change, so results stay valid when other functions change.
 
-Why not mutmut or cosmic-ray: the same copies of the tree serve the planted bugs, Cython and C included; neither picks
-tests by line when klog's own child processes and compiled modules are in play, and neither removes statements.
+Why not mutmut or cosmic-ray: this tool shares its copies of the tree with the planted bugs, Cython and C included.
+Neither of the two selects tests by line with klog's child processes and compiled modules, and neither removes
+statements.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def mutants(file: str) -> Iterator[Mutant]:
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function's body, without those of functions in it, docstrings, messages and log lines."""
+    """Yield the nodes of a function's body, without inner functions, docstrings, messages and log lines."""
     waiting: list[ast.AST] = list(function.body[::-1])
     while waiting:
         node = waiting.pop()
@@ -133,7 +134,7 @@ def _is_log(node: ast.AST) -> bool:
 
 
 def _is_flipped(test: ast.expr) -> bool:
-    """Is it one comparison, whose operator is replaced?"""
+    """Whether a condition is one comparison, whose operator is replaced."""
     return isinstance(test, ast.Compare) and len(test.ops) == 1
 
 
@@ -164,7 +165,7 @@ def _replacements(source: _Source, node: ast.AST) -> Iterator[tuple[int, int, st
 
 
 class Lines:
-    """Which tests reach a line, the quickest first."""
+    """Finds the tests that reach a line, the quickest first."""
 
     def __init__(self) -> None:
         self._tests = {}
@@ -192,8 +193,8 @@ def run(todo: list[Mutant], jobs: int) -> None:
     lines, lock = Lines(), threading.Lock()
 
     def work() -> None:
-        with tempfile.TemporaryDirectory(prefix="klog-mutate-", ignore_cleanup_errors=True) as place:
-            copy = Copy(Path(place))
+        with tempfile.TemporaryDirectory(prefix="klog-mutate-", ignore_cleanup_errors=True) as folder:
+            copy = Copy(Path(folder))
             while True:
                 with lock:
                     if not todo:
@@ -231,7 +232,7 @@ def _try(copy: Copy, mutant: Mutant, lines: Lines) -> dict[str, Any]:
 
 
 def map_lines() -> None:
-    """Run all the tests, with a trace of the modules."""
+    """Run all tests with a trace of the modules, and store which lines each test reaches."""
     WORK.mkdir(parents=True, exist_ok=True)
     for number, tests in enumerate(TESTS):
         subprocess.run(
@@ -277,7 +278,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="part of a module's path; default: all")
     parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
     parser.add_argument("--report", action="store_true", help="list the survivors, and run nothing")
-    parser.add_argument("--again", action="store_true", help="run survivors again, with the tests of today")
+    parser.add_argument("--again", action="store_true", help="run survivors again, with the present tests")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     if asked.map:

@@ -54,13 +54,13 @@ def bugs() -> list[Bug]:
 
 
 def plant(copy: Copy, bug: Bug) -> Outcome:
-    """Run the tests of a bug with it. Raises Unusable."""
+    """Run the tests of a bug in a copy that has the bug. Raises Unusable."""
     with copy.changed(bug.change):
         return copy.test(bug.tests, SECONDS_MAX)
 
 
 def check_clean(copy: Copy, planted: Sequence[Bug]) -> None:
-    """The tests that find bugs pass without them. Raises Unusable."""
+    """Check that the tests that find bugs pass without them. Raises Unusable if one fails."""
     tests = sorted({test for bug in planted if bug.tests[0] != "make" for test in bug.tests})
     outcome = copy.test(tests, SECONDS_MAX * max(1, len(planted)), each=SECONDS_MAX) if tests else None
     if outcome is not None and outcome.found:
@@ -72,8 +72,8 @@ def run(chosen: Iterable[Bug], jobs: int, note: Callable[[Bug, Outcome], None]) 
     todo, lock = list(chosen)[::-1], threading.Lock()
 
     def work() -> None:
-        with tempfile.TemporaryDirectory(prefix="klog-planted-", ignore_cleanup_errors=True) as place:
-            copy = Copy(Path(place))
+        with tempfile.TemporaryDirectory(prefix="klog-planted-", ignore_cleanup_errors=True) as folder:
+            copy = Copy(Path(folder))
             while True:
                 with lock:
                     if not todo:
@@ -94,7 +94,7 @@ def run(chosen: Iterable[Bug], jobs: int, note: Callable[[Bug, Outcome], None]) 
 
 
 def row(bug: Bug, outcome: Outcome) -> str:
-    """A row of the table of FINDINGS.md."""
+    """Return a row of the table of FINDINGS.md."""
     found = " ".join(bug.tests).replace("|", "\\|")
     return f"| {bug.name} | {bug.rule} | `{bug.change.file}` | {outcome.seconds:.1f} | `{found}` |"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A manylinux_2_28 wheel for this machine's processor, without a container, tried in a fresh venv: build/portable/*.whl.
-# zig's C compiler, itself a wheel, links against the glibc that it is told. Released wheels are cibuildwheel's, by gcc.
+# zig's C compiler, which is also a wheel, links against the glibc of its option -target. cibuildwheel builds the released
+# wheels, with gcc.
 set -euo pipefail
 . "$(dirname "$0")/copy_of_tree.sh"
 copy_of_tree portable

@@ -1,6 +1,6 @@
-"""Which test proves which statement about the engine: tests/statements/README.md, from the tests' own docstrings.
+"""Writes the table of statements about the engine and their tests, tests/statements/README.md, from tests' docstrings.
 
-A statement is one checkable sentence about what Kafka's log layer does. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
+A statement is one sentence about Kafka's log layer that a test can check. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
 OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager,
 CL CM OM: cleaner, its manager, its map of keys. A test's docstring begins with the statements that it proves:
 `UL4, UL67: what is true`. Statements that do not concern klog, or not yet, are listed with the reason in
@@ -48,12 +48,12 @@ class Proof(NamedTuple):
 
 
 def statements() -> list[str]:
-    """Every statement's id, in order."""
+    """Return the id of every statement, in order."""
     return [f"{group}{number}" for group, (_, count) in GROUPS.items() for number in range(1, count + 1)]
 
 
 def proofs() -> dict[str, list[Proof]]:
-    """The tests that name each statement."""
+    """Return the tests that name each statement."""
     found: dict[str, list[Proof]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -70,7 +70,7 @@ def proofs() -> dict[str, list[Proof]]:
 
 
 def reasons() -> dict[str, str]:
-    """The reason why a statement has no test here."""
+    """Return, for each statement without a test, the reason."""
     found = {}
     for line in NOT_HERE.read_text().splitlines():
         if (match := _REASON.fullmatch(line)) is not None:
@@ -79,7 +79,7 @@ def reasons() -> dict[str, str]:
 
 
 def table(proved: dict[str, list[Proof]], absent: dict[str, str]) -> str:
-    """The text of the table."""
+    """Return the text of the table."""
     lines = [
         "# Statements about the engine, and the tests that prove them",
         "",
@@ -96,7 +96,7 @@ def table(proved: dict[str, list[Proof]], absent: dict[str, str]) -> str:
 
 
 def problems() -> list[str]:
-    """All errors of the table, the tests and the reasons together."""
+    """Return all errors of the table, the tests and the reasons."""
     proved, absent = proofs(), reasons()
     known = statements()
     found = [

@@ -1,8 +1,8 @@
 """Tests an installed klog. Run it anywhere, with the Python that klog was installed for: python tools/try_install.py
 
 Imports every module, runs the README's writer and reader in an empty folder, runs the command, and checks the
-distribution's files and metadata. Where pyspark and java are, a session without settings reads what the writer wrote.
-Uses nothing but klog and the standard library otherwise.
+distribution's files and metadata. If pyspark and java are installed, a session without settings reads what the writer
+wrote. Otherwise it uses only klog and the standard library.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def modules() -> list[str]:
 
 
 def distribution() -> None:
-    """Only klog is in it, no source, and it names author, licence and project in the fields that every pip shows."""
+    """Check that the distribution has only klog and no sources, and names author, licence and project in its
+    metadata."""
     about = importlib.metadata.distribution("klog")
     folder = f"klog-{about.version}.dist-info"
     for file in about.files or ():
@@ -87,7 +88,8 @@ print("rows:", spark.read.format("klog").load("data").count())
 
 
 def first_query(folder: str) -> str:
-    """Count the records with Spark. The venv is not activated: the python3 of the PATH has no klog."""
+    """Count the records with Spark, without an activated venv: the first python3 of the PATH has no klog. Returns a
+    note for the last line, or nothing."""
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         return ""
     assert "rows: 2" in run(sys.executable, "-W", "ignore", "-c", QUERY, folder=folder)
