@@ -14,7 +14,6 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.cleaning_state import without_cleaning
 from klog.log.write.failures import uninterrupted
 from klog.logger import logger_of
-from klog.segment import Segment
 
 _log = logger_of("log")
 
@@ -52,22 +51,6 @@ def _rename(log: LogCore, parent: str, target: str) -> None:
     log.options.files.fsync_dir(parent)
 
 
-def delete_all_segments_locked(log: LogCore) -> list[Segment]:
-    """Remove all segments and their files, but not the directory. Returns the segments."""
-    segments = log.segment_list.empty()
-    for segment in reversed(segments):  # newest first: after a crash the rest is a valid log
-        segment.delete_files()
-    return list(segments)
-
-
-def delete_empty_dir_locked(log: LogCore) -> None:
-    """Delete the directory with what is left in it. ValueError if the log still has segments."""
-    if log.segments:
-        raise ValueError(f"{log.name} still has {len(log.segments)} segments: delete them first")
-    remove_tree(log.directory.path, log.options.files)
-    log.options.files.fsync_dir(os.path.dirname(log.directory.path))
-
-
 def delete_locked(log: LogCore) -> None:
     """Delete the log with its directory."""
     _log.info("event=delete log=%s path=%s", log.name, log.directory.path)
@@ -75,8 +58,10 @@ def delete_locked(log: LogCore) -> None:
     log.epochs.detach()
     try:
         os.listdir(log.directory.path)  # raises if the path is no longer a directory
-        delete_all_segments_locked(log)
-        delete_empty_dir_locked(log)
+        for segment in reversed(log.segment_list.empty()):  # newest first: after a crash the rest is a valid log
+            segment.delete_files()
+        remove_tree(log.directory.path, log.options.files)
+        log.options.files.fsync_dir(os.path.dirname(log.directory.path))
     except OSError as error:
         log.go_offline(f"deleting it failed: {error}")
         raise StorageOffline(f"{log.name} could not be deleted: {error}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from klog.disk import Claim, Notifier, SendCounts, exists
@@ -96,12 +96,12 @@ def open_log(directory: str, options: Options) -> LogCore:
             aborted_finder=AbortedFinder(),
             follower=Follower() if options.read_only else None,
         )
-        _load(log)
+        to_unlink = _load(log)
         forks.register(log)
         if not options.read_only:
             _prepare_to_write(log)
-            if log.leftovers:
-                unlink_later_locked(log, log.leftovers)
+            if to_unlink:
+                unlink_later_locked(log, to_unlink)
         log.health.opened()
         high_watermark.notify_listener(log, log.high_watermark)
     except BaseException:
@@ -131,7 +131,8 @@ def options_of_snapshot(log: LogCore) -> Options:
     )
 
 
-def _load(log: LogCore) -> None:
+def _load(log: LogCore) -> Sequence[str]:
+    """Load the log. Returns the names of the files to unlink later."""
     inputs = inputs_of(log)
     if log.follower is not None:
         log.follower.begin(log)
@@ -140,6 +141,7 @@ def _load(log: LogCore) -> None:
     log.load(loaded)
     if log.follower is not None:
         log.follower.loaded(log, loaded)
+    return loaded.to_unlink
 
 
 def _prepare_to_write(log: LogCore) -> None:

@@ -98,7 +98,7 @@ def test_sequences_wrap_around() -> None:
     with pytest.raises(OutOfOrderSequence):
         write(producers, PID, 0, 1, 736)
     write(producers, PID, 0, 0, 736)
-    assert (producers.entries[PID].first_sequence, producers.entries[PID].last_sequence) == (SEQUENCE_MAX, 0)
+    assert (producers.entries[PID].batches[0].first_sequence, producers.entries[PID].last_sequence) == (SEQUENCE_MAX, 0)
 
 
 def test_one_batch_may_span_the_wrap() -> None:
@@ -108,8 +108,8 @@ def test_one_batch_may_span_the_wrap() -> None:
     data(append, 0, SEQUENCE_MAX - 10, 9, 2000, 2020)
     producers.update(append)
     entry = producers.entries[PID]
-    assert (entry.first_sequence, entry.last_sequence) == (SEQUENCE_MAX - 10, 9)
-    assert (entry.first_offset, entry.last_offset) == (2000, 2020)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (SEQUENCE_MAX - 10, 9)
+    assert (entry.batches[0].first_offset, entry.last_offset) == (2000, 2020)
     assert entry.duplicate(0, SEQUENCE_MAX - 10, 9) is not None
 
 
@@ -118,7 +118,7 @@ def test_replication_may_begin_anywhere() -> None:
     producers = Producers()
     write(producers, PID, 5, 16, 240, origin="replication")
     entry = producers.entries[PID]
-    assert (entry.epoch, entry.first_sequence, entry.last_sequence) == (5, 16, 16)
+    assert (entry.epoch, entry.batches[0].first_sequence, entry.last_sequence) == (5, 16, 16)
     write(producers, PID, 5, 30, 241, origin="replication")
     assert producers.entries[PID].last_sequence == 30
 
@@ -132,7 +132,7 @@ def test_a_marker_of_a_higher_epoch_resets_the_producer() -> None:
     assert (entry.epoch, entry.last_sequence, entry.txn_first_offset, entry.batches) == (2, -1, None, ())
     write(producers, PID, 2, 0, 101)
     entry = producers.entries[PID]
-    assert (entry.first_sequence, entry.last_sequence) == (0, 0)
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (0, 0)
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
@@ -211,11 +211,11 @@ def test_a_prepared_append_changes_nothing_before_the_update() -> None:
     second = prepared(producers, PID, "client")
     data(second, 0, 6, 10, 26, 30)
     entry = producers.entries[PID]
-    assert (entry.first_sequence, entry.last_sequence, entry.last_offset) == (0, 5, 20)
+    assert (entry.batches[0].first_sequence, entry.last_sequence, entry.last_offset) == (0, 5, 20)
     assert (second.entry.last_sequence, second.entry.last_offset) == (10, 30)
     producers.update(second)
     entry = producers.entries[PID]
-    assert (entry.first_sequence, entry.last_sequence, entry.last_offset) == (0, 10, 30)
+    assert (entry.batches[0].first_sequence, entry.last_sequence, entry.last_offset) == (0, 10, 30)
 
 
 def test_a_transaction_and_its_marker_in_one_append() -> None:
@@ -329,7 +329,7 @@ def test_a_fencing_marker_alone() -> None:
     producers = Producers()
     mark(producers, PID, 0, 42, abort=True)
     entry = producers.entries[PID]
-    assert (entry.first_offset, entry.last_offset, entry.last_sequence) == (-1, -1, -1)
+    assert (entry.batches, entry.last_offset, entry.last_sequence) == ((), -1, -1)
     producers.expire(NOW + DAY - 1)
     assert PID in producers.entries
 
@@ -348,7 +348,7 @@ def test_an_expired_producer_is_treated_as_new() -> None:
     assert not producers.entries
     write(producers, PID, 5, 2, 2, at=NOW + 1000)
     assert (len(producers.entries), producers.end_offset) == (1, 3)
-    assert producers.entries[PID].first_sequence == 2
+    assert producers.entries[PID].batches[0].first_sequence == 2
 
 
 def test_producers_with_an_open_transaction_stay() -> None:

@@ -43,7 +43,6 @@ cdef class LogCore:
     cdef readonly object epochs
     cdef readonly object producers
     cdef readonly object recovery
-    cdef readonly object leftovers
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t written_end

@@ -239,7 +239,7 @@ cdef class LogCore:
         self.segment_list.load(self.of_this_moment(loaded.segments))
         self.use(loaded)
         self.flush_state = FlushState(loaded.recovery_point, self.options.clock)
-        self.recovery, self.leftovers = loaded.recovery, loaded.to_unlink
+        self.recovery = loaded.recovery
 
     cdef of_this_moment(self, segments):
         """The segments, without those that begin after a snapshot's moment."""
@@ -305,7 +305,6 @@ cdef class LogCore:
         self.epochs, other.epochs = other.epochs, self.epochs
         self.producers, other.producers = other.producers, self.producers
         self.recovery, other.recovery = other.recovery, self.recovery
-        self.leftovers, other.leftovers = other.leftovers, self.leftovers
         self.log_start_offset, other.log_start_offset = other.log_start_offset, self.log_start_offset
         self.log_end_offset, other.log_end_offset = other.log_end_offset, self.log_end_offset
         self.segment_list.exchange(other.segment_list)

@@ -107,16 +107,6 @@ cdef class ProducerEntry:
         """Of its last data batch, -1 for none."""
         return self.batches[len(self.batches) - 1].last_offset if self.batches else -1
 
-    @property
-    def first_sequence(self):
-        """Of the oldest data batch that is remembered, -1 for none."""
-        return self.batches[0].first_sequence if self.batches else -1
-
-    @property
-    def first_offset(self):
-        """Of the oldest data batch that is remembered, -1 for none."""
-        return self.batches[0].first_offset if self.batches else -1
-
     cdef int take_epoch(self, int64_t epoch) except -1:
         """Set the epoch. A new epoch forgets the batches of the last one."""
         if epoch != self.epoch:

@@ -38,9 +38,6 @@ class OffsetMetadata:
         return self.segment_base_offset < that.segment_base_offset
 
 
-UNKNOWN = OffsetMetadata(-1, 0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetSnapshot:
     """The offsets of a log, all of one moment. Kafka: LogOffsetSnapshot."""

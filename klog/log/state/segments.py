@@ -72,18 +72,6 @@ def check_reached(name: str, active: Segment, offset: int) -> None:
         )
 
 
-def floor(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The last segment that begins at or below an offset."""
-    at = bisect.bisect_right(segments, offset, key=_base)
-    return segments[at - 1] if at else None
-
-
-def lower(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The last segment that begins below an offset."""
-    at = bisect.bisect_left(segments, offset, key=_base)
-    return segments[at - 1] if at else None
-
-
 def beginning_below(segments: Sequence[Segment], offset: int) -> int:
     """Number of segments that begin below an offset."""
     return bisect.bisect_left(segments, offset, key=_base)
