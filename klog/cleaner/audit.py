@@ -36,14 +36,11 @@ def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
     with directory_lock(directory):
         new = not exists(path)
         end = check(directory)
-        file = files.open(path, write=True, create=True)
-        try:
+        with files.open(path, write=True, create=True) as file:
             if file.length() > end:
                 files.truncate(file, end)
             file.write(line, end)
             files.fsync(file)
-        finally:
-            file.close()
         if new:
             files.fsync_dir(directory)
 

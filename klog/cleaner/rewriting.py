@@ -15,8 +15,15 @@ from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
 from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
-from klog.record import BATCH_HEADER
-from klog.segment import OFFSET_ENTRY, TIME_ENTRY, AbortedTransaction, IndexPair, Segment, SegmentDir
+from klog.segment import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    AbortedTransaction,
+    IndexPair,
+    Segment,
+    SegmentDir,
+    index_bytes_needed,
+)
 from klog.values import dataclass
 
 
@@ -57,12 +64,10 @@ def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:
     Entries that do not fit are left out, except the last timestamp, which has reserved space.
     """
     interval = log.config.index_interval_bytes
-    largest = sum(source.size for source in sources)
     existing = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # of an older configuration
     bound = max(log.config.segment_index_bytes, *existing)
-    capacity = (largest // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
-    base = sources[0].base_offset
-    return IndexPair("", "", base, writable=True, capacity=min(capacity, bound), interval=interval)
+    capacity = min(index_bytes_needed(sum(source.size for source in sources), interval), bound)
+    return IndexPair("", "", sources[0].base_offset, writable=True, capacity=capacity, interval=interval)
 
 
 def write_segment(
@@ -78,22 +83,16 @@ def write_segment(
     segment_dir: SegmentDir = cleaned.segment_dir
     cleaned.delete_files()  # left by an interrupted cleaning
     _, offsets_path, times_path, _ = cleaned.paths
-    out = segment_dir.files.open(cleaned.path, write=True, create=True)
-    try:
+    with segment_dir.files.open(cleaned.path, write=True, create=True) as out:
         written = Written(out, drop=drop)
         aborted = fill(written)
         segment_dir.files.fsync(out)
         written.synced()
-    finally:
-        out.close()
     index.close_entries()
     index.store(offsets_path, times_path, segment_dir.files.table)
     for path in (offsets_path, times_path):
-        file = segment_dir.files.open(path, write=True)
-        try:
+        with segment_dir.files.open(path, write=True) as file:
             segment_dir.files.fsync(file)
-        finally:
-            file.close()
     for entry in aborted:
         cleaned.txn_index.append(entry)
     cleaned.txn_index.sync()

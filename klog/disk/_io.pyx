@@ -174,6 +174,12 @@ cdef class LogFile(Reusable):
             close(self.fd)
             self.fd = -1
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
     def fileno(self):
         """The descriptor. Raises ValueError once closed."""
         if self.fd < 0:

@@ -310,16 +310,12 @@ def _print_of(directory: str, base_offset: int) -> _Print:
 def copy_file(files: Files, source: str, target: str) -> int:
     """Copy a file's bytes, durably. Returns their number."""
     files.unlink(target)
-    original, copy = files.open(source), files.open(target, write=True, create=True)
-    try:
+    with files.open(source) as original, files.open(target, write=True, create=True) as copy:
         size = original.length()
         for position in range(0, size, _CHUNK_BYTES):
             copy.write(original.read(position, min(_CHUNK_BYTES, size - position)), position)
         files.fsync(copy)
         return size
-    finally:
-        original.close()
-        copy.close()
 
 
 # ---- notes -----------------------------------------------------------------------------------------------------------

@@ -38,11 +38,8 @@ def make_durable(files: Files, path: str, like: str) -> None:
     owner = os.stat(like)
     for name in regular_files(path):
         whole = os.path.join(path, name)
-        file = files.open(whole, write=True)
-        try:
+        with files.open(whole, write=True) as file:
             files.fsync(file)
-        finally:
-            file.close()
         _give_to(whole, owner)
     _give_to(path, owner)
     files.fsync_dir(path)

@@ -24,7 +24,7 @@ from klog.segment._scan import (
     search_batch,
 )
 from klog.segment._span import span
-from klog.segment.segment import FoundByTime, Segment
+from klog.segment.segment import FoundByTime, Segment, index_bytes_needed
 from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
@@ -48,6 +48,7 @@ __all__ = [
     "count_records",
     "find_offset",
     "has_sound_batch",
+    "index_bytes_needed",
     "names",
     "nul_page_within",
     "parse_txn_index",

@@ -74,6 +74,11 @@ class FoundByTime(NamedTuple):
     leader_epoch: int
 
 
+def index_bytes_needed(size: int, interval: int) -> int:
+    """The maximal size of each index of a segment of so many bytes, with index.interval.bytes=interval."""
+    return (size // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
+
+
 class Segment(SegmentState):
     """A segment of a partition directory. Its files are opened and mapped only when needed.
 
@@ -299,7 +304,7 @@ class Segment(SegmentState):
     def _index_in_memory(self) -> IndexPair:
         """Return an index in memory, without files, large enough for a segment of this size."""
         interval = self.segment_dir.config.index_interval_bytes
-        needed = (self.size // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
+        needed = index_bytes_needed(self.size, interval)
         capacity = min(needed, self._index_bytes()) if self.writable else needed
         return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
 
@@ -487,12 +492,8 @@ class Segment(SegmentState):
         files = self.segment_dir.files
         files.fdatasync(file)
         for path in (*self._index_paths(), self.txn_index.path):
-            with contextlib.suppress(FileNotFoundError):
-                beside = files.open(path, write=True)
-                try:
-                    files.fsync(beside)
-                finally:
-                    beside.close()
+            with contextlib.suppress(FileNotFoundError), files.open(path, write=True) as beside:
+                files.fsync(beside)
 
     def sync_data(self) -> None:
         """Sync the log's bytes alone."""
@@ -757,12 +758,9 @@ class Segment(SegmentState):
 
     def cut(self, end: int) -> None:
         """Truncate .log to `end` bytes, durably: old bytes must not reappear after the next append."""
-        file = self.segment_dir.files.open(self.path, write=True)
-        try:
+        with self.segment_dir.files.open(self.path, write=True) as file:
             self.segment_dir.files.truncate(file, end)
             self.segment_dir.files.fsync(file)
-        finally:
-            file.close()
 
     def empty(self) -> None:
         """Close it and drop every batch, durably. Its indexes keep their files."""

@@ -147,11 +147,8 @@ class TxnIndex:
             raise ValueError(
                 f"an aborted transaction ends at {entry.last_offset}, not above the last one, {entries[-1].last_offset}"
             )
-        file = self._files.open(self.path, write=True, create=True)
-        try:
+        with self._files.open(self.path, write=True, create=True) as file:
             file.write(_ENTRY.pack(0, *entry), len(entries) * ENTRY_BYTES)
-        finally:
-            file.close()
         self._entries = (*entries, entry)
 
     def correct(self, entries: list[AbortedTransaction]) -> None:
@@ -172,8 +169,5 @@ class TxnIndex:
     def sync(self) -> None:
         """Sync the file to disk."""
         if exists(self.path):
-            file = self._files.open(self.path, write=True)
-            try:
+            with self._files.open(self.path, write=True) as file:
                 self._files.fsync(file)
-            finally:
-                file.close()

@@ -159,11 +159,8 @@ class _Swaps:
         return _OFFSET_MAX if scan.reason else scan.next_offset
 
     def _scan(self, name: str, how: Callable[..., Scan]) -> Scan:
-        file = self._files.open(self._path(name))
-        try:
+        with self._files.open(self._path(name)) as file:
             return how(file, 0, file.length(), 0)
-        finally:
-            file.close()
 
     def _is_sound(self, name: str) -> bool:
         """Does a .log.swap consist of whole batches with valid checksums?"""
@@ -189,12 +186,9 @@ class _Swaps:
     def _offsets(self, name: str) -> Iterator[int]:
         """The base offset of a .log.swap and those of its batches, as far as it can be read."""
         yield _base(name)
-        file = self._files.open(self._path(name))
-        try:
+        with self._files.open(self._path(name)) as file:
             for header in HeaderIterator(file, 0, file.length()):
                 yield header.last_offset if header.magic < 2 else header.base_offset
-        finally:
-            file.close()
 
     def _needs(self, logs: Iterable[str]) -> list[int]:
         """The offsets of these files that no live segment holds."""

@@ -64,12 +64,9 @@ def _lost(inputs: Inputs, listing: Listing, found: Iterable[str], suffix: str) -
 
 def _end(inputs: Inputs, base: int) -> float:
     """The end offset of a segment. Of a damaged one it is not known."""
-    file = inputs.files.open(names.file_path(inputs.directory, base, names.LOG))
-    try:
+    with inputs.files.open(names.file_path(inputs.directory, base, names.LOG)) as file:
         scan = scan_headers(file, 0, file.length(), 0, base)
-        return float("inf") if scan.reason else scan.next_offset
-    finally:
-        file.close()
+    return float("inf") if scan.reason else scan.next_offset
 
 
 def _missing(path: str, base: int, step: str) -> CorruptLog:

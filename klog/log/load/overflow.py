@@ -141,23 +141,17 @@ def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
 
 def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     """Write the parts as synced .cleaned files with the mtime of the original, which time retention may use."""
-    source = inputs.files.open(segment.path)
-    try:
+    with inputs.files.open(segment.path) as source:
         stat = os.stat(segment.path)
         for part in parts:
             path = names.file_path(inputs.directory, part.base_offset, names.LOG) + names.CLEANED
-            target = inputs.files.open(path, write=True, create=True)
-            try:
+            with inputs.files.open(path, write=True, create=True) as target:
                 copied = copy_part(source, part.position, part.end, part.base_offset, target)
                 if copied != part.end - part.position:
                     raise CorruptLog("the file changed while it was split", path=segment.path, position=part.position)
                 inputs.files.fsync(target)
-            finally:
-                target.close()
             with naming_the_next_step(path):
                 os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    finally:
-        source.close()
 
 
 def _replace(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:

@@ -56,11 +56,8 @@ def rebuild_indexes(log: LogCore, bases: Collection[int], directory: str) -> Reb
             if _is_same(path, os.path.join(log.path, name)):
                 files.unlink(path)
                 continue
-            file = files.open(path, write=True)
-            try:
+            with files.open(path, write=True) as file:
                 files.fsync(file)
-            finally:
-                file.close()
             rebuilt.files += (name,)
     files.fsync_dir(directory)
     return rebuilt

@@ -52,14 +52,11 @@ def check_names(
 
 def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int | None:
     """The offset by which a segment should be named, None if its name is right or the batch is wrong (N1)."""
-    file = inputs.files.open(segment.path)
-    try:
+    with inputs.files.open(segment.path) as file:
         file.advise(0, 0, os.POSIX_FADV_RANDOM)
         with DropBehind(file, 0, 0 if inputs.clean_shutdown or not inputs.config.io.scan_drop_behind else segment.size):
             headers = HeaderIterator(file, 0, segment.size)
             first, second = next(headers, None), next(headers, None)
-    finally:
-        file.close()
     if first is None or first.magic < 2 or first.base_offset == segment.base_offset:
         return None
     if second is not None and second.base_offset < first.next_offset:
@@ -76,19 +73,17 @@ def _end_of(inputs: Inputs, segment: Segment | None) -> int | None:
     """The offset after the last batch of a closed segment, by its headers; None without a batch."""
     if segment is None:
         return None
-    file, position = inputs.files.open(segment.path), 0
-    try:
-        index = segment.index
-        if index.entries:
-            offset, at = index.entry(index.entries - 1)
-            header = find_offset(file, at, segment.size, 0)
-            position = at if header is not None and header.position == at and header.base_offset <= offset else 0
-    except (OSError, CorruptIndex):
-        pass
-    finally:
-        segment.close()
-    try:
+    position = 0
+    with inputs.files.open(segment.path) as file:
+        try:
+            index = segment.index
+            if index.entries:
+                offset, at = index.entry(index.entries - 1)
+                header = find_offset(file, at, segment.size, 0)
+                position = at if header is not None and header.position == at and header.base_offset <= offset else 0
+        except (OSError, CorruptIndex):
+            pass
+        finally:
+            segment.close()
         scan = scan_headers(file, position, segment.size, 0)
-    finally:
-        file.close()
     return scan.next_offset if scan.batches else None

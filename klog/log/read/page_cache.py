@@ -83,12 +83,9 @@ def measure(
 
 
 def _segment(files: Files, base_offset: int, path: str, cells: int) -> SegmentPageCache:
-    file = files.open(path)  # not from the handle cache: this must not evict handles that readers use
-    try:
+    with files.open(path) as file:  # not from the handle cache: this must not evict handles that readers use
         whole = residency(file)
         return SegmentPageCache(base_offset, path, whole, _heat(file, whole, cells) if cells else ())
-    finally:
-        file.close()
 
 
 def _heat(file: LogFile, whole: Residency, cells: int) -> tuple[float, ...]:

@@ -104,15 +104,12 @@ def _is_segment(log: LogCore, part: Part, file: AssignedFile) -> bool:
 def _number(log: LogCore, path: str, assigned: AssignedFile, epoch: int) -> None:
     """Set offsets and leader epoch in a staged file, which was compared with the manifest. Durable when it returns."""
     files = log.options.files
-    file = files.open(path, write=True)
-    try:
+    with files.open(path, write=True) as file:
         base_offset = assigned.base_offset
         for header in HeaderIterator(file, 0, assigned.bytes):
             file.write(_PREFIX.pack(base_offset, header.size - BATCH_PREFIX, epoch), header.position)
             base_offset += header.last_offset_delta + 1
         files.fsync(file)
-    finally:
-        file.close()
 
 
 def _missing(log: LogCore, manifest: Manifest, part: Part) -> Iterator[memoryview]:
