@@ -3,8 +3,6 @@ those of its cleaner."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Sequence
 
 from klog.cleaner._keymap import KeyMap
@@ -31,80 +29,102 @@ def compact(
 ) -> CompactionStats:
     """Compact a log; see Log.compact."""
     check_policy(log)
-    run = functools.partial(_compact, log, roll, rounds, dry_run, top, progress)
-    return foreseen(log, "a forecast", run) if dry_run else run()
+    if dry_run:
+        return foreseen(log, "a forecast", lambda: _forecast(log, roll, Waste() if top > 0 else None, top, progress))
+    return _compact(log, roll, rounds, progress)
 
 
-def _compact(
-    log: LogCore, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
-) -> CompactionStats:
+def _compact(log: LogCore, roll: bool, rounds: int | None, progress: Progress | None) -> CompactionStats:
     started = log.clock.monotonic()
-    if roll and not dry_run and log.segments[-1].size:
+    if roll and log.segments[-1].size:
         roll_log(log, 0)
-    size = log.size
-    # count() reads every header. If nothing lies below the log start, the rounds have counted their records already.
-    records = _count(log) if log.log_start_offset > log.segments[0].base_offset else None
-    done: list[RoundStats] = []
-    overtaken = first_dirty = 0
-    waste = Waste() if dry_run and top > 0 else None
-    while rounds is None or len(done) < rounds:
-        try:
-            with contextlib.nullcontext() if dry_run else cleaning_by_hand(log):
-                check_policy(log)  # a caller that aborted our last round may have changed it
-                rewritten = log.rewritten
-                segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
-                if range_.cleanable_bytes == 0:
-                    break
-                stats = clean_round(
-                    log,
-                    range_,
-                    _key_map(log),
-                    log.clock.wall_ms(),
-                    tick=_Report(log, range_, progress),
-                    dry_run=dry_run,
-                    segments=segments if dry_run else None,
-                    waste=waste,
-                )
-                if stats.end > range_.first_dirty and not dry_run:
-                    write_first_dirty(log, stats.end, rewritten)
-        except SplitFirst:
-            continue  # happens at most once per segment
-        except Overtaken:
-            overtaken += 1
-            if dry_run or overtaken > OVERTAKEN_MAX:
-                raise
-            continue
-        done.append(stats)
-        if stats.end <= range_.first_dirty:
-            break  # the map has no space for a single key
-        first_dirty = stats.end
-        if dry_run:
-            break  # the next round would need the result of this one
-    if not done or not dry_run:
-        segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
-        first_dirty = range_.first_dirty
-    if not dry_run:  # any damage is gone, or the background cleaner finds it again
-        log.cleaning.set_cleanable()
-    gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
-    dropped = sum(stats.records_dropped for stats in done)
+    size, records = log.size, _records_before(log)
+    done = _clean(log, rounds, progress)
+    segments, range_ = _range(log, read_first_dirty(log))
+    log.cleaning.set_cleanable()  # any damage is gone, or the background cleaner finds it again
     log.options.scheduler.run_due()
-    if records is None and done:
-        left = done[-1].records_left + _count(log, min(done[-1].segments_end, log.log_end_offset))
-    else:
-        left = max(records - dropped, 0) if dry_run and records is not None else _count(log)
+    left = _records_left(log, done[-1]) if records is None and done else _count(log)
     return CompactionStats(
-        first_dirty,
+        range_.first_dirty,
         size,
-        size - gone if dry_run else log.size,
-        left + dropped if records is None else records,
+        log.size,
+        left + sum(stats.records_dropped for stats in done) if records is None else records,
         left,
         log.clock.monotonic() - started,
         len(done),
         sum(stats.keyless for stats in done),
         held(log, segments, range_),
+    )
+
+
+def _clean(log: LogCore, rounds: int | None, progress: Progress | None) -> list[RoundStats]:
+    """Clean round after round, until nothing is left to clean. A round that another caller overtakes is repeated."""
+    done: list[RoundStats] = []
+    overtaken = 0
+    while rounds is None or len(done) < rounds:
+        try:
+            with cleaning_by_hand(log):
+                check_policy(log)  # a caller that aborted our last round may have changed it
+                rewritten = log.rewritten
+                _, range_ = _range(log, read_first_dirty(log))
+                if range_.cleanable_bytes == 0:
+                    break
+                tick = _Report(log, range_, progress)
+                stats = clean_round(log, range_, _key_map(log), log.clock.wall_ms(), tick=tick)
+                if stats.end > range_.first_dirty:
+                    write_first_dirty(log, stats.end, rewritten)
+        except SplitFirst:
+            continue  # happens at most once per segment
+        except Overtaken:
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX:
+                raise
+            continue
+        done.append(stats)
+        if stats.end <= range_.first_dirty:
+            break  # the map has no space for a single key
+    return done
+
+
+def _forecast(log: LogCore, roll: bool, waste: Waste | None, top: int, progress: Progress | None) -> CompactionStats:
+    """What one round would do: the next one would need its result."""
+    started, size, records = log.clock.monotonic(), log.size, _records_before(log)
+    check_policy(log)
+    segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll)
+    stats, first_dirty, dropped = None, range_.first_dirty, 0
+    if range_.cleanable_bytes:
+        tick = _Report(log, range_, progress)
+        now = log.clock.wall_ms()
+        stats = clean_round(log, range_, _key_map(log), now, tick=tick, dry_run=True, segments=segments, waste=waste)
+        size_after, dropped = size - stats.bytes_read + stats.bytes_written, stats.records_dropped
+        first_dirty = max(stats.end, range_.first_dirty)
+    if records is not None:
+        left = max(records - dropped, 0)
+    else:
+        left = _count(log) if stats is None else _records_left(log, stats)
+    return CompactionStats(
+        first_dirty,
+        size,
+        size if stats is None else size_after,
+        left + dropped if records is None else records,
+        left,
+        log.clock.monotonic() - started,
+        0 if stats is None else 1,
+        0 if stats is None else stats.keyless,
+        held(log, segments, range_),
         () if waste is None else wasted(log, waste, top),
         0 if waste is None else waste.given_up,
     )
+
+
+def _records_before(log: LogCore) -> int | None:
+    """The number of records; None if the rounds count them: nothing lies below the log start. It reads every header."""
+    return _count(log) if log.log_start_offset > log.segments[0].base_offset else None
+
+
+def _records_left(log: LogCore, stats: RoundStats) -> int:
+    """The number of records after a round, which has counted those of the segments that it has cleaned."""
+    return stats.records_left + _count(log, min(stats.segments_end, log.log_end_offset))
 
 
 def check_policy(log: LogCore) -> None:
@@ -145,8 +165,8 @@ def _range(log: LogCore, first_dirty: int | None, *, as_rolled: bool = False) ->
 
 def _key_map(log: LogCore) -> KeyMap:
     """Return a new map, with its own secret."""
-    options = log.options
-    return KeyMap(options.dedupe_buffer_size, options.dedupe_load_factor)
+    broker = log.options.broker
+    return KeyMap(broker.log_cleaner_dedupe_buffer_size, broker.log_cleaner_io_buffer_load_factor)
 
 
 class _Report:

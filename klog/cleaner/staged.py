@@ -80,10 +80,8 @@ def plan_cleaning(log: LogCore) -> CleaningPlan | None:
     range_ = cleanable_now(log, read_first_dirty(log))
     if range_.cleanable_bytes == 0:
         return None
-    options = log.options
-    return CleaningPlan(
-        range_, log.clock.wall_ms(), log.rewritten, options.dedupe_buffer_size, options.dedupe_load_factor
-    )
+    size, load = log.options.broker.log_cleaner_dedupe_buffer_size, log.options.broker.log_cleaner_io_buffer_load_factor
+    return CleaningPlan(range_, log.clock.wall_ms(), log.rewritten, size, load)
 
 
 def build(log: LogCore, plan: CleaningPlan, directory: str) -> Built:

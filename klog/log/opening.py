@@ -22,10 +22,10 @@ from klog.log.read.newest_before import NewestBefore
 from klog.log.read.read_policy import Reading
 from klog.log.read.refresh import Follower
 from klog.log.state import forks, high_watermark, high_watermark_rules
+from klog.log.state._counters import Counters
 from klog.log.state._log_core import LogCore
 from klog.log.state.cleaning_state import CleaningState
 from klog.log.state.high_watermark_rules import OffsetMetadata
-from klog.log.state.metrics import LogMetrics
 from klog.log.state.partition_dir import Owner, PartitionDir
 from klog.log.works import bound
 from klog.log.write._commit import CommitQueue, SyncLock
@@ -85,7 +85,7 @@ def open_log(directory: str, options: Options) -> LogCore:
         log = OpenLog(
             options,
             PartitionDir(directory, claim),
-            counters=LogMetrics(),
+            counters=Counters(),
             notifier=Notifier(),  # notifies when a reader can read more
             sends=SendCounts(),
             commits=CommitQueue(commit_locked) if options.durability == "sync" and not options.read_only else None,
@@ -164,7 +164,7 @@ def _prepare_to_write(log: LogCore) -> None:
         offset = high_watermark_rules.initial(options.high_watermark, log.log_start_offset, log.log_end_offset)
         log.watermark.set(OffsetMetadata(offset))
     log.producers.on_high_watermark_updated(log.high_watermark)
-    check_ms, known = options.producer_expiration_check_ms, weakref.ref(log)
+    check_ms, known = options.broker.producer_id_expiration_check_interval_ms, weakref.ref(log)
 
     def expire() -> None:
         still = known()

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from klog.arguments import chosen, having
 from klog.clock import Clock
-from klog.config import LogConfig
+from klog.config import LogConfig, ManagerConfig
 from klog.disk import Files, HandleCache
 from klog.scheduler import Scheduler
 from klog.values import NamedTuple, dataclass
@@ -68,11 +68,8 @@ class Options:
     files: Files
     handles: HandleCache
     scheduler: Scheduler
-    producer_expiration_ms: int = 86_400_000
-    producer_expiration_check_ms: int = 600_000
+    broker: ManagerConfig  # broker-level keys: expiry of producers, memory of a compaction by hand
     config_known: bool = False
-    dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, in bytes
-    dedupe_load_factor: float = 0.9  # the share of it that may be used
     cleanings: threading.Condition | None = None  # shared by the cleaning states of all logs of a manager
     segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
     offsets_listener: Callable[[int], None] | None = None  # called with every new high watermark and the first one
@@ -103,6 +100,6 @@ class Options:
         """Use the high watermark that the checkpoint has now; None: it has none."""
         self.high_watermark = offset
 
-    def compact_with(self, buffer_size: int, load_factor: float) -> None:
-        """Use another memory for the keys of a compaction."""
-        self.dedupe_buffer_size, self.dedupe_load_factor = buffer_size, load_factor
+    def configure_broker(self, broker: ManagerConfig) -> None:
+        """Use other broker-level keys."""
+        self.broker = broker

@@ -49,6 +49,7 @@ from klog.log.staged.roll_forward import check, roll_forward
 from klog.log.staged.writers import sweep_partition
 from klog.log.state._log_core import LogCore
 from klog.scheduler import Scheduler
+from klog.values import NamedTuple
 
 
 class _Opened(Protocol):
@@ -101,24 +102,31 @@ class _Owner:
         if changed:
             self._files.fsync_dir(self._parent)
 
+    def _set(self, name: str, key: checkpoint.Partition, offset: int | None) -> bool:
+        """Set the offset of a log in a checkpoint; None removes it. Returns False if nothing changes. Under the lock of
+        the log.dir."""
+        path = os.path.join(self._parent, name)
+        before = _offsets(path)
+        after = {other: known for other, known in before.items() if other != key}
+        if offset is not None:
+            after[key] = offset
+        if after == before:
+            return False
+        checkpoint.write_offsets(self._files, path, after)
+        return True
+
     def take_high_watermark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last shutdown, which would hide new records from readers."""
-        path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         with directory_lock(self._parent):
-            high_watermarks = _offsets(path)
-            self.high_watermark_was_there = high_watermarks.pop(key, None) is not None
-            if self.high_watermark_was_there:
-                checkpoint.write_offsets(self._files, path, high_watermarks)
+            self.high_watermark_was_there = self._set(checkpoint.HIGH_WATERMARK, key, None)
 
     def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
         key = log.topic, log.partition
         with directory_lock(self._parent):
             for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
-                path = os.path.join(self._parent, name)
-                offsets = _offsets(path)
-                if offsets.get(key, 0) > bound:
-                    checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
+                if _offsets(os.path.join(self._parent, name)).get(key, 0) > bound:
+                    self._set(name, key, bound)
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
     def forget(self, log: LogCore) -> None:
@@ -127,10 +135,7 @@ class _Owner:
         try:
             with directory_lock(self._parent):
                 for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
-                    path = os.path.join(self._parent, name)
-                    offsets = _offsets(path)
-                    if offsets.pop(key, None) is not None:
-                        checkpoint.write_offsets(self._files, path, offsets)
+                    self._set(name, key, None)
             cleaner_offsets.forget(self._files, self._parent, lambda other: other == key)
         finally:
             self._unlock()
@@ -156,20 +161,11 @@ class _Owner:
             self._unlock()
 
     def _write_checkpoints(self, log: LogCore) -> None:
-        path = os.path.join(self._parent, checkpoint.RECOVERY_POINT)
-        key = log.topic, log.partition
-        offsets = {**_offsets(path), key: log.recovery_point}
-        checkpoint.write_offsets(self._files, path, offsets)
-        path = os.path.join(self._parent, checkpoint.LOG_START)
-        before = _offsets(path)
-        starts = {other: start for other, start in before.items() if other != key}
-        if log.log_start_offset > log.segments[0].base_offset:
-            starts[key] = log.log_start_offset
-        if starts != before:
-            checkpoint.write_offsets(self._files, path, starts)
-        path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
+        key, start = (log.topic, log.partition), log.log_start_offset
+        self._set(checkpoint.RECOVERY_POINT, key, log.recovery_point)
+        self._set(checkpoint.LOG_START, key, start if start > log.segments[0].base_offset else None)
         if self.high_watermark_was_there:
-            checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
+            self._set(checkpoint.HIGH_WATERMARK, key, log.high_watermark)
         if not self.marker_was_there or self._lock is None:
             return
         if exists(self._renamed_marker) and self._lock.alone():
@@ -245,97 +241,131 @@ def open_standalone(
     if os.path.islink(path):
         path = os.path.realpath(path)  # name, locks and checkpoints belong to the directory itself
     check_choices(recovery, durability)
-    read_only, clean_shutdown = flag("read_only", read_only), optional_flag("clean_shutdown", clean_shutdown)
-    recovery_point = optional_whole("recovery_point", recovery_point)
-    log_start_offset = optional_whole("log_start_offset", log_start_offset)
-    high_watermark = optional_whole("high_watermark", high_watermark)
-    wanted = checkpoint.as_uuid(topic_id)
-    parsed = parse_directory_name(os.path.basename(path))
-    if parsed is None:
+    read_only = flag("read_only", read_only)
+    given = _Given(
+        optional_flag("clean_shutdown", clean_shutdown),
+        optional_whole("recovery_point", recovery_point),
+        optional_whole("log_start_offset", log_start_offset),
+        optional_whole("high_watermark", high_watermark),
+        checkpoint.as_uuid(topic_id),
+    )
+    key = parse_directory_name(os.path.basename(path))
+    if key is None:
         raise InvalidTopic(f"{path} is not a partition directory: its name must be <topic>-<number>, such as events-0")
-    topic, partition = parsed
     log_config, broker = split_config(config)
-    if not is_directory(path):
-        if read_only:
-            raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {os.path.dirname(path)}` lists what does")
-        if not is_directory(os.path.dirname(path)):
-            raise FileNotFoundError(
-                errno.ENOENT, "the log.dir of the partition does not exist; create it first", os.path.dirname(path)
-            )
-        files.mkdir(path)
-        files.fsync_dir(os.path.dirname(path))
-    if not read_only:
-        _check_may_write(path)
-    parent, key = os.path.dirname(path), (topic, partition)
-    owner: _Owner | None = None
-    log: L | None = None
-    try:
-        owner = None if read_only else _Owner(path, files)
-        stored = checkpoint.check_topic_id(path, wanted)
-        if clean_shutdown is None:
-            clean_shutdown = exists(checkpoint.clean_shutdown_path(parent))
-        if owner is not None:
-            listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
-            owner.take_marker()
-        starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
-        points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
-        high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
-        cleaned = {} if read_only else cleaner_offsets.read(parent)
-        created_id = None
-        if owner is not None:
-            manifests = read_all(parent, listed)
-            sweep_partition(path, listed, clock.wall_ms(), files)
-            created_id = _created_id(manifests, topic)
-            if created_id is None and holds_only_staging(path):
-                raise UnknownTopicOrPartition(
-                    f"{path} does not exist yet: it holds only staged files of a job, whose commit creates the topic; "
-                    "open it after that"
-                )
-        elif holds_only_staging(path):
-            raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
+    _check_directory(path, read_only, files)
+
+    def load(**stated: Any) -> L:
         options = Options(
-            topic=topic,
-            partition=partition,
+            topic=key[0],
+            partition=key[1],
             config=settled(log_config, durability),
             read_only=read_only,
             recovery=recovery,
             durability=durability,
-            clean_shutdown=clean_shutdown,
-            recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
-            log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
-            high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
-            topic_id=wanted or created_id,
-            topic_id_stored=stored,
             clock=clock,
             files=files,
             handles=HandleCache(),
             scheduler=Scheduler(clock),
-            producer_expiration_ms=broker.producer_id_expiration_ms,
-            producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
+            broker=broker,
             config_known=config is not None,
-            dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
-            dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
-            cleaned_to=cleaned.get(key, 0),
-            high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
-            if read_only and high_watermark is None
-            else None,
+            **stated,
         )
-        if owner is None:
-            options.hold_back(partial(PendingCommits(parent).bounds, key))
-        log = make(path, options)
-        if owner is not None:
-            belong_to(log._core, owner)
-            if not log._core.recovery.clean_shutdown:
-                lower_positions(parent, reader_names(parent), topic, partition, log._core.log_end_offset, files)
-            for manifest in manifests:
-                check(log._core, manifest)
-                roll_forward(log._core, manifest)
-            owner.take_high_watermark(key)
+        if read_only:
+            options.hold_back(partial(PendingCommits(os.path.dirname(path)).bounds, key))
+        return make(path, options)
+
+    if read_only:
+        log = load(**_stated_to_reader(path, key, given))
+    else:
+        log = _open_to_write(path, key, given, load, files, clock.wall_ms())
+    warm_ranges.at_open([log._core])
+    return log
+
+
+class _Given(NamedTuple):
+    """The arguments of Log.open that the log.dir states, too. None: what it states counts."""
+
+    clean_shutdown: bool | None
+    recovery_point: int | None
+    log_start_offset: int | None
+    high_watermark: int | None
+    topic_id: uuid.UUID | None
+
+
+def _check_directory(path: str, read_only: bool, files: Files) -> None:
+    """Make a partition's directory if it is missing, for a writer, and check that it can be written."""
+    parent = os.path.dirname(path)
+    if not is_directory(path):
+        if read_only:
+            raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {parent}` lists what does")
+        if not is_directory(parent):
+            raise FileNotFoundError(
+                errno.ENOENT, "the log.dir of the partition does not exist; create it first", parent
+            )
+        files.mkdir(path)
+        files.fsync_dir(parent)
+    if not read_only:
+        _check_may_write(path)
+
+
+def _stated(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, Any]:
+    """Arguments of Options: what is given, else what the log.dir states. Raises InconsistentTopicId."""
+    parent = os.path.dirname(path)
+    stored, clean = checkpoint.check_topic_id(path, given.topic_id), given.clean_shutdown
+    points, starts = (
+        _offsets(os.path.join(parent, name)) for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START)
+    )
+    return {
+        "topic_id": given.topic_id,
+        "topic_id_stored": stored,
+        "clean_shutdown": exists(checkpoint.clean_shutdown_path(parent)) if clean is None else clean,
+        "recovery_point": points.get(key, 0) if given.recovery_point is None else given.recovery_point,
+        "log_start_offset": max(starts.get(key, 0) if given.log_start_offset is None else given.log_start_offset, 0),
+        "high_watermark": given.high_watermark,
+    }
+
+
+def _stated_to_reader(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, Any]:
+    """The same for a reader, which follows the checkpoint of the high watermark unless one is given."""
+    stated = _stated(path, key, given)
+    if given.high_watermark is None:
+        followed = os.path.join(os.path.dirname(path), checkpoint.HIGH_WATERMARK)
+        stated |= {"high_watermark": _offsets(followed).get(key), "high_watermark_path": followed}
+    if holds_only_staging(path):
+        raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
+    return stated
+
+
+def _open_to_write(
+    path: str, key: checkpoint.Partition, given: _Given, load: Callable[..., L], files: Files, now_ms: int
+) -> L:
+    """Take the locks and the marker, load the log, finish the commits in progress."""
+    parent, owner, log = os.path.dirname(path), _Owner(path, files), None
+    try:
+        stated = _stated(path, key, given)
+        listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
+        owner.take_marker()
+        manifests = read_all(parent, listed)
+        sweep_partition(path, listed, now_ms, files)
+        created_id = _created_id(manifests, key[0])
+        if created_id is None and holds_only_staging(path):
+            raise UnknownTopicOrPartition(
+                f"{path} does not exist yet: it holds only staged files of a job, whose commit creates the topic; "
+                "open it after that"
+            )
+        stated["topic_id"] = given.topic_id or created_id
+        log = load(**stated, cleaned_to=cleaner_offsets.read(parent).get(key, 0))
+        belong_to(log._core, owner)
+        if not log._core.recovery.clean_shutdown:
+            lower_positions(parent, reader_names(parent), *key, log._core.log_end_offset, files)
+        for manifest in manifests:
+            check(log._core, manifest)
+            roll_forward(log._core, manifest)
+        owner.take_high_watermark(key)
+        return log
     except BaseException:
         if log is not None:
             abandon(log._core)
-        if owner is not None:
-            owner._unlock()
+        owner._unlock()
         raise
-    warm_ranges.at_open([log._core])
-    return log

@@ -189,7 +189,7 @@ class LogRegistry:
     ) -> Options:
         """Return how to open the directory `path` of a partition, in this log.dir; see Options. Raises
         InconsistentTopicId."""
-        entry, broker, read_only = self._catalog.entry(key[0]), self._broker.current, self._state.read_only
+        entry, read_only = self._catalog.entry(key[0]), self._state.read_only
         topic_id = entry.topic_id if entry else None
         return self._new_options(
             topic=key[0],
@@ -202,10 +202,7 @@ class LogRegistry:
             high_watermark=directory.high_watermarks.get(key) if read_only else None,
             topic_id=topic_id,
             topic_id_stored=checkpoint.check_topic_id(path, topic_id),
-            producer_expiration_ms=broker.producer_id_expiration_ms,
-            producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
-            dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
-            dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            broker=self._broker.current,
             config_known=entry is not None,
             segments_left=segments_left,
             cleaned_to=directory.cleaned_to(key),
@@ -244,13 +241,10 @@ class LogRegistry:
         Raises InvalidConfig if a log cannot take it; logs before that one have taken it.
         """
         self._stale.update(key for key in self._pending if topic in (None, key[0]))
-        broker = self._broker.current
         for (name, _), log in list(self._logs.items()):
             if topic in (None, name) and not log.closed:
                 log.update_config(self._catalog.config(name))
-            log._core.options.compact_with(
-                broker.log_cleaner_dedupe_buffer_size, broker.log_cleaner_io_buffer_load_factor
-            )
+            log._core.options.configure_broker(self._broker.current)
 
     def end_cleanings(self) -> None:
         """End the cleanings of logs that are not compacted any more. The caller holds no lock."""

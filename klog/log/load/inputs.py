@@ -95,7 +95,7 @@ def inputs_of(log: LogCore) -> Inputs:
         clean_shutdown=options.clean_shutdown,
         recovery_point=options.recovery_point,
         log_start_offset=options.log_start_offset,
-        producer_expiration_ms=options.producer_expiration_ms,
+        producer_expiration_ms=options.broker.producer_id_expiration_ms,
         check_gaps=options.config_known and not options.config.compacts,
         cleaned_to=options.cleaned_to,
         segments_left=options.segments_left,

@@ -134,13 +134,13 @@ def note_sent(error: BaseException, sent: int) -> None:
 def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
     """fetch(), repeated if the writer changes the log meanwhile, and counted in the metrics."""
     counters, options = log.counters, log.options
-    began = counters.begin_fetch(options)
+    began = counters.fetch_begins(options)
     try:
         found: FetchData = noting(log, offset, lambda: fetch(log, offset, max_bytes, isolation, min_one))
     except Exception:
-        counters.fetch_failed()
+        counters.count_failed_fetch()
         raise
-    counters.end_fetch(began, found.size, options)
+    counters.fetch_ends(began, found.size, options)
     return found
 
 

@@ -62,7 +62,7 @@ def producer_state(log: LogCore) -> Producers:
             except FileNotFoundError as error:
                 check_there(log, error)
                 raise
-            producers.expire(log.clock.wall_ms(), log.options.producer_expiration_ms)
+            producers.expire(log.clock.wall_ms(), log.options.broker.producer_id_expiration_ms)
             log.use_producers(producers)
             log.aborted_finder.forget()  # the replay may have found markers that are missing in an index
     return producers

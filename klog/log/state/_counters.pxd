@@ -14,13 +14,16 @@ cdef class Counters:
     cdef public int64_t failed_fetches
     cdef public Durations append_times
     cdef public Durations fetch_times
+    cdef readonly object flush_times
+    cdef readonly object roll_times
+    cdef readonly dict refusals
 
-    cdef int64_t appended(self) noexcept
-    cdef int64_t append_begins(self, options) except? -1
-    cdef int append_ends(self, int64_t began, options) except -1
-    cdef int64_t fetch_begins(self, options) except? -1
-    cdef int fetch_ends(self, int64_t began, int64_t size, options) except -1
+    cpdef int64_t appended(self) noexcept
+    cpdef int64_t append_begins(self, options) except? -1
+    cpdef int append_ends(self, int64_t began, options) except -1
+    cpdef int64_t fetch_begins(self, options) except? -1
+    cpdef int fetch_ends(self, int64_t began, int64_t size, options) except -1
     cdef void count_led(self, int64_t count, int64_t size) noexcept
-    cdef void count_replicated(self, int64_t size) noexcept
-    cdef void count_failed_append(self) noexcept
-    cdef void count_failed_fetch(self) noexcept
+    cpdef void count_replicated(self, int64_t size) noexcept
+    cpdef void count_failed_append(self) noexcept
+    cpdef void count_failed_fetch(self) noexcept

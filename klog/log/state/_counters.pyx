@@ -9,59 +9,70 @@ from libc.stdint cimport int64_t
 
 from klog.durations cimport monotonic_ns
 
+from klog.errors import RecordTooLarge
+from klog.histogram import Histogram
+
 cdef enum:
     TIMED_ONE_IN = 16
 
+cdef tuple REFUSALS = (
+    "BytesRejectedPerSec",
+    "InvalidMagicNumberRecordsPerSec",
+    "InvalidMessageCrcRecordsPerSec",
+    "InvalidOffsetOrSequenceRecordsPerSec",
+    "NoKeyCompactedTopicRecordsPerSec",
+)
 
+
+@cython.final
 cdef class Counters:
-    """The counters of appends, under the log's lock, and of calls, for which the GIL is enough.
+    """The counters of one log: of appends under its lock, of calls and refusals, for which the GIL is enough. They start
+    at 0 when the log is opened. Kafka: BrokerTopicMetrics.
 
     What begins() returns goes to ends(): the time in ns, 0 if the call is not timed. options: the log's, for its clock.
     """
 
-    cdef int64_t appended(self) noexcept:
+    def __init__(self):
+        self.append_times, self.fetch_times = Histogram(), Histogram()
+        self.flush_times, self.roll_times = Histogram(), Histogram()
+        self.refusals = dict.fromkeys(REFUSALS, 0)
+
+    cpdef int64_t appended(self) noexcept:
+        """Bytes appended by clients and by replication."""
         return self.bytes_in + self.replicated_bytes_in
 
-    @cython.final
-    cdef int64_t append_begins(self, options) except? -1:
+    cpdef int64_t append_begins(self, options) except? -1:
         """Count an append."""
         self.appends += 1
         return monotonic_ns(options.clock) if self.appends & (TIMED_ONE_IN - 1) == 1 else 0
 
-    @cython.final
-    cdef int append_ends(self, int64_t began, options) except -1:
+    cpdef int append_ends(self, int64_t began, options) except -1:
         """An append has succeeded."""
         return self.append_times.note_ns(monotonic_ns(options.clock) - began) if began else 0
 
-    @cython.final
-    cdef int64_t fetch_begins(self, options) except? -1:
+    cpdef int64_t fetch_begins(self, options) except? -1:
         """A fetch begins. It counts when it ends or fails: the fast path may leave it to the full path."""
         return monotonic_ns(options.clock) if self.fetches & (TIMED_ONE_IN - 1) == 0 else 0
 
-    @cython.final
-    cdef int fetch_ends(self, int64_t began, int64_t size, options) except -1:
+    cpdef int fetch_ends(self, int64_t began, int64_t size, options) except -1:
         """Count a fetch that has found size bytes."""
         self.fetches += 1
         self.bytes_out += size
         return self.fetch_times.note_ns(monotonic_ns(options.clock) - began) if began else 0
 
-    @cython.final
     cdef void count_led(self, int64_t count, int64_t size) noexcept:
         """Count records, and their bytes, that a leader has appended."""
         self.messages_in += count
         self.bytes_in += size
 
-    @cython.final
-    cdef void count_replicated(self, int64_t size) noexcept:
+    cpdef void count_replicated(self, int64_t size) noexcept:
         """Count bytes that a follower has appended."""
         self.replicated_bytes_in += size
 
-    @cython.final
-    cdef void count_failed_append(self) noexcept:
+    cpdef void count_failed_append(self) noexcept:
         self.failed_appends += 1
 
-    @cython.final
-    cdef void count_failed_fetch(self) noexcept:
+    cpdef void count_failed_fetch(self) noexcept:
         self.failed_fetches += 1
 
     @property
@@ -77,25 +88,37 @@ cdef class Counters:
         """Count bytes that a reader has got without a fetch."""
         self.bytes_out += size
 
-    # The same for Python code.
+    def refused(self, error, int64_t size):
+        """Count a refused append of size bytes."""
+        if isinstance(error, RecordTooLarge):
+            self.refusals["BytesRejectedPerSec"] += size
+        for name, count in error.meters.items():
+            self.refusals[name] = self.refusals.get(name, 0) + count
 
-    def replicated(self, int64_t size):
-        self.count_replicated(size)
+    def reads(self):
+        """What readers have done, under the names of Kafka's meters."""
+        return {
+            "BytesOutPerSec": self.bytes_out,
+            "TotalFetchRequestsPerSec": self.fetches + self.failed_fetches,
+            "FailedFetchRequestsPerSec": self.failed_fetches,
+        }
 
-    def append_failed(self):
-        self.count_failed_append()
+    def writes(self):
+        """What appenders have done, under the names of Kafka's meters."""
+        return {
+            "BytesInPerSec": self.bytes_in,
+            "MessagesInPerSec": self.messages_in,
+            "ReplicationBytesInPerSec": self.replicated_bytes_in,
+            "TotalProduceRequestsPerSec": self.appends,
+            "FailedProduceRequestsPerSec": self.failed_appends,
+            **self.refusals,
+        }
 
-    def fetch_failed(self):
-        self.count_failed_fetch()
-
-    def begin_append(self, options):
-        return self.append_begins(options)
-
-    def end_append(self, int64_t began, options):
-        self.append_ends(began, options)
-
-    def begin_fetch(self, options):
-        return self.fetch_begins(options)
-
-    def end_fetch(self, int64_t began, int64_t size, options):
-        self.fetch_ends(began, size, options)
+    def times(self):
+        """The histograms. Only LogFlushRateAndTimeMs is a name of Kafka's."""
+        return {
+            "LogFlushRateAndTimeMs": self.flush_times,
+            "LogRollRateAndTimeMs": self.roll_times,
+            "LogAppendTimeMs": self.append_times,
+            "LogFetchTimeMs": self.fetch_times,
+        }

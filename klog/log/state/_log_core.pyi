@@ -15,6 +15,7 @@ from klog.log.read.newest_before import NewestBefore
 from klog.log.read.read_policy import Reading
 from klog.log.read.refresh import Follower
 from klog.log.state._append_policy import AppendPolicy
+from klog.log.state._counters import Counters
 from klog.log.state._fetch_positions import FetchPositions
 from klog.log.state._flush_state import FlushState
 from klog.log.state._health import Health
@@ -22,7 +23,6 @@ from klog.log.state._high_watermark import HighWatermark
 from klog.log.state._segment_list import Moment, SegmentList
 from klog.log.state.cleaning_state import CleaningState
 from klog.log.state.leader_epochs import LeaderEpochCache
-from klog.log.state.metrics import LogMetrics
 from klog.log.state.partition_dir import PartitionDir
 from klog.log.state.producers import Producers
 from klog.log.write._commit import CommitQueue, SyncLock
@@ -39,7 +39,7 @@ class LogCore:
         options: Options,
         directory: PartitionDir,
         *,
-        counters: LogMetrics,
+        counters: Counters,
         notifier: Notifier,
         sends: SendCounts,
         commits: CommitQueue | None,
@@ -59,7 +59,7 @@ class LogCore:
     @property
     def fetch_positions(self) -> FetchPositions: ...
     @property
-    def counters(self) -> LogMetrics: ...
+    def counters(self) -> Counters: ...
     @property
     def notifier(self) -> Notifier: ...
     @property

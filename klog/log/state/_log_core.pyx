@@ -181,7 +181,7 @@ cdef class LogCore:
     @property
     def unflushed_bytes(self):
         """Bytes appended since the last flush."""
-        return self.counters.appended_bytes - self.flush_state.flushed_bytes
+        return self.counters.appended() - self.flush_state.flushed_bytes
 
     def check_held(self, offset):
         """Raise OffsetOutOfRange for an offset below the log start or above the log end."""
@@ -309,8 +309,8 @@ cdef class LogCore:
         self.log_end_offset, other.log_end_offset = other.log_end_offset, self.log_end_offset
         self.segment_list.exchange(other.segment_list)
         self.watermark.exchange(other.watermark)
-        self.flush_state.recount(self.counters.appended_bytes - others)
-        other.flush_state.recount(other.counters.appended_bytes - mine)
+        self.flush_state.recount(self.counters.appended() - others)
+        other.flush_state.recount(other.counters.appended() - mine)
         self.aborted_finder.forget()
         other.aborted_finder.forget()
 

@@ -8,6 +8,8 @@ from klog.record._builder cimport BatchGroup
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch
 
+from functools import partial
+
 
 @cython.final
 @cython.freelist(8)
@@ -64,10 +66,11 @@ cdef class AppendInfo:
         )
 
     def __reduce__(self):
-        return _rebuilt, (
-            *self.what(), self.shallow_offset_of_max_timestamp, self.log_start_offset, self.valid_bytes,
-            self.last_offset_of_first_batch, self.last_leader_epoch, self.is_duplicate, self.source_compression,
-        )
+        return partial(
+            AppendInfo, shallow_offset_of_max_timestamp=self.shallow_offset_of_max_timestamp,
+            log_start_offset=self.log_start_offset, valid_bytes=self.valid_bytes,
+            last_offset_of_first_batch=self.last_offset_of_first_batch, last_leader_epoch=self.last_leader_epoch,
+            is_duplicate=self.is_duplicate, source_compression=self.source_compression), self.what()
 
     def joined(self, AppendInfo after not None):
         """This append and the next one as a single result."""
@@ -84,14 +87,6 @@ cdef class AppendInfo:
             last_leader_epoch=after.last_leader_epoch,
             source_compression=after.source_compression,
         )
-
-
-def _rebuilt(first, last, count, timestamp, time, shallow, start, size, first_batch, epoch, duplicate, codec):
-    return AppendInfo(
-        first, last, count, timestamp, time, shallow_offset_of_max_timestamp=shallow, log_start_offset=start,
-        valid_bytes=size, last_offset_of_first_batch=first_batch, last_leader_epoch=epoch, is_duplicate=duplicate,
-        source_compression=codec,
-    )
 
 
 cdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):

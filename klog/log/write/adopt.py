@@ -51,7 +51,7 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
     log.flush_state.synced_up_to(base_offset)
     high_watermark.rolled_locked(log)
     log.producers.end_at(segment.next_offset)
-    log.counters.replicated(segment.size)
+    log.counters.count_replicated(segment.size)
     log.end_at(segment.next_offset)
     end_moved_locked(log)
     _log.info("event=segment_adopted log=%s base_offset=%d bytes=%d", log.name, base_offset, segment.size)

@@ -57,7 +57,7 @@ def _flush_beside(log: LogCore, offset: int | None) -> None:
                 return
             file, point = active.file, min(end, active.next_offset)
             generation, directory = log.generation, log.directory.path
-            moment = log.flush_state.moment(log.counters.appended_bytes)
+            moment = log.flush_state.moment(log.counters.appended())
             log.sync_lock.begin(me)
         began = log.clock.monotonic()
         guard_sync(log, lambda: active.sync_beside(file))
@@ -97,7 +97,7 @@ def flush_locked(log: LogCore, offset: int | None = None) -> None:
     log.counters.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch leaves the log end above the last batch: nothing between them is on disk.
     point = min(end, log.segments[-1].next_offset)
-    log.flush_state.flushed(point, log.flush_state.moment(log.counters.appended_bytes))
+    log.flush_state.flushed(point, log.flush_state.moment(log.counters.appended()))
     if log.directory.on_flush is not None:
         log.directory.on_flush(log)
 
