@@ -8,7 +8,6 @@ R2  one reader at a time reads a partition under one name (reader_share.py)
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,6 +19,7 @@ from klog.log.directory.reader_positions import PositionFile, TopicPositions
 from klog.log.log import Log
 from klog.log.read import tables
 from klog.log.read.isolation import Isolation
+from klog.log.read.optional_decoding import stream_of
 from klog.log.read.positions import checked_position
 from klog.log.read.reader import fields_of
 from klog.logger import logger_of
@@ -29,17 +29,12 @@ from klog.manager.topic_cursor import Missing, TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource
 from klog.manager.topic_tail import Delivery, TopicTail
-from klog.record import ArrowStream, Columns, Record
+from klog.record import Columns, Record
 from klog.shown import display, first_few
 from klog.values import dataclass
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-    import pyarrow
-
     from klog.log.read.decoding import Decoded, Decoding
-    from klog.progress import Progress
 
 T = TypeVar("T")
 _log = logger_of("manager")
@@ -56,14 +51,15 @@ class ReaderOptions:
     decoding: Decoding | None
 
 
-class NamedReader:
+class NamedReader(tables.Tabular):
     """Reads a topic from its last commit on, and commits how far it has read. Get it from LogManager.reader().
 
     Iterate it, with `for` or `async for`, for the records that are there now, partition after partition; iterate it
     again for newer ones; tail() waits for them. With reader(decode=...), decoded() of both iterates tuples (record,
     key, value). Every record that it returns moves `position`; only commit() stores the position for the next run. The
     end of a `with` block commits and closes; an exception only closes, so that the records since the last commit are
-    read again. One thread or task.
+    read again. Tables and files hold all remaining records, without commits by commit_every, with keys and values
+    decoded if reader() has got decode=. One thread or task.
 
         with klog.open("data", read_only=True) as logs, logs.reader("flights", "billing") as reader:
             for record in reader:
@@ -397,50 +393,8 @@ class NamedReader:
 
     def _stream(self) -> tables.Stream:
         # Without commit_every: a library asks for all arrays before its caller has processed the first one.
-        logs = self._find_logs()
-        fields, cursor = fields_of(len(logs)), self._cursor
-        if cursor.decoding is None:
-            return ArrowStream((columns for _, columns in cursor.columns(logs, fields)), fields)
-        from klog.log.read.decoding import DecodedStream  # klog.decode takes time to import
-
-        return DecodedStream(lambda names: cursor.columns(logs, names), cursor.decoding, fields)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._stream().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pyarrow.Table:
-        """Return all remaining records as one pyarrow.Table, without commits by commit_every, with keys and values
-        decoded if reader() has got decode=. Needs pyarrow: pip install 'klog[arrow]'."""
-        return tables.table(self._stream())
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The same as a pandas.DataFrame, with the types of LogReader.to_pandas. Needs pandas:
-        pip install 'klog[pandas]'."""
-        return tables.pandas_frame(self._stream())
-
-    def to_polars(self) -> polars.DataFrame:
-        """The same as a polars.DataFrame. Needs polars: pip install 'klog[polars]'."""
-        return tables.polars_frame(self._stream())
-
-    def to_parquet(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        compression: str = "zstd",
-        row_group_rows: int = tables.ROW_GROUP_ROWS,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-    ) -> int:
-        """Write all remaining records to a Parquet file in bounded memory, as LogReader.to_parquet does; commit()
-        afterwards says that they are out. Returns the number of rows. Needs pyarrow."""
-        return tables.parquet_file(
-            self._stream(),
-            path,
-            compression=compression,
-            row_group_rows=row_group_rows,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        logs, cursor = self._find_logs(), self._cursor
+        return stream_of(lambda names: cursor.columns(logs, names), cursor.decoding, fields_of(len(logs)))
 
 
 class DecodedRecords:

@@ -6,7 +6,7 @@ C2  a partition without a position is not read: removing the position ends an it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -24,7 +24,7 @@ from klog.record import Columns, Record
 if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Record | Decoded")
 _log = logger_of("manager")
 Missing = Literal["error", "earliest", "latest"]
 _AT_ONCE = 1000  # records that one call of a thread reads
@@ -97,25 +97,19 @@ class TopicCursor:
 
     def records(self, logs: Iterable[Log]) -> Iterator[Record]:
         """The records of these logs up to their current ends, partition after partition."""
-        position = self.position
-        for log, reader, stop in self._ranges(logs):
-            number = log.partition
-            for record in reader:
-                if number not in position:
-                    break
-                position[number] = record.offset + 1
-                yield record
-            self._passed(number, stop)
+        return self._items(logs, lambda _, reader: iter(reader))
 
-    async def records_async(self, logs: Iterable[Log]) -> AsyncIterator[Record]:
+    def records_async(self, logs: Iterable[Log]) -> AsyncIterator[Record]:
         """The same for a task: threads of the loop's executor read them."""
-        for log, reader, stop in self._ranges(logs):
-            async for record in _in_threads(iter(reader)):
-                if log.partition not in self.position:
-                    break
-                self.position[log.partition] = record.offset + 1
-                yield record
-            self._passed(log.partition, stop)
+        return self._items_async(logs, lambda _, reader: iter(reader))
+
+    def decoded(self, logs: Iterable[Log]) -> Iterator[Decoded]:
+        """The same as records(), with their keys and values decoded. Raises BadValue and ValueError."""
+        return self._items(logs, self._decoded)
+
+    def decoded_async(self, logs: Iterable[Log]) -> AsyncIterator[Decoded]:
+        """The same for a task."""
+        return self._items_async(logs, self._decoded)
 
     def _decoded(self, log: Log, reader: LogReader) -> Iterator[Decoded]:
         from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
@@ -124,24 +118,27 @@ class TopicCursor:
             raise ValueError("decoded() needs formats: pass decode=")
         return decoded_records([(log.partition, reader)], self.decoding)
 
-    def decoded(self, logs: Iterable[Log]) -> Iterator[Decoded]:
-        """The same as records(), with their keys and values decoded. Raises BadValue and ValueError."""
+    def _items(self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]) -> Iterator[T]:
+        """What read() makes of each partition's range."""
+        position = self.position
         for log, reader, stop in self._ranges(logs):
-            for each in self._decoded(log, reader):
-                if log.partition not in self.position:
+            number = log.partition
+            for item in read(log, reader):
+                if number not in position:
                     break
-                self.position[log.partition] = each.record.offset + 1
-                yield each
-            self._passed(log.partition, stop)
+                position[number] = item.offset + 1
+                yield item
+            self._passed(number, stop)
 
-    async def decoded_async(self, logs: Iterable[Log]) -> AsyncIterator[Decoded]:
-        """The same for a task."""
+    async def _items_async(
+        self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
+    ) -> AsyncIterator[T]:
         for log, reader, stop in self._ranges(logs):
-            async for each in _in_threads(self._decoded(log, reader)):
+            async for item in _in_threads(read(log, reader)):
                 if log.partition not in self.position:
                     break
-                self.position[log.partition] = each.record.offset + 1
-                yield each
+                self.position[log.partition] = item.offset + 1
+                yield item
             self._passed(log.partition, stop)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:

@@ -10,7 +10,7 @@ from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.isolation import Isolation
-from klog.log.read.read_policy import Payloads
+from klog.log.read.read_policy import Payloads, SegmentReader
 from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate, number_of
@@ -107,7 +107,7 @@ def _chunks(
         if offset < segment.base_offset and offset < log.log_start_offset:
             return  # the next record was deleted; readers that are inside a deleted segment may continue
         located = position
-        with log.reading.segment_reader(log, segment, scan, drop_behind) as reader:
+        with SegmentReader(log, segment, scan, drop_behind) as reader:
             while offset < stop and position < segment.size:
                 try:
                     chunk, next_offset = reader.chunk(position, max_bytes)

@@ -51,20 +51,10 @@ class Decoded(NamedTuple):
     key: Any
     value: Any
 
-
-class Stored(Protocol):
-    """What a dead letter takes of a record."""
-
     @property
-    def offset(self) -> int | None: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+    def offset(self) -> int:
+        """The record's offset."""
+        return self.record.offset
 
 
 class Bad(NamedTuple):
@@ -110,12 +100,12 @@ class Decoding:
             "which such records go",
         )
 
-    def letter(self, partition: int, record: Stored, bad: Bad) -> Record:
-        """The record that is appended for one with a bad value."""
+    def letter(self, partition: int, offset: int, record: Record, bad: Bad) -> Record:
+        """The record that is appended for one with a bad value, stored at this offset."""
         headers = {
             "topic": self.topic.encode(),
             "partition": str(partition).encode(),
-            "offset": str(record.offset).encode(),
+            "offset": str(offset).encode(),
             "stage": _STAGES[bad.column],
             "exception.class.name": b"klog.errors.BadValue",
             "exception.message": bad.reason.encode(errors="backslashreplace"),
@@ -227,26 +217,18 @@ class DecodedStream:
                 yield whole.slice(0, first)
             raise decoding.error(partition, stored["offset"][first].as_py(), bad[first])
         else:
-            decoding.append([decoding.letter(partition, _record(stored, index), why) for index, why in bad.items()])
+            decoding.append([decoding.letter(partition, *_record(stored, index), why) for index, why in bad.items()])
             yield whole.filter(pyarrow.array([index not in bad for index in range(len(whole))], pyarrow.bool_()))
 
 
-def _record(stored: Mapping[str, pyarrow.Array], index: int) -> Stored:
-    """The record of a row, as far as a dead letter needs it."""
+def _record(stored: Mapping[str, pyarrow.Array], index: int) -> tuple[int, Record]:
+    """The offset and the record of a row, as far as a dead letter needs them."""
     import pyarrow
 
     row = {name: stored[name][index].as_py() for name in FIELDS if name != "timestamp"}
     timestamp = stored["timestamp"][index].cast(pyarrow.int64()).as_py()
     headers = [(header["key"], header["value"]) for header in row["headers"]]
-    return _Row(row["offset"], row["key"], row["value"], -1 if timestamp is None else timestamp, headers)
-
-
-class _Row(NamedTuple):
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Sequence[tuple[str, bytes | None]]
+    return row["offset"], Record(row["key"], row["value"], -1 if timestamp is None else timestamp, headers)
 
 
 def decoded_records(parts: Iterable[tuple[int, Iterable[Record]]], decoding: Decoding) -> Iterator[Decoded]:
@@ -266,7 +248,7 @@ def decoded_records(parts: Iterable[tuple[int, Iterable[Record]]], decoding: Dec
                 objects[column], beyond = _objects(decoder, found[column])
                 bad = dict(sorted({**{index: Bad(column, why) for index, why in beyond.items()}, **bad}.items()))
             if decoding.append is not None and bad:
-                decoding.append([decoding.letter(partition, some[index], why) for index, why in bad.items()])
+                decoding.append([decoding.letter(partition, some[at].offset, some[at], why) for at, why in bad.items()])
             for index, each in enumerate(map(Decoded, some, objects["key"], objects["value"])):
                 if index not in bad or decoding.on_bad == "null":
                     yield each

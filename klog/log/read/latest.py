@@ -22,7 +22,7 @@ from klog.errors import RecordRemoved
 from klog.log.read import tables
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.isolation import Isolation, bound
-from klog.log.read.optional_decoding import optional_decoding
+from klog.log.read.optional_decoding import optional_decoding, stream_of
 from klog.log.read.preview import RECORDS_MAX
 from klog.log.read.reader import fields_of
 from klog.log.read.steady import note_next_offset
@@ -32,10 +32,6 @@ from klog.shown import display, heading, moment, note, plain
 from klog.shown import size as shown_size
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-    import pyarrow
-
     from klog.decode import Decode
     from klog.log.read.decoding import Decoded, Decoding, OnBad
 
@@ -124,7 +120,7 @@ class LatestOfLog:
         )
 
 
-class LatestByKey(Mapping[bytes, Record]):
+class LatestByKey(tables.Tabular, Mapping[bytes, Record]):
     """The latest record of each key at one moment, as {key: Record}; by partition and offset, also as Arrow.
 
     The first use reads the range once; a key is then looked up without reading, and its record is read when it is asked
@@ -193,9 +189,6 @@ class LatestByKey(Mapping[bytes, Record]):
         for part in self._parts:
             yield from part.records()
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._stream().__arrow_c_stream__(requested_schema)
-
     def decoded(self) -> Iterator[Decoded]:
         """Iterate tuples (record, key, value) by partition and offset, as LogReader.decoded does, with the formats of
         latest_by_key(decode=...): {key: value for _, key, value in latest.decoded()}. Raises BadValue; ValueError
@@ -207,29 +200,12 @@ class LatestByKey(Mapping[bytes, Record]):
         return decoded_records(((part.log.partition, part.records()) for part in self._parts), self._decoding)
 
     def _stream(self) -> tables.Stream:
-        fields = fields_of(len(self._parts))
-        if self._decoding is None:
-            return record_package.ArrowStream((columns for _, columns in self._columns(fields)), fields)
-        from klog.log.read.decoding import DecodedStream
-
-        return DecodedStream(self._columns, self._decoding, fields)
+        return stream_of(self._columns, self._decoding, fields_of(len(self._parts)))
 
     def _columns(self, fields: Sequence[str]) -> Iterator[tuple[int, record_package.Columns]]:
         for part in self._parts:
             for columns in part.columns(fields):
                 yield part.log.partition, columns
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The records as one pyarrow.Table, with the columns of read(). Needs pyarrow: pip install 'klog[arrow]'."""
-        return tables.table(self._stream())
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The same as a pandas.DataFrame, as LogReader.to_pandas. Needs pandas: pip install 'klog[pandas]'."""
-        return tables.pandas_frame(self._stream())
-
-    def to_polars(self) -> polars.DataFrame:
-        """The same as a polars.DataFrame. Needs polars: pip install 'klog[polars]'."""
-        return tables.polars_frame(self._stream())
 
 
 class _Values(ValuesView[Record]):

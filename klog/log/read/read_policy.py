@@ -56,12 +56,6 @@ class Reading:
             return None
         return DropBehind(segment.file, 0, segment.size)
 
-    def segment_reader(
-        self, log: LogCore, segment: Segment, scan: bool, drop_behind: DropBehind | None
-    ) -> SegmentReader:
-        """A new SegmentReader. drop_behind: the result of drop_behind() for the segment."""
-        return SegmentReader(log, segment, None if scan else self.cache(log), drop_behind)
-
     def cache(self, log: LogCore) -> ReadCache | None:
         """The read cache, without data of removed segments; None if the policy has no cache."""
         io = log.config.io
@@ -84,14 +78,15 @@ class Reading:
 
 
 class SegmentReader:
-    """One reader in one segment: reads chunks in order. A context manager; one thread."""
+    """One reader in one segment: reads chunks in order. A context manager; one thread. drop_behind: the result of
+    Reading.drop_behind() for the segment."""
 
-    def __init__(self, log: LogCore, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
+    def __init__(self, log: LogCore, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> None:
         io = log.config.io
         self._log = log
         self._segment = segment
         self._generation = log.generation
-        self._cache = cache
+        self._cache: ReadCache | None = None if scan else log.reading.cache(log)
         self._read: Callable[[int, int], AlignedBuffer] | None = None
         self._ahead: ReadAhead | None = None
         self._drop_behind = drop_behind

@@ -17,6 +17,7 @@ from klog.log.read import tables
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, Pair, chunks
 from klog.log.read.headers import BatchHeaders, ranges
 from klog.log.read.isolation import Isolation
+from klog.log.read.optional_decoding import stream_of
 from klog.log.read.preview import reader_html
 from klog.log.read.steady import note_next_offset
 from klog.log.state._log_core import LogCore
@@ -24,17 +25,10 @@ from klog.record import Record, RecordBatch
 from klog.segment import HeaderFields
 
 if TYPE_CHECKING:
-    import os
-
-    import pandas
-    import polars
-    import pyarrow
-
     from klog.log.read.decoding import Decoded, Decoding
-    from klog.progress import Progress
 
 
-class LogReader:
+class LogReader(tables.Tabular):
     """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration. Of
     read-only logs it can be sent to another process (pickle), which opens them by their paths.
 
@@ -221,65 +215,15 @@ class LogReader:
     def arrow_stream(self, fields: Sequence[str] | None = None) -> tables.Stream:
         """The range as an Arrow stream of some columns, by default all, with keys and values decoded if there are
         formats. Its attribute `error` is the exception that it failed with, of which consumers get the text alone."""
-        fields = self._fields if fields is None else fields
-        if self._decoding is None:
-            return record_package.ArrowStream(self.columns(fields), fields)
-        from klog.log.read.decoding import DecodedStream
-
-        return DecodedStream(self._columns_of_partitions, self._decoding, fields)
+        return stream_of(self._columns_of_partitions, self._decoding, self._fields if fields is None else fields)
 
     def _columns_of_partitions(self, fields: Sequence[str]) -> Iterator[tuple[int, record_package.Columns]]:
         for part in self._single_parts():
             for columns in part.columns(fields):
                 yield part._parts[0][0].partition, columns
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.arrow_stream().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The range as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
-        return tables.table(self.arrow_stream())
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The range as one pandas.DataFrame. Needs pandas: pip install 'klog[pandas]'.
-
-        Integers and booleans have pandas' nullable types (Int64, boolean), times are datetime64[ms, UTC], keys and
-        values bytes, headers lists of {"key": str, "value": bytes}.
-        """
-        return tables.pandas_frame(self.arrow_stream())
-
-    def to_polars(self) -> polars.DataFrame:
-        """The range as one polars.DataFrame. Needs polars: pip install 'klog[polars]'.
-
-        klog.polars.scan reads a topic lazily, in bounded memory, and only what a query needs.
-        """
-        return tables.polars_frame(self.arrow_stream())
-
-    def to_parquet(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        compression: str = "zstd",
-        row_group_rows: int = tables.ROW_GROUP_ROWS,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-    ) -> int:
-        """Write the range to a Parquet file in bounded memory. Returns the number of rows. Needs pyarrow.
-
-        The file appears whole, on disk, when this returns; until then it is `<path>.tmp`. compression: zstd, snappy,
-        gzip, lz4, brotli or none. row_group_rows: rows of a row group at most; it also ends at 64 MiB of columns.
-        overwrite: replace an existing file. progress: called with klog.progress.Event after each row group.
-
-        Raises FileExistsError, OSError, ValueError; CorruptBatch and ReadFailed, and then there is no file.
-        """
-        return tables.parquet_file(
-            self.arrow_stream(),
-            path,
-            compression=compression,
-            row_group_rows=row_group_rows,
-            overwrite=overwrite,
-            progress=progress,
-        )
+    def _stream(self) -> tables.Stream:
+        return self.arrow_stream()
 
 
 def fields_of(partitions: int) -> tuple[str, ...]:

@@ -60,15 +60,70 @@ def errors_of(stream: Stream) -> Iterator[None]:
         raise
 
 
+class Tabular:
+    """Records as tables of other libraries; any that takes Arrow streams takes the object itself."""
+
+    def _stream(self) -> Stream:
+        raise NotImplementedError
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._stream().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The records as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
+        return table(self._stream())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The records as one pandas.DataFrame. Needs pandas: pip install 'klog[pandas]'.
+
+        Integers and booleans have pandas' nullable types (Int64, boolean), times are datetime64[ms, UTC], keys and
+        values bytes, headers lists of {"key": str, "value": bytes}.
+        """
+        return pandas_frame(self._stream())
+
+    def to_polars(self) -> polars.DataFrame:
+        """The records as one polars.DataFrame. Needs polars: pip install 'klog[polars]'.
+
+        klog.polars.scan reads a topic lazily, in bounded memory, and only what a query needs.
+        """
+        return polars_frame(self._stream())
+
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        compression: str = "zstd",
+        row_group_rows: int = ROW_GROUP_ROWS,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the records to a Parquet file in bounded memory. Returns the number of rows. Needs pyarrow.
+
+        The file appears whole, on disk, when this returns; until then it is `<path>.tmp`. compression: zstd, snappy,
+        gzip, lz4, brotli or none. row_group_rows: rows of a row group at most; it also ends at 64 MiB of columns.
+        overwrite: replace an existing file. progress: called with klog.progress.Event after each row group.
+
+        Raises FileExistsError, OSError, ValueError; CorruptBatch and ReadFailed, and then there is no file.
+        """
+        return parquet_file(
+            self._stream(),
+            path,
+            compression=compression,
+            row_group_rows=row_group_rows,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+
 def table(stream: Stream) -> pyarrow.Table:
-    """See LogReader.to_arrow."""
+    """The records of a stream as one pyarrow.Table."""
     pyarrow = pyarrow_for("to_arrow()")
     with errors_of(stream):
         return pyarrow.table(stream)
 
 
 def polars_frame(stream: Stream) -> polars.DataFrame:
-    """See LogReader.to_polars."""
+    """The records of a stream as one polars.DataFrame."""
     try:
         import polars
     except ImportError as error:
@@ -96,7 +151,7 @@ def polars_types(stream: Stream) -> dict[str, polars.DataType]:
 
 
 def pandas_frame(stream: Stream) -> pandas.DataFrame:
-    """See LogReader.to_pandas."""
+    """The records of a stream as one pandas.DataFrame."""
     try:
         import pandas
         import pyarrow
@@ -121,7 +176,7 @@ def parquet_file(
     overwrite: bool,
     progress: Progress | None,
 ) -> int:
-    """See LogReader.to_parquet."""
+    """Write the records of a stream; see Tabular.to_parquet."""
     target = path("path", target)
     chosen("compression", compression, COMPRESSIONS)
     row_group_rows, overwrite = whole("row_group_rows", row_group_rows, 1), flag("overwrite", overwrite)
