@@ -9,7 +9,7 @@ from klog._start import log_works
 from klog.values import dataclass
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from collections.abc import Callable
 
     from matplotlib.axes import Axes
 
@@ -20,36 +20,17 @@ if TYPE_CHECKING:
     from klog.progress import Progress
     from klog.report import Report
 
-    class _Compact(Protocol):
-        def __call__(
-            self, log: LogCore, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
-        ) -> CompactionStats: ...
-
-    class _PurgeKey(Protocol):
-        def __call__(
-            self, log: LogCore, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None
-        ) -> PurgeStats: ...
-
-    class _Verify(Protocol):
-        def __call__(self, log: LogCore, progress: Progress | None) -> Report: ...
-
-    class _Plot(Protocol):
-        def __call__(self, log: LogCore, cached: LogPageCache | None, ax: Axes | None) -> Axes: ...
-
-    class _Reopen(Protocol):
-        def __call__(self, path: str, config: LogConfig) -> LogCore: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Works:
     """compact and purge_key: those of the cleaner. verify and plot: those of inspect. reopen: a log by its path, for a
     reader that another process has sent."""
 
-    compact: _Compact
-    purge_key: _PurgeKey
-    verify: _Verify
-    plot: _Plot
-    reopen: _Reopen
+    compact: Callable[..., CompactionStats]
+    purge_key: Callable[..., PurgeStats]
+    verify: Callable[[LogCore, Progress | None], Report]
+    plot: Callable[[LogCore, LogPageCache | None, Axes | None], Axes]
+    reopen: Callable[[str, LogConfig], LogCore]
 
 
 def bound() -> Works:

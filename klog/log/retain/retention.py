@@ -261,10 +261,19 @@ def increment_log_start(log: LogCore, offset: int, reason: str) -> bool:
 
 
 def delete_records(log: LogCore, before: int) -> int:
-    """Raise the log start by request of a user. See Log.delete_records."""
+    """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start."""
     with log.lock:
         log.check_idle("a deletion")
-        start = _delete_records_locked(log, before)
+        if "delete" not in log.config.cleanup_policy:
+            raise PolicyViolation(
+                f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete"
+            )
+        bound = log.high_watermark
+        offset = bound if before == -1 else before
+        if offset < 0:
+            raise OffsetOutOfRange(offset, log.log_start_offset, bound, f"{log.name} below its high watermark")
+        increment_log_start_locked(log, offset, "record_deletion")
+        start: int = log.log_start_offset
     log.options.scheduler.run_due()
     return start
 
@@ -284,16 +293,3 @@ def increment_log_start_locked(log: LogCore, offset: int, reason: str) -> bool:
     log.epochs.truncate_from_start(offset)
     log.producers.on_log_start_offset_incremented(offset)
     return True
-
-
-def _delete_records_locked(log: LogCore, before: int) -> int:
-    """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start."""
-    if "delete" not in log.config.cleanup_policy:
-        raise PolicyViolation(f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete")
-    high_watermark = log.high_watermark
-    if before == -1:
-        before = high_watermark
-    if before < 0:
-        raise OffsetOutOfRange(before, log.log_start_offset, high_watermark, f"{log.name} below its high watermark")
-    increment_log_start_locked(log, before, "record_deletion")
-    return log.log_start_offset

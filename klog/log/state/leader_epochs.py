@@ -26,13 +26,13 @@ class LeaderEpochCache(EpochFields):
     """The leader epochs of one partition, in memory and, by flush(), on disk.
 
     entries: [(epoch, start offset), ...]. Each change makes a new list, because readers hold no lock.
-    scheduler: writes the file after a truncation. Without one (while a log is loaded) the caller writes it.
+    While the log is loaded the caller writes the file after a truncation.
     """
 
-    def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
+    def __init__(self, directory: str, files: Files) -> None:
         self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
-        self._scheduler = scheduler
+        self._scheduler: Scheduler | None = None
         self.entries = []
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
@@ -156,9 +156,8 @@ class LeaderEpochCache(EpochFields):
         self._scheduler = scheduler
 
     def _flush_later(self) -> None:
-        if self._scheduler is None:
-            return
-        self._scheduler.schedule("leader-epoch-cache-flush", self.flush)
+        if self._scheduler is not None:
+            self._scheduler.schedule("leader-epoch-cache-flush", self.flush)
 
     def flush(self) -> None:
         """Write the file if it differs from the cache."""

@@ -120,10 +120,6 @@ class Snapshots:
         """Offset of the last snapshot, None if there is none."""
         return self.offsets[-1] if self.offsets else None
 
-    def path(self, offset: int) -> str | None:
-        """Path of the snapshot of this offset, None if there is none."""
-        return names.file_path(self._directory, offset, names.SNAPSHOT) if self._there(offset) else None
-
     def move_to(self, directory: str) -> None:
         """Use the new path of the directory, which has been renamed."""
         self._directory = directory
@@ -150,8 +146,7 @@ class Snapshots:
 
     def read(self, offset: int) -> dict[int, ProducerState]:
         """The producers of a snapshot. Raises CorruptSnapshot."""
-        path = f"{self._directory}/{offset:020d}{names.SNAPSHOT}"
-        return parse_snapshot(read_whole(path), path)
+        return read_snapshot(self._directory, offset)
 
     def delete(self, offset: int) -> None:
         """Unlink a snapshot. A missing file is not an error."""
@@ -160,9 +155,9 @@ class Snapshots:
 
     def mark_for_deletion(self, offset: int) -> str | None:
         """Rename a snapshot to .deleted, to be deleted with its segment. Returns the new path, None if missing."""
-        path = self.path(offset)
-        if path is None:
+        if not self._there(offset):
             return None
+        path = names.file_path(self._directory, offset, names.SNAPSHOT)
         self._forget(offset)
         with contextlib.suppress(FileNotFoundError):
             self._files.rename(path, path + names.DELETED)

@@ -56,7 +56,7 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
         return False
     segments = log.segments
     if offset < segments[0].base_offset:
-        truncate_fully_locked(log, offset, None)
+        truncate_fully_locked(log, offset, offset)
         return True
     kept = tuple(segment for segment in segments if segment.base_offset <= offset)
     _, reached = kept[-1].cut_position(offset)  # raises on damage, before anything has changed
@@ -104,9 +104,8 @@ def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
     log.options.files.fsync_dir(log.directory.path)
 
 
-def truncate_fully_locked(log: LogCore, offset: int, log_start_offset: int | None) -> None:
-    """Remove all records and continue at offset. log_start_offset None: the log also starts there."""
-    start = offset if log_start_offset is None else log_start_offset
+def truncate_fully_locked(log: LogCore, offset: int, start: int) -> None:
+    """Remove all records and continue at offset, with the log start at `start`."""
     _log.info("event=truncate_fully log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
     uninterrupted(log, lambda: _restart_at(log, offset, start))
 
