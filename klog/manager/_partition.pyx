@@ -48,20 +48,13 @@ def murmur2(data):
         PyBuffer_Release(&view)
 
 
-def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
-    """Take up to `limit` records from an iterator and sort them into one list per partition: (lists, taken).
-
-    Records without a key go to partition `sticky`.
-    """
+def split(list records, Py_ssize_t partitions, Py_ssize_t sticky):
+    """Sort records into one list per partition. Records without a key go to partition `sticky`."""
     cdef list lists = [[] for _ in range(partitions)]
     cdef Py_buffer view
-    cdef Py_ssize_t taken = 0, target
+    cdef Py_ssize_t target
     cdef object key
-    while taken < limit:
-        try:
-            item = next(iterator)
-        except StopIteration:
-            break
+    for item in records:
         if isinstance(item, (tuple, list)):
             key = item[0] if len(item) else None
         elif isinstance(item, Record):
@@ -75,23 +68,25 @@ def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
             target = (murmur(<const uint8_t *>view.buf, view.len) & 0x7FFFFFFF) % partitions
             PyBuffer_Release(&view)
         (<list>lists[target]).append(item)
-        taken += 1
-    return lists, taken
+    return lists
+
+
+cdef int32_t target_of(Rows rows, int64_t row, int32_t partitions, int32_t sticky) noexcept:
+    """The partition of a row; `sticky` for one without a key."""
+    cdef int64_t size
+    cdef const uint8_t *key = kl_bytes_at(&rows.rows.key, row, &size)
+    if size < 0 or not kl_valid_at(rows.rows.valid, row):
+        return sticky
+    return <int32_t>((murmur(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
 
 
 def targets(Rows rows, int32_t partitions, int32_t sticky):
     """Return the partition of each row as int32, in a bytearray. Rows without a key have `sticky`."""
-    cdef int64_t i, row, size
-    cdef const uint8_t *key
+    cdef int64_t i
     cdef bytearray made = bytearray(4 * max(<int64_t>1, rows.rows.length))
     cdef int32_t *at = <int32_t *><char *>made
     for i in range(rows.rows.length):
-        row = kl_rows_at(&rows.rows, i)
-        key = kl_bytes_at(&rows.rows.key, row, &size)
-        if size < 0 or not kl_valid_at(rows.rows.valid, row):
-            at[i] = sticky
-        else:
-            at[i] = <int32_t>((murmur(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
+        at[i] = target_of(rows, kl_rows_at(&rows.rows, i), partitions, sticky)
     return made
 
 
@@ -105,9 +100,8 @@ def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int3
     cdef int32_t *targets = NULL
     cdef int64_t **ends = NULL      # for each partition: the end of its row numbers written so far
     cdef int64_t *counts = NULL
-    cdef int64_t i, row, size
+    cdef int64_t i
     cdef int32_t p
-    cdef const uint8_t *key
     cdef list shares = [None] * partitions
     try:
         targets = <int32_t *>malloc(max(n, 1) * sizeof(int32_t))
@@ -119,12 +113,7 @@ def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int3
             counts[p] = 0
             ends[p] = NULL
         for i in range(n):
-            row = kl_rows_at(&rows.rows, start + i)
-            key = kl_bytes_at(&rows.rows.key, row, &size)
-            if size < 0 or not kl_valid_at(rows.rows.valid, row):
-                targets[i] = sticky
-            else:
-                targets[i] = <int32_t>((murmur(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
+            targets[i] = target_of(rows, kl_rows_at(&rows.rows, start + i), partitions, sticky)
             counts[targets[i]] += 1
         for p in range(partitions):
             if counts[p] != 0:

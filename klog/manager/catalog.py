@@ -108,6 +108,19 @@ class TopicCatalog:
         """Return what klog-topics.json states about a topic."""
         return self.file.entries.get(topic)
 
+    def entry_of(self, topic: str, partitions: list[int]) -> TopicEntry:
+        """Return the same, or an entry for a topic of a broker's directory, with its id or a new one."""
+        entry = self.entry(topic)
+        return entry or TopicEntry(self.topic_id(topic, partitions) or uuid.uuid4(), max(partitions) + 1)
+
+    def topic_id(self, topic: str, partitions: list[int]) -> uuid.UUID | None:
+        """Return a topic's id, of klog-topics.json or else of one of its directories; None if none has one."""
+        entry = self.entry(topic)
+        if entry is not None:
+            return entry.topic_id
+        paths = (home.partition_path(topic, each) for each in partitions for home in self._directories.online())
+        return next((found for path in paths if (found := checkpoint.read_topic_id(path)) is not None), None)
+
     def config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises InvalidConfig."""
         entry, broker = self.file.entries.get(topic), self._broker.current
@@ -129,11 +142,7 @@ class TopicCatalog:
         before = LogConfig(entry.config) if entry else None
         altered = (before or LogConfig()).replace(config)
         check_tiering(before, broker.topic_config(altered.given), broker)
-        if entry is None:
-            directory = self.locate(topic, partitions[0])[0].partition_path(topic, partitions[0])
-            topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
-            entry = TopicEntry(topic_id, max(partitions) + 1)
-        self.file.put(topic, replace(entry, config=plain(altered.given)))
+        self.file.put(topic, replace(self.entry_of(topic, partitions), config=plain(altered.given)))
 
     def remove(self, topic: str) -> None:
         """Remove a topic, durably. Its id is kept while a directory is offline, which may hold logs of it."""

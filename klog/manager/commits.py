@@ -146,7 +146,7 @@ class Commits:
                     f"topic {name!r} was created meanwhile with {len(present[name])} partitions; the records are "
                     f"staged for {plan.partitions}: write them again"
                 )
-            stored = self._topic_id(name, present[name])
+            stored = self._catalog.topic_id(name, present[name])
             if plan.topic_id is not None and stored is not None and stored != plan.topic_id:
                 raise StagingLost(
                     f"topic {name!r} was created again while records for it were staged; write them again"
@@ -158,13 +158,6 @@ class Commits:
                 )
         return new
 
-    def _topic_id(self, name: str, partitions: list[int]) -> uuid.UUID | None:
-        entry = self._catalog.entry(name)
-        if entry is not None:
-            return entry.topic_id
-        home, _ = self._catalog.locate(name, partitions[0])
-        return checkpoint.read_topic_id(home.partition_path(name, partitions[0]))
-
     def _check_file(self, directory: LogDirectory, token: str, file: StagedFile) -> None:
         """Raise StagingLost unless the file is as its task has left it."""
         path = os.path.join(layout.staging_path(directory.path, file.topic, file.partition, token), file.name)
@@ -175,12 +168,10 @@ class Commits:
         except FileNotFoundError:
             raise StagingLost(f"{path} is gone, so nothing was committed; write the records again") from None
         crc = at = 0
-        try:
+        with staged:
             while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
                 crc, at = crc32c(data, crc), at + len(data)
             size = staged.length()
-        finally:
-            staged.close()
         if size != file.bytes or crc != file.crc:
             raise _changed(path, f"{file.bytes} bytes of checksum {file.crc:08x} expected, found {size} of {crc:08x}")
 

@@ -66,10 +66,9 @@ class LogDirectory:
         self.closed_well: set[Partition] = set()  # closed cleanly in this run: loading them again needs no recovery
         self.closed_badly: set[Partition] = set()  # closed uncleanly: the next load must recover them
         self.directory_id: uuid.UUID | None = None
-        self.flush_soon: Callable[[LogCore], bool] = lambda _log: (
-            False
-        )  # in the background; False if there is no thread
-        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points; the same
+        # In the background; False if there is no thread.
+        self.flush_soon: Callable[[LogCore], bool] = lambda _log: False
+        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = OwnLock()  # guards the dictionaries and their files
@@ -364,7 +363,8 @@ class LogDirectory:
         self.write_points(logs)
         self.write_starts(logs)
         self.write_high_watermarks(
-            {**self.high_watermarks, **{(log.topic, log.partition): _high_watermark_of(log) for log in logs}}
+            self.high_watermarks
+            | {(log.topic, log.partition): min(log.high_watermark, log.log_end_offset) for log in logs}
         )
         opened = {(log.topic, log.partition) for log in logs}
         untouched = [name for key, name in self.entries().live.items() if key not in opened]
@@ -392,10 +392,6 @@ def _is_only_staged(path: str) -> bool:
         return not os.listdir(path) or layout.holds_only_staging(path)
     except OSError:  # gone meanwhile, or unreadable: the load raises
         return False
-
-
-def _high_watermark_of(log: Log) -> int:
-    return min(log.high_watermark, log.log_end_offset)
 
 
 def is_ordinary(topic: str) -> bool:

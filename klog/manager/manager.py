@@ -367,8 +367,7 @@ class LogManager:
         Raises UnknownTopicOrPartition.
         """
         self._state.check_open()
-        partitions, entry = self._catalog.partitions(text("name", name)), self._catalog.entry(name)
-        return self._topic_life.id_on_disk(name, partitions) if entry is None else entry.topic_id
+        return self._catalog.topic_id(name, self._catalog.partitions(text("name", name)))
 
     def create_topic(
         self,

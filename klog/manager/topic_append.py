@@ -95,7 +95,7 @@ def _encode(logs: Sequence[Log], chunk: list[Any], compression: Compression, sti
     lists: list[list[Any]] = []
     index = -1
     try:
-        lists, _ = split(iter(chunk), len(logs), sticky, len(chunk))
+        lists = split(chunk, len(logs), sticky)
         for index, part in enumerate(lists):
             if part:
                 shares.append((logs[index], *encoded_whole(logs[index]._core, part, compression)))
@@ -104,7 +104,7 @@ def _encode(logs: Sequence[Log], chunk: list[Any], compression: Compression, sti
         if found:  # the number counts the records of one partition
             number = int(found[1])
             if index >= 0:
-                parts = (split(iter((item,)), len(logs), sticky, 1)[0] for item in chunk)
+                parts = (split([item], len(logs), sticky) for item in chunk)
                 number = [at for at, part in enumerate(parts) if part[index]][number]
             text = str(error.args[0])
             error.args = (f"{text[: found.start()]}record {before + number}{text[found.end() :]}", *error.args[1:])

@@ -44,6 +44,7 @@ from klog.values import dataclass, replace
 
 _log = logger_of("manager")
 PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the limit of one request
+_UNDONE = {"creating": "creation", "adding": "addition"}  # what an interrupted operation is called in the log
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
@@ -89,7 +90,7 @@ class TopicLife:
                 wanted = None if config is None else plain(chosen.given)
                 self._check_equal(name, present, partitions, wanted, wanted_id)
                 return
-            if not self._undo_creation(name):
+            if not self._undo(name):
                 raise StorageOffline(f"topic {name!r}: an earlier creation could not be undone; open again")
             given_id = wanted_id or uuid.uuid4()
             entry = TopicEntry(given_id, partitions, plain(chosen.given))
@@ -101,7 +102,7 @@ class TopicLife:
                 self._make(name, range(partitions), given_id, counts)
                 topics.put(name, entry)
             except BaseException:
-                self._undo_creation(name)
+                self._undo(name)
                 raise
             self._catalog.show(name)
 
@@ -115,7 +116,7 @@ class TopicLife:
     ) -> None:
         """Raise TopicExists if a topic is not as it was asked for. None: not asked for."""
         entry = self._catalog.entry(name)
-        known_id = self.id_on_disk(name, present) if entry is None else entry.topic_id
+        known_id = self._catalog.topic_id(name, present)
         found = {} if entry is None else entry.config
         differences = []
         if partitions != len(present):
@@ -173,28 +174,6 @@ class TopicLife:
             failures[-1] if failures else None
         )
 
-    def _undo_creation(self, name: str) -> bool:
-        """Remove what a creation has made. Returns False if that failed: the next start tries again."""
-        entry = self._catalog.entry(name)
-        if entry is None or entry.state != "creating":
-            self._catalog.show(name)
-            return True
-        if not self._directories.online():
-            return False
-        try:
-            for directory in self._directories.online():
-                for partition in range(entry.partitions):
-                    path = directory.partition_path(name, partition)
-                    if is_directory(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
-                        remove_tree(path, self._files)
-                self._files.fsync_dir(directory.path)
-            self._catalog.remove(name)
-        except OSError as error:
-            _log.error("event=creation_not_undone topic=%s reason=%s", name, error)
-            return False
-        self._catalog.show(name)
-        return True
-
     # ---- add partitions ----------------------------------------------------------------------------------------------
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -202,7 +181,7 @@ class TopicLife:
         with self._state.lock:
             self._state.begins("an addition of partitions")
             entry = self._catalog.entry(name)
-            if entry is not None and entry.state == "adding" and not self._undo_addition(name):
+            if entry is not None and entry.state == "adding" and not self._undo(name):
                 raise StorageOffline(
                     f"topic {name!r}: an earlier addition of partitions could not be undone; open again"
                 )
@@ -212,38 +191,39 @@ class TopicLife:
                 raise InvalidPartitions(
                     f"total={total}: topic {name!r} has {first} partitions already; a number above that is expected"
                 )
-            entry = self._catalog.entry(name)
-            if entry is None:
-                entry = TopicEntry(self.id_on_disk(name, present) or uuid.uuid4(), first)
+            entry = self._catalog.entry_of(name, present)
             self._catalog.hide(name, first)
             try:
                 self._catalog.file.put(name, replace(entry, partitions=first, state="adding"))
                 self._make(name, range(first, total), entry.topic_id, self._directories.count_logs())
                 self._catalog.file.put(name, replace(entry, partitions=total, state=""))
             except BaseException:
-                self._undo_addition(name)
+                self._undo(name)
                 raise
             self._catalog.show(name)
 
-    def _undo_addition(self, name: str) -> bool:
-        """Remove the partitions that an addition has made. Returns False if that failed: the next start tries again."""
+    def _undo(self, name: str) -> bool:
+        """Remove what a creation, or an addition of partitions, has made. Returns False if that failed: the next start
+        tries again."""
         entry = self._catalog.entry(name)
-        if entry is None or entry.state != "adding":
+        if entry is None or entry.state not in _UNDONE:
             self._catalog.show(name)
             return True
         if not self._directories.online():
             return False
         try:
             for directory in self._directories.online():
-                for topic, partition in directory.entries().live:
-                    path = directory.partition_path(topic, partition)
-                    added = topic == name and partition >= entry.partitions
-                    if added and checkpoint.read_topic_id(path) in (None, entry.topic_id):
+                for partition in _made(directory, name, entry):
+                    path = directory.partition_path(name, partition)
+                    if is_directory(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
                         remove_tree(path, self._files)
                 self._files.fsync_dir(directory.path)
-            self._catalog.file.put(name, replace(entry, state=""))
+            if entry.state == "creating":
+                self._catalog.remove(name)
+            else:
+                self._catalog.file.put(name, replace(entry, state=""))
         except OSError as error:
-            _log.error("event=addition_not_undone topic=%s reason=%s", name, error)
+            _log.error("event=%s_not_undone topic=%s reason=%s", _UNDONE[entry.state], name, error)
             return False
         self._catalog.show(name)
         return True
@@ -268,21 +248,9 @@ class TopicLife:
     def _delete(self, name: str, partitions: list[int]) -> None:
         """Delete a topic while none of its logs is being cleaned. Manager's lock held."""
         self._moves.give_up(name)
-        entry = self._catalog.entry(name)
         delay_ms = self._catalog.config(name).file_delete_delay_ms
-        if entry is None:
-            entry = TopicEntry(self.id_on_disk(name, partitions) or uuid.uuid4(), max(partitions) + 1)
-        self._catalog.file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))
+        self._catalog.file.put(name, replace(self._catalog.entry_of(name, partitions), state="deleting"))
         self._finish_deletion(name, delay_ms)
-
-    def id_on_disk(self, name: str, partitions: list[int]) -> uuid.UUID | None:
-        """Return the id that a directory of the topic has; None if none has one."""
-        for partition in partitions:
-            for directory in self._directories.online():
-                found = checkpoint.read_topic_id(directory.partition_path(name, partition))
-                if found is not None:
-                    return found
-        return None
 
     def _finish_deletion(self, name: str, delay_ms: int) -> None:
         for directory in self._directories.online():
@@ -310,14 +278,10 @@ class TopicLife:
         if self._catalog.file.stale:
             self._catalog.file.bring_up_to_date()
         for name, entry in list(self._catalog.file.entries.items()):
-            if entry.state == "creating":
-                _log.warning("event=creation_undone topic=%s", name)
-                self._catalog.hide(name, 0)
-                self._undo_creation(name)
-            elif entry.state == "adding":
-                _log.warning("event=addition_undone topic=%s", name)
-                self._catalog.hide(name, entry.partitions)
-                self._undo_addition(name)
+            if entry.state in _UNDONE:
+                _log.warning("event=%s_undone topic=%s", _UNDONE[entry.state], name)
+                self._catalog.hide(name, 0 if entry.state == "creating" else entry.partitions)
+                self._undo(name)
             elif entry.state == "deleting":
                 _log.warning("event=deletion_finished topic=%s", name)
                 self._finish_deletion(name, delay_ms)
@@ -369,3 +333,11 @@ class TopicLife:
         self._files.rename(directory.partition_path(*key), target)
         self._files.fsync_dir(directory.path)
         directory.forget_partition(key)
+
+
+def _made(directory: LogDirectory, name: str, entry: TopicEntry) -> Iterable[int]:
+    """The partitions that an interrupted creation or addition may have made in a log.dir."""
+    if entry.state == "creating":
+        return range(entry.partitions)
+    live = directory.entries().live
+    return [partition for topic, partition in live if topic == name and partition >= entry.partitions]
