@@ -20,6 +20,7 @@ EVERYWHERE = {
     "arguments",
     "errors",
     "extras",
+    "lazy",
     "config",
     "clock",
     "durations",

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from klog import lazy
+
 TYPE_CHECKING = False  # as in typing, which need not be loaded for this
 if TYPE_CHECKING:
     from klog.protocol import messages
@@ -71,13 +73,13 @@ _PLACES = {
 }
 
 
+_find = lazy.attributes(globals(), _PLACES)
+
+
 def __getattr__(name: str) -> object:
     if name == "messages":
         return import_module("klog.protocol.messages")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'klog.protocol' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"klog.protocol.{_PLACES[name]}"), name)
-    return found
+    return _find(name)
 
 
 def __dir__() -> list[str]:

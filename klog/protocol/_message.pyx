@@ -8,7 +8,6 @@ cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
-from klog.arguments import wrong_type
 
 cdef extern from "structmember.h":
     ctypedef struct PyMemberDef:
@@ -101,6 +100,17 @@ cdef class Message:
 
     _programs = None        # of a message: its programs by version
 
+    @classmethod
+    def set_shape(cls, names, defaults):
+        """Give a new subclass its fields: each name is a slot of it, each default as in the schema; ... is a new list, a
+        subclass of Message a new object of it."""
+        cls._shape = Shape(cls, tuple(names), list(defaults))
+
+    @classmethod
+    def set_programs(cls, programs):
+        """Give the class of a whole message its programs."""
+        cls._programs = programs
+
     def __init__(self, **fields):
         cdef PyObject *this = <PyObject *>self
         cdef Shape shape = type(self)._shape
@@ -139,18 +149,3 @@ cdef class Message:
                 text = f"<{value.nbytes} bytes>" if isinstance(value, memoryview) else repr(value)
                 shown.append(f"{name}={text}")
         return f"{type(self).__qualname__}({', '.join(shown)})"
-
-
-def set_shape(owner, names, defaults):
-    """Give a new subclass of Message its fields: each name is a slot of it, each default as in the schema; ... is a new
-    list, a subclass of Message a new object of it."""
-    if not (isinstance(owner, type) and issubclass(owner, Message)):
-        raise wrong_type("owner", owner, "a subclass of Message")
-    owner._shape = Shape(owner, tuple(names), list(defaults))
-
-
-def set_programs(owner, programs):
-    """Give the class of a whole message its programs."""
-    if not (isinstance(owner, type) and issubclass(owner, Message)):
-        raise wrong_type("owner", owner, "a subclass of Message")
-    owner._programs = programs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from klog.protocol._message import Message, set_programs, set_shape
+from klog.protocol._message import Message
 from klog.protocol._program import ObjectProgram, Programs
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.layout import Layout, data_messages, load
@@ -48,7 +48,7 @@ def _message(layout: Layout, name: str) -> type[Message]:
         made = _class(struct, name if is_top else f"{name}.{struct.name}", classes, dict(classes) if is_top else {})
         classes[struct.name] = made
     top = classes[layout.section.top.name]
-    set_programs(top, Programs(layout, partial(ObjectProgram, classes=classes)))
+    top.set_programs(Programs(layout, partial(ObjectProgram, classes=classes)))
     return top
 
 
@@ -56,7 +56,7 @@ def _class(struct: Struct, name: str, classes: dict[str, type[Message]], inner: 
     names = tuple(field.name for field in struct.fields)
     body = {"__module__": _MODULE, "__qualname__": name, "__slots__": names, **inner}
     made: type[Message] = type(name.rpartition(".")[2], (Message,), body)
-    set_shape(made, names, [_default(field, classes) for field in struct.fields])
+    made.set_shape(names, [_default(field, classes) for field in struct.fields])
     return made
 
 

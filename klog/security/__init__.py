@@ -10,7 +10,9 @@ Users, Authorizer and ClientQuotas each have a file of their own in the first lo
 that read and change it; those that change it wait for the disk.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from klog import lazy
 
 if TYPE_CHECKING:
     from klog.security.acls import Authorizer, authorized_operations
@@ -52,11 +54,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    """Load the module of a name when it is first used."""
-    from importlib import import_module
-
-    if name not in _PLACES:
-        raise AttributeError(f"module 'klog.security' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"klog.security.{_PLACES[name]}"), name)
-    return found
+__getattr__ = lazy.attributes(globals(), _PLACES)

@@ -9,29 +9,24 @@ klog.testing.pytest_plugin has the pytest fixture klog_broker, which needs no co
 
 from __future__ import annotations
 
+from klog import lazy
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from klog.testing.broker import TestBroker
     from klog.testing.faults import Fault
     from klog.testing.replaying import Replayed, replay
 
 __all__ = ["Fault", "Replayed", "TestBroker", "replay"]
 _PLACES = {
-    "Fault": "klog.testing.faults",
-    "Replayed": "klog.testing.replaying",
-    "TestBroker": "klog.testing.broker",
-    "replay": "klog.testing.replaying",
+    "Fault": "faults",
+    "Replayed": "replaying",
+    "TestBroker": "broker",
+    "replay": "replaying",
 }
 
 
-def __getattr__(name: str) -> Any:  # every run of pytest imports this package for its plugin
-    from importlib import import_module
-
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+__getattr__ = lazy.attributes(globals(), _PLACES)  # every run of pytest imports this package for its plugin
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,9 @@ Group, GroupKind, Kind, Records    what groups of both kinds, and the handlers o
 GroupTable, AppendFailed           what the handlers share: groups, offsets, log, lock, deadlines
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from klog import lazy
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.config import GroupConfig
@@ -30,11 +32,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    """Load the module of a name when it is first used."""
-    from importlib import import_module
-
-    if name not in _PLACES:
-        raise AttributeError(f"module 'klog.coordinator.groups' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"klog.coordinator.groups.{_PLACES[name]}"), name)
-    return found
+__getattr__ = lazy.attributes(globals(), _PLACES)

@@ -6,7 +6,9 @@ TransactionConfig        its settings
 as_produce_error         an error of the coordinator as one of a Produce response
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from klog import lazy
 
 if TYPE_CHECKING:
     from klog.coordinator.transactions.config import TransactionConfig
@@ -25,11 +27,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    """Load the module of a name when it is first used."""
-    from importlib import import_module
-
-    if name not in _PLACES:
-        raise AttributeError(f"module 'klog.coordinator.transactions' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"klog.coordinator.transactions.{_PLACES[name]}"), name)
-    return found
+__getattr__ = lazy.attributes(globals(), _PLACES)
