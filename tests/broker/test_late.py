@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,33 @@ from tests.support.batches import transactional
 from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
-COMPONENTS = {"_groups": late_apis.GROUPS, "_transactions": late_apis.TRANSACTIONS, "_admin": late_apis.ADMIN}
+COMPONENTS = {
+    "_coordinators.groups": late_apis.GROUPS,
+    "_coordinators.transactions": late_apis.TRANSACTIONS,
+    "_admin": late_apis.ADMIN,
+}
+
+
+def late_of(broker: Broker, name: str) -> Late:
+    found: Late = attrgetter(name)(broker._serving)
+    return found
 
 
 def made(broker: Broker) -> list[str]:
     """The components that are there."""
-    return [name for name in COMPONENTS if getattr(broker._serving, name).made is not None]
+    return [name.rpartition(".")[2] for name in COMPONENTS if late_of(broker, name).made is not None]
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_late_component_has_the_apis_that_are_advertised_for_it(name: str, tmp_path: Path) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
-        late: Late = getattr(broker._serving, name)
+        late = late_of(broker, name)
         assert set(late.get().handlers()) == COMPONENTS[name] == set(late.handlers())
 
 
 def test_share_fetches_have_their_apis_too(tmp_path: Path) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
-        (late,) = broker._serving._share_fetches
+        (late,) = broker._serving._leading._share_fetches
         assert set(late.get().handlers()) == late_apis.SHARE_FETCHES == set(late.handlers())
 
 
@@ -47,10 +57,10 @@ def test_a_component_is_there_with_the_first_request_and_after_a_restart_at_once
             client.call(ApiKey.DESCRIBE_CLUSTER, 0)
             assert made(broker) == ["_admin"]
             client.call(ApiKey.LIST_GROUPS, 3)
-            assert made(broker) == ["_groups", "_admin"]
+            assert made(broker) == ["groups", "_admin"]
             assert client.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0).error_code == 0
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
-        assert made(broker) == ["_groups"], "its topic may have groups to be expired"
+        assert made(broker) == ["groups"], "its topic may have groups to be expired"
 
 
 def joined(client: WireClient, **fields: Any) -> Any:
@@ -74,7 +84,7 @@ def test_after_a_restart_a_member_has_the_session_of_its_group(tmp_path: Path) -
             assert joined(client, subscribed_topic_names=["t"]).error_code == 0
         broker.stop()
         broker.start()
-        assert made(broker) == ["_groups", "_admin"]
+        assert made(broker) == ["groups", "_admin"]
         clock.advance(9_000)
         group = broker.group("g")
         assert group is not None and len(group.members) == 1
@@ -98,7 +108,7 @@ def test_after_a_restart_a_transaction_ends_in_time_without_a_request(tmp_path: 
             assert found.responses[0].partition_responses[0].error_code == 0
         broker.stop()
         broker.start()
-        assert made(broker) == ["_transactions"]
+        assert made(broker) == ["transactions"]
         log = broker.logs.log("t", 0)
         assert (log.last_stable_offset, log.log_end_offset) == (0, 1)
         clock.advance(40_000)

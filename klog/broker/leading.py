@@ -1,0 +1,89 @@
+"""Leading: the components whose requests go to the leader of a partition, a set of them for each broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.broker import late_apis
+from klog.broker.fetch import Fetch
+from klog.broker.late import Late
+from klog.broker.list_offsets import ListOffsets
+from klog.broker.produce import Produce
+from klog.clock import SystemClock
+from klog.protocol import ApiKey
+
+if TYPE_CHECKING:
+    from klog.broker.coordinators import Coordinators
+    from klog.broker.protection import Protection
+    from klog.broker.purgatory import Purgatory
+    from klog.broker.settings import BrokerSettings
+    from klog.broker.share_fetch import ShareFetch
+    from klog.scheduler import Scheduler
+    from klog.security import Topics
+
+APIS = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LIST_OFFSETS)
+_NO_SHARES = {"ShareSessionsCount": 0.0, "SharePartitionsCount": 0.0}
+
+
+class Leading:
+    """Makes the components of each broker. Any thread."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        coordinators: Coordinators,
+        protection: Protection,
+        purgatory: Purgatory,
+        waits: Scheduler,
+    ) -> None:
+        self._settings, self._coordinators, self._protection = settings, coordinators, protection
+        self._purgatory, self._waits = purgatory, waits
+        self._fetches: list[Fetch] = []
+        self._share_fetches: list[Late[ShareFetch]] = []
+
+    def components(self, led: Topics) -> list[Any]:
+        """Those of a broker that leads these partitions."""
+        settings, protection = self._settings, self._protection
+        fetch = Fetch(
+            led,
+            self._purgatory,
+            SystemClock(),
+            max_bytes=settings.fetch_max_bytes,
+            session_slots=settings.max_incremental_fetch_session_cache_slots,
+            throttle=protection.throttle_fetched,
+            quota_bytes=protection.fetch_bytes_max,
+        )
+
+        def make_share_fetch() -> ShareFetch:
+            from klog.broker.share_fetch import ShareFetch
+
+            return ShareFetch(
+                led,
+                self._purgatory,
+                self._waits,
+                self._coordinators.share_kind(),
+                max_bytes=settings.fetch_max_bytes,
+                throttle=protection.throttle_fetched,
+            )
+
+        share_fetch = Late(late_apis.SHARE_FETCHES, make_share_fetch)
+        self._fetches.append(fetch)
+        self._share_fetches.append(share_fetch)
+        produce = Produce(led, self._purgatory, self._coordinators.check, protection.throttle_produced)
+        return [produce, fetch, share_fetch, ListOffsets(led)]
+
+    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a fetch session has, at whichever broker."""
+        return [pair for each in self._fetches for pair in each.session_partitions(session_id)]
+
+    def metrics(self) -> dict[str, float]:
+        """The sums over all brokers."""
+        return {
+            **_summed([each.metrics() for each in self._fetches]),
+            **_summed([_NO_SHARES if each.made is None else each.made.metrics() for each in self._share_fetches]),
+        }
+
+
+def _summed(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """The sums of values of the same name."""
+    return {name: sum(each[name] for each in metrics) for name in metrics[0]}
