@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -21,6 +22,8 @@ from klog.shown import size, to_json
 from klog.values import asdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from klog.log.read.isolation import Isolation
 
 
@@ -98,42 +101,28 @@ def command(
     klog export data --topic flights --decode json --schema 'carrier STRING, dep_delay DOUBLE' -o flights.csv
     """
     import klog
-    from klog.errors import BadValue, KlogError
     from klog.exporting import export_file
 
     if target == "-":
         begin_json()  # stdout has records: an error is not written between them
-    try:
-        with klog.open(directory, read_only=True) as logs, progress_bar(progress) as draw:
-            formats: Any = {
-                column: each
-                for column, each in (("key", decode_key), ("value", _format(logs, decode, schema, schemas)))
-                if each is not None
-            }
-            result = export_file(
-                logs,
-                topic,
-                target,
-                partition=partition,
-                start=start,
-                stop=stop,
-                isolation=isolation,
-                form=form,
-                columns=columns,
-                decode=formats or None,
-                on_bad=on_bad,
-                overwrite=overwrite,
-                progress=draw,
-                stdout=sys.stdout.buffer if target == "-" else None,
-            )
-    except BadValue as error:
-        option = "--decode-key" if error.column == "key" else "--decode"
-        hint = f"Correct {option} or the producer; or pass --on-bad null, which writes null there."
-        raise BadValue(error.partition, error.offset, error.column, error.reason, hint) from None
-    except (ValueError, ImportError) as error:
-        if isinstance(error, KlogError | click.ClickException):
-            raise
-        raise click.UsageError(str(error)) from None
+    with _errors_of_options(), klog.open(directory, read_only=True) as logs, progress_bar(progress) as draw:
+        formats = {"key": decode_key, "value": _format(logs, decode, schema, schemas)}
+        result = export_file(
+            logs,
+            topic,
+            target,
+            partition=partition,
+            start=start,
+            stop=stop,
+            isolation=isolation,
+            form=form,
+            columns=columns,
+            decode={column: each for column, each in formats.items() if each is not None} or None,
+            on_bad=on_bad,
+            overwrite=overwrite,
+            progress=draw,
+            stdout=sys.stdout.buffer if target == "-" else None,
+        )
     spans = [
         {"partition": number, "first_offset": first, "next_offset": following}
         for number, (first, following) in sorted(result.partitions.items())
@@ -145,6 +134,23 @@ def command(
         print_json(summary)
     else:
         click.echo(f"{counted(result.records, 'record')} of {topic} into {target}, {size(result.bytes)}")
+
+
+@contextmanager
+def _errors_of_options() -> Iterator[None]:
+    """Name the options in the errors of the arguments and of the formats."""
+    from klog.errors import BadValue, KlogError
+
+    try:
+        yield
+    except BadValue as error:
+        option = "--decode-key" if error.column == "key" else "--decode"
+        hint = f"Correct {option} or the producer; or pass --on-bad null, which writes null there."
+        raise BadValue(error.partition, error.offset, error.column, error.reason, hint) from None
+    except (ValueError, ImportError) as error:
+        if isinstance(error, KlogError | click.ClickException):
+            raise
+        raise click.UsageError(str(error)) from None
 
 
 def _format(logs: Any, decode: str | None, schema: str | None, schemas: str | None) -> Any:
