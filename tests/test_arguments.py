@@ -296,6 +296,7 @@ class World:
             "encode": {"last_offset_delta": 0},
             "Lists": {"keys": None, "values": []},
             "verify": {"path": self.path / "one"},
+            "LatestByKey.to_parquet": {"path": self.path / "properties"},
             "LogReader.to_parquet": {"path": self.path / "properties"},
             "NamedReader.to_parquet": {"path": self.path / "properties"},
             "FetchData.send_part": {"start": 0, "size": 0},

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from klog.clock import Clock
 from klog.errors import KlogError
@@ -91,24 +92,15 @@ class BackgroundTasks:
             raise
         config = self._broker.current
         delay_ms = config.log_initial_task_delay_ms
-
-        high_watermark_ms = config.replica_high_watermark_checkpoint_interval_ms
+        points_ms = config.log_flush_offset_checkpoint_interval_ms
+        starts_ms = config.log_flush_start_offset_checkpoint_interval_ms
+        watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
         for name, action, period_ms, first_ms in (
             ("kafka-log-retention", self.apply_retention, config.log_retention_check_interval_ms, delay_ms),
             ("kafka-log-flusher", self.flush_due, config.log_flush_scheduler_interval_ms, delay_ms),
-            (
-                "kafka-recovery-point-checkpoint",
-                self.checkpoint_recovery_points,
-                config.log_flush_offset_checkpoint_interval_ms,
-                delay_ms,
-            ),
-            (
-                "kafka-log-start-offset-checkpoint",
-                self.checkpoint_log_starts,
-                config.log_flush_start_offset_checkpoint_interval_ms,
-                delay_ms,
-            ),
-            ("highwatermark-checkpoint", self.checkpoint_high_watermarks, high_watermark_ms, high_watermark_ms),
+            ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, points_ms, delay_ms),
+            ("kafka-log-start-offset-checkpoint", self.checkpoint_log_starts, starts_ms, delay_ms),
+            ("highwatermark-checkpoint", self.checkpoint_high_watermarks, watermarks_ms, watermarks_ms),
         ):
             if period_ms < _NEVER_MS:
                 self._every(name, action, first_ms, max(period_ms, 1))
@@ -161,13 +153,8 @@ class BackgroundTasks:
             if isinstance(log.directory.owner, LogDirectory):  # else it was deleted meanwhile
                 logs[log.directory.owner].append(log)
         for directory in self._directories.online():
-            if chosen is not None and directory not in logs:
-                continue
-            try:
-                with directory.guarded():
-                    action(directory, logs.get(directory, []))
-            except OSError as error:
-                _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
+            if chosen is None or directory in logs:
+                _guarded(directory, partial(action, directory, logs.get(directory, [])))
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points of every directory."""
@@ -177,7 +164,8 @@ class BackgroundTasks:
         """Write a directory's recovery points within POINTS_MS. Returns False if no thread can do it. Takes no lock."""
         if not self._scheduler.running:
             return False
-        self._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
+        write = partial(_guarded, directory, directory.write_points)
+        self._scheduler.schedule("klog-recovery-points", write, POINTS_MS)
         return True
 
     def checkpoint_log_starts(self) -> None:
@@ -217,9 +205,10 @@ def _is_dirty(log: LogCore) -> bool:
     return log.recovery_point < log.log_end_offset
 
 
-def _write_points(directory: LogDirectory) -> None:
+def _guarded(directory: LogDirectory, action: Callable[[], object]) -> None:
+    """Call an action on a directory; an error is logged, and a final one takes the directory offline."""
     try:
         with directory.guarded():
-            directory.write_points()
+            action()
     except OSError as error:
         _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)

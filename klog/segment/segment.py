@@ -695,20 +695,14 @@ class Segment(SegmentState):
             return newest  # damage hides the batches after it, but not the index
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
-    def recover(
-        self,
-        progress: Callable[[int], None] | None = None,
-        *,
-        following: int | None = None,
-        drop_behind: bool = False,
-    ) -> Scan:
+    def recover(self, *, following: int | None = None, drop_behind: bool = False) -> Scan:
         """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
         replaced. Truncates nothing: see cut().
 
         following: where the next segment begins: a last batch that reaches into it is invalid. drop_behind: drop the
         scanned pages from the page cache again.
         """
-        index, scan = self.index_of_log(progress, drop_behind=drop_behind)
+        index, scan = self.index_of_log(drop_behind=drop_behind)
         index.store(*self._index_paths(), self.segment_dir.files.table)
         self.segment_dir.handles.indexes.drop(self)
         self.learn(scan)
@@ -717,25 +711,16 @@ class Segment(SegmentState):
             self.next_offset = following
         return scan
 
-    def index_of_log(
-        self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False
-    ) -> tuple[IndexPair, Scan]:
+    def index_of_log(self, *, drop_behind: bool = False) -> tuple[IndexPair, Scan]:
         """Scan every byte of .log. Returns the indexes that its valid batches have, in memory. Changes nothing on
         disk."""
-        file = self.segment_dir.files.open(self.path)
-        size = file.length()
-        self.size = max(self.size, size)
-        index = self._index_in_memory()
-        with DropBehind(file, 0, size if drop_behind else 0) as dropper:
-
-            def moved(count: int) -> None:
-                dropper.moved(count)
-                if progress is not None:
-                    progress(count)
-
-            scan = scan_checked(file, 0, size, self.base_offset, index, moved if drop_behind else progress)
-        index.close_entries()
-        file.close()
+        with self.segment_dir.files.open(self.path) as file:
+            size = file.length()
+            self.size = max(self.size, size)
+            index = self._index_in_memory()
+            with DropBehind(file, 0, size if drop_behind else 0) as dropper:
+                scan = scan_checked(file, 0, size, self.base_offset, index, dropper.moved if drop_behind else None)
+            index.close_entries()
         return index, scan
 
     def take_file(self, path: str) -> None:

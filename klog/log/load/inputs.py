@@ -45,7 +45,6 @@ class Inputs:
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
     cleaned_to: int = 0  # the cleaner made the gaps below: the topic was compacted before
-    progress: Callable[[int], None] | None = None
     segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
     segment_dir: SegmentDir | None = None  # shared by the segments, made with the first of them
 

@@ -94,7 +94,7 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     # The newest segment is read next, so it stays in the page cache.
     drop_behind = after is not None and inputs.config.io.scan_drop_behind
     following = None if after is None else after.base_offset
-    scan = segment.recover(inputs.progress, following=following, drop_behind=drop_behind)
+    scan = segment.recover(following=following, drop_behind=drop_behind)
     if scan.reason == "offset_order" and scan.end == 0:
         _refuse_name(segment)
     refuse_far_end(inputs, segment, scan)

@@ -63,24 +63,22 @@ def staged_in(names: Iterable[str]) -> list[str]:
 
 def commits_in(names: Iterable[str]) -> list[str]:
     """The tokens of the manifests among the names of a log.dir, sorted."""
-    return sorted(filter(None, [_token(name, _COMMIT) for name in names if name.startswith(_COMMIT)]))
+    return _tokens(names, _COMMIT)
 
 
 def writers_in(names: Iterable[str]) -> list[str]:
     """The tokens of the jobs that have staged files, among the names of a log.dir, sorted."""
-    return sorted(filter(None, [_token(name, _WRITER) for name in names if name.startswith(_WRITER)]))
+    return _tokens(names, _WRITER)
 
 
 def streams_in(names: Iterable[str]) -> list[str]:
     """The queries with a last batch, among the names of a log.dir, sorted."""
-    return sorted(filter(None, [_token(name, _STREAM) for name in names if name.startswith(_STREAM)]))
+    return _tokens(names, _STREAM)
 
 
-def _token(name: str, prefix: str) -> str | None:
-    if not name.endswith(_JSON):
-        return None
-    token = name[len(prefix) : -len(_JSON)]
-    return token if re.fullmatch(_TOKEN, token) else None
+def _tokens(names: Iterable[str], prefix: str) -> list[str]:
+    tokens = [name[len(prefix) : -len(_JSON)] for name in names if name.startswith(prefix) and name.endswith(_JSON)]
+    return sorted(token for token in tokens if re.fullmatch(_TOKEN, token))
 
 
 def temporaries_in(names: Iterable[str]) -> list[str]:

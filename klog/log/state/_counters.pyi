@@ -6,7 +6,6 @@ from klog.log.options import Options
 
 @final
 class Counters:
-    def __init__(self) -> None: ...
     bytes_in: int
     messages_in: int
     replicated_bytes_in: int

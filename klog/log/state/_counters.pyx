@@ -32,7 +32,7 @@ cdef class Counters:
     What begins() returns goes to ends(): the time in ns, 0 if the call is not timed. options: the log's, for its clock.
     """
 
-    def __init__(self):
+    def __cinit__(self):
         self.append_times, self.fetch_times = Histogram(), Histogram()
         self.flush_times, self.roll_times = Histogram(), Histogram()
         self.refusals = dict.fromkeys(REFUSALS, 0)
