@@ -146,7 +146,8 @@ class Snapshots:
 
     def read(self, offset: int) -> dict[int, ProducerState]:
         """The producers of a snapshot. Raises CorruptSnapshot."""
-        return read_snapshot(self._directory, offset)
+        path = f"{self._directory}/{offset:020d}{names.SNAPSHOT}"  # each load reads one: without a call of file_path
+        return parse_snapshot(read_whole(path), path)
 
     def delete(self, offset: int) -> None:
         """Unlink a snapshot. A missing file is not an error."""
