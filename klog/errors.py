@@ -150,7 +150,8 @@ class CorruptLog(CorruptData):
 
 
 class OffsetOutOfRange(KlogError, ValueError):
-    """Kafka: OffsetOutOfRangeException (1). Attributes: offset, log_start_offset, log_end_offset."""
+    """An offset below the log start or above the log end. Kafka: OffsetOutOfRangeException (1). Attributes: offset,
+    log_start_offset, log_end_offset."""
 
     code = 1
 
@@ -182,13 +183,14 @@ class BadValue(KlogError, ValueError):
 
 
 class UnknownTopicOrPartition(KlogError, LookupError):
-    """Kafka: UnknownTopicOrPartitionException (3)."""
+    """A topic or partition that does not exist, or does not exist any more. Kafka: UnknownTopicOrPartitionException
+    (3)."""
 
     code = 3
 
 
 class GroupIdNotFound(KlogError, LookupError):
-    """Kafka: GroupIdNotFoundException (69)."""
+    """A consumer group that does not exist. Kafka: GroupIdNotFoundException (69)."""
 
     code = 69
 
@@ -200,7 +202,7 @@ class RecordTooLarge(KlogError, ValueError):
 
 
 class InvalidTopic(KlogError, ValueError):
-    """Kafka: InvalidTopicException (17)."""
+    """A name that no topic can have. Kafka: InvalidTopicException (17)."""
 
     code = 17
 
@@ -231,7 +233,8 @@ class _Refused(KlogError, ValueError):
 
 
 class InvalidTimestamp(_Refused):
-    """Kafka: InvalidTimestampException (32)."""
+    """A timestamp that is negative, too large, or outside the bounds of the topic. Kafka: InvalidTimestampException
+    (32)."""
 
     code = 32
 
@@ -255,7 +258,7 @@ class UnsupportedVersion(KlogError, ValueError):
 
 
 class TopicExists(KlogError, ValueError):
-    """Kafka: TopicExistsException (36)."""
+    """The topic exists already, or the directory for a new log.dir is not empty. Kafka: TopicExistsException (36)."""
 
     code = 36
 
@@ -376,19 +379,21 @@ class LogClosed(StorageOffline, ValueError):
 
 
 class UnsupportedCompression(KlogError, ValueError):
-    """Kafka: UnsupportedCompressionTypeException (76)."""
+    """An unknown codec, or one that the client's version does not know. Kafka: UnsupportedCompressionTypeException
+    (76)."""
 
     code = 76
 
 
 class InvalidRecord(_Refused):
-    """Kafka: InvalidRecordException (87)."""
+    """A record that the log does not accept, such as one without a key in a compacted topic. Kafka:
+    InvalidRecordException (87)."""
 
     code = 87
 
 
 class InconsistentTopicId(KlogError):
-    """Kafka: InconsistentTopicIdException (103)."""
+    """A partition's directory has another topic id than expected. Kafka: InconsistentTopicIdException (103)."""
 
     code = 103
 
