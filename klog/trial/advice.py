@@ -96,7 +96,7 @@ def _bulk(results: Sequence[Result]) -> Advice | None:
     if ratio < _NEARLY:
         return Advice(
             "klog.io.write=buffered",
-            f"also for bulk loads: the fastest policy without the page cache, {policy}, has {ratio:.2f} of its rate",
+            f"for bulk loads too: the fastest policy without the page cache, {policy}, reaches {ratio:.2f} of its rate",
         )
     return Advice(
         f"{settings[policy]} for bulk loads",
