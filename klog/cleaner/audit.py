@@ -6,8 +6,8 @@ A purge that rewrites files writes a line `begun` before its first byte, and one
 `done`, or `failed` with the error. A purge that finds nothing writes only `done`.
 
   A1  a line is on disk when append() returns; writers exclude each other by an flock of the log.dir
-  A2  a crash leaves a complete last line or a torn one. Readers ignore a torn line, and the next append truncates it.
-      Nothing else is ever removed
+  A2  a crash leaves a complete last line or a torn one: its beginning, or a line with sectors that were not stored and
+      read as zeros. Readers ignore a torn line, and the next append truncates it. Nothing else is ever removed
   A3  `done` is written when the old bytes are gone: after a crash there may be `begun` without it, never the reverse
   A4  the file holds the key's SHA-256, not the key: the record of a removal must not keep what was removed. With the
       key its lines can be found; but a key of few possible values, such as a telephone number, can be guessed from its
@@ -59,12 +59,16 @@ def check(directory: str) -> int:
     except IsADirectoryError:
         raise _corrupt("a directory", path, 0) from None
     end = tail.rfind(b"\n") + 1
-    if (end == 0 and start > 0) or not _torn(tail[end:]):
+    rest = tail[end:]
+    if (end == 0 and start > 0) or (rest and not _torn(rest)):
         raise _corrupt("incomplete", path, start + end)
     if end == 0:
         return 0
     first = tail.rfind(b"\n", 0, end - 1) + 1
-    _parsed(tail[first:end], path, start + first)
+    last = tail[first:end]
+    if not rest and _torn(last):
+        return start + first
+    _parsed(last, path, start + first)
     return start + end
 
 
@@ -85,18 +89,16 @@ def parse(data: bytes, path: str) -> list[dict[str, Any]]:
     """Return the lines in a file's bytes, without a torn one at the end (A2)."""
     entries, position = [], 0
     for line in data.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            entries.append(_parsed(line, path, position))
-        elif not _torn(line):
-            raise _corrupt("incomplete", path, position)
+        if position + len(line) == len(data) and _torn(line):
+            break
+        entries.append(_parsed(line, path, position))
         position += len(line)
     return entries
 
 
 def _torn(line: bytes) -> bool:
-    """True if this can be the beginning of a line. A file system may also leave zeros if it has stored only the
-    length."""
-    return not line or line.startswith(b"{") or not line.strip(b"\0")
+    """True if this can be a last line that was not stored whole (A2): json.dumps() writes no zero byte."""
+    return b"\0" in line or (line.startswith(b"{") and not line.endswith(b"\n"))
 
 
 def _parsed(line: bytes, path: str, position: int) -> dict[str, Any]:

@@ -54,7 +54,17 @@ def test_other_tools_accept_the_file(tmp_path: Path) -> None:
     assert (problem.kind, Path(problem.path).name) == ("checkpoint", audit.FILE)
 
 
-@pytest.mark.parametrize("torn", [b'{"version": 1, "outc', b"\0" * 40, b"{"])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(b'{"version": 1, "outc', id="beginning"),
+        pytest.param(b"{", id="one byte"),
+        pytest.param(b"\0" * 40, id="only zeros"),
+        pytest.param(b'{"ver' + b"\0" * 40 + b'"}\n', id="a hole"),
+        pytest.param(b"\0" * 40 + b'"}\n', id="a hole at the front"),
+        pytest.param(b"\0" * 40 + b'"}', id="a hole and no end"),
+    ],
+)
 def test_a_torn_last_line_is_ignored_and_truncated(tmp_path: Path, torn: bytes) -> None:
     """A2"""
     audit.append(RealFiles(), str(tmp_path), LINE)
