@@ -6,7 +6,8 @@ The only package that makes system calls on files. Its API:
   new files          NewFile: a stream of bytes that appears as a whole file; FileSink: a stream of bytes
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
   private files      Files.replace(private=True), read_private: mode 0600, for keys
-  names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree
+  names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree;
+                     make_directories, sync_name: names of directories that survive a power cut
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
                      process
   zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
@@ -34,6 +35,7 @@ from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.leases import NUMBERS, Holder, Leases
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
+from klog.disk.new_directories import make_directories, sync_name
 from klog.disk.new_file import FileSink, NewFile
 from klog.disk.presence import check_directory, exists, is_directory
 from klog.disk.private import read_private
@@ -85,6 +87,7 @@ __all__ = [
     "is_full",
     "lacks_descriptors",
     "let_go",
+    "make_directories",
     "naming_the_next_step",
     "os_error",
     "read_parts",
@@ -94,9 +97,6 @@ __all__ = [
     "send_bytes",
     "send_slice",
     "send_yielding",
+    "sync_name",
     "view_of",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -92,28 +92,13 @@ class _Owner:
             raise
 
     def take_marker(self) -> None:
-        """Rename the clean-shutdown marker before the load: from here on the next load notices a crash."""
-        changed = exists(self._renamed_marker)
-        if changed:  # renamed by another writer that is open or has crashed
-            self._files.unlink(self._renamed_marker)
+        """Rename the clean-shutdown marker before the load: from here on the next load notices a crash. The name of the
+        partition, which a killed process may have made, is on disk on return."""
+        self._files.unlink(self._renamed_marker)  # renamed by another writer that is open or has crashed
         with contextlib.suppress(FileNotFoundError):
             self._files.rename(checkpoint.clean_shutdown_path(self._parent), self._renamed_marker)
-            changed = self.marker_was_there = True
-        if changed:
-            self._files.fsync_dir(self._parent)
-
-    def _set(self, name: str, key: checkpoint.Partition, offset: int | None) -> bool:
-        """Set the offset of a log in a checkpoint; None removes it. Returns False if nothing changes. Under the lock of
-        the log.dir."""
-        path = os.path.join(self._parent, name)
-        before = _offsets(path)
-        after = {other: known for other, known in before.items() if other != key}
-        if offset is not None:
-            after[key] = offset
-        if after == before:
-            return False
-        checkpoint.write_offsets(self._files, path, after)
-        return True
+            self.marker_was_there = True
+        self._files.fsync_dir(self._parent)
 
     def take_high_watermark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last shutdown, which would hide new records from readers."""

@@ -17,7 +17,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files, exists, failed_sync_in, identity_of, is_final, naming_the_next_step
+from klog.disk import (
+    DirectoryLock,
+    Files,
+    exists,
+    failed_sync_in,
+    identity_of,
+    is_final,
+    naming_the_next_step,
+    sync_name,
+)
 from klog.errors import CorruptCheckpoint, NotALogDirectory, ReentrantCall
 from klog.locks import OwnLock
 from klog.log.core import LogCore
@@ -121,6 +130,8 @@ class LogDirectory:
         ):
             self._files.unlink(path)
         self._files.fsync_dir(self.path)
+        if not self.was_clean:
+            sync_name(self.path, self._files)  # a process that was killed may have made it
 
     def _read(self, name: str) -> dict[Partition, int]:
         try:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from klog import arguments
-from klog.disk import Files, check_directory, exists, is_directory, is_final, naming_the_next_step
+from klog.disk import Files, check_directory, exists, is_directory, is_final, make_directories
 from klog.errors import StorageOffline
 from klog.log.directory.partition_names import FUTURE
 from klog.logger import logger_of
@@ -155,9 +155,7 @@ def _make(path: str, files: Files, *, create: bool) -> None:
             errno.ENOENT, "no such directory; klog.open(..., create=True) creates a new log.dir", path
         )
     try:
-        with naming_the_next_step(path):
-            os.makedirs(path, 0o750)
+        make_directories(path, files)
     except FileNotFoundError as error:  # of a file system without directories of its users, such as /proc
         text = f"{os.strerror(errno.ENOENT)}; no directory can be created there: choose another place"
         raise FileNotFoundError(errno.ENOENT, text, path) from error
-    files.fsync_dir(os.path.dirname(path))

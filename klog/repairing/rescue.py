@@ -19,7 +19,7 @@ from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import Files, RealFiles, check_directory, exists, read_whole
+from klog.disk import Files, RealFiles, check_directory, exists, make_directories, read_whole
 from klog.errors import CorruptData, KlogError, TopicExists
 from klog.inspect.batches import check_batches
 from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, read_small
@@ -59,7 +59,7 @@ def rescue(
     located = partitions([where])
     if exists(target) and os.listdir(target):
         raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
-    os.makedirs(target, 0o750, exist_ok=True)
+    make_directories(target, files)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where
     copied = [name for name in sorted(os.listdir(log_dir)) if _copy_small(files, log_dir, target, name)]
     step = _stepper(progress, located)

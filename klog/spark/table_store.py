@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from klog.disk import DirectoryLock, Files, RealFiles, read_whole
+from klog.disk import DirectoryLock, Files, RealFiles, make_directories, read_whole
 from klog.errors import AlreadyLocked, CorruptData
 from klog.spark.table_manifest import Manifest, from_bytes, to_bytes
 
@@ -104,14 +104,7 @@ class TableStore:
                 f"target {self.target!r} is not empty, and klog.spark.materialize has not written it: give it a "
                 f"directory of its own"
             )
-        missing, path = [], self.directory
-        while not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for path in reversed(missing):
-            with suppress(FileExistsError):  # another call makes it, too
-                self._files.mkdir(path, 0o777)
-            self._files.fsync_dir(os.path.dirname(path))
+        make_directories(self.directory, self._files, 0o777)
 
     def _show(self, manifest: Manifest) -> None:
         """Make the target show a manifest (A2, A3)."""

@@ -5,6 +5,7 @@ While an operation runs several outcomes may be legal. Which records, producers,
 a log has follows from the batches between its start and end (P3, P4).
 
 Every history stops and starts a few times: by a stop, or by the death of the process, mostly with unflushed appends.
+With `deaths` the process may also die inside an operation, a stop or a start, and the next one goes on with what it finds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from klog.errors import KlogError
 from tests.crash.look import Found, Look, Row, View, open_logs, view_of
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.crash_files import CrashFiles, dying
 from tests.support.crash_states import State
 from tests.support.patience import PATIENCE, until
 from tests.support.power_cuts import PowerCuts, Tally
@@ -187,7 +189,7 @@ class History:
     """legal: what a crash at this moment may leave. stops: log ends at which a clean-shutdown file may exist. done: the
     operations so far. unflushed: the kinds of endings that came after unflushed appends."""
 
-    def __init__(self, seed: int, operations: int = 24) -> None:
+    def __init__(self, seed: int, operations: int = 24, *, deaths: bool = False) -> None:
         self.now = Outcome()
         self.legal = [self.now]
         self.stops: set[int] = set()
@@ -205,38 +207,76 @@ class History:
         }
         self.clock = ManualClock(NOW)
         self._operations = operations
+        self._deaths = deaths
         self._serial = 0
         self._readers: list[Iterator[klog.Record]] = []
 
     # ---- the run -------------------------------------------------------------------------------------------------
 
-    def run(self, root: Path, files: Files | None = None) -> None:
+    def run(self, root: Path, files: CrashFiles | None = None) -> None:
         while len(self.done) < self._operations:
+            if files is not None and self._deaths and self.rng.random() < 0.3:
+                with dying(files, self.rng.randrange(40)):
+                    self.done.append("die while opening")
+                    abandon(self._opened(root, files))
             self._live(root, files)
 
-    def _live(self, root: Path, files: Files | None) -> None:
-        """One life of the process: some operations, then a stop or a death."""
+    def _opened(self, root: Path, files: Files | None) -> klog.LogManager:
         logs = open_logs(root, files, durability=self.durability, clock=self.clock)
         try:
             if TOPIC not in logs.topics():
                 logs.create_topic(TOPIC, config=self.config)
+            logs.log(TOPIC)
+        except BaseException:
+            abandon(logs)
+            raise
+        return logs
+
+    def _live(self, root: Path, files: CrashFiles | None) -> None:
+        """One life of the process: some operations, then a stop or a death."""
+        logs = self._opened(root, files)
+        try:
             log = logs.log(TOPIC)
+            self._goes_on_from(view_of(log))
             self._check(log)
             for _ in range(self.rng.randrange(3, 12)):
-                name = self.rng.choices([*OPERATIONS], [weight for weight, _ in OPERATIONS.values()])[0]
-                self.done.append(name)
-                OPERATIONS[name][1](self, log)
+                self._one_of([*OPERATIONS], log)
                 self._check(log)
-            self.done.append(self.rng.choice(["stop", "die"]))
+            if files is not None and self._deaths and self.rng.random() < 0.6:
+                with dying(files, self.rng.randrange(12)):
+                    self.done.append("die inside")
+                    if self.rng.random() < 0.2:
+                        self._stop(logs)
+                    else:
+                        self._one_of([name for name in OPERATIONS if name not in WITH_THREADS], log)
+                return
+            ending = self.rng.choice(["stop", "die"])
             if self.now.durable < self.now.end:
-                self.unflushed.add(self.done[-1])
-            if self.done[-1] == "stop":
-                self.stops.add(self.now.end)
-                logs.close()
-                self._is(durable=self.now.end)
+                self.unflushed.add(ending)
+            self.done.append(ending)
+            if ending == "stop":
+                self._stop(logs)
         finally:
             self._readers.clear()
             abandon(logs)
+
+    def _one_of(self, names: list[str], log: klog.Log) -> None:
+        name = self.rng.choices(names, [OPERATIONS[name][0] for name in names])[0]
+        self.done.append(name)
+        OPERATIONS[name][1](self, log)
+
+    def _stop(self, logs: klog.LogManager) -> None:
+        self.stops.add(self.now.end)
+        logs.close()
+        self._is(durable=self.now.end)
+
+    def _goes_on_from(self, view: View) -> None:
+        """The outcome, of those that were legal, in which a new process has found the log; it is on disk from now on."""
+        one = next((one for one in self.legal if against(one, view, one.acknowledged) is None), None)
+        assert one is not None, f"a new process finds [{view.start}, {view.end}): {self.done}"
+        left = tuple(batch for batch in one.batches if batch.next <= view.end)
+        self.now = Outcome(left, max(one.start, view.start), view.end, view.end, view.end)
+        self.legal = [self.now]
 
     def _check(self, log: klog.Log) -> None:
         """The log itself is as this model expects."""
@@ -485,6 +525,9 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
 }
 """All that a history may do, and how often. Later operations are added here."""
 
+WITH_THREADS = ("group commit", "reads beside appends")
+"""In these other threads than the one that dies would go on."""
+
 look = Look(TOPIC)
 
 
@@ -507,11 +550,12 @@ def cut_history(
     randoms: int,
     stride: int = 1,
     share: int = 1,
+    deaths: bool = False,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
     rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th operation of the disk."""
-    history = History(seed)
+    """Cut the power at every `stride`th operation of the disk. deaths: before that the process may die in any one."""
+    history = History(seed, deaths=deaths)
     cuts = rig(
         place,
         look,

@@ -47,6 +47,12 @@ def test_histories_keep_their_promises(tmp_path: Path, seed: int) -> None:
     examined(history.cut_history(tmp_path, seed=seed, randoms=10, share=30))
 
 
+@pytest.mark.parametrize("seed", [171, 216, 337])
+def test_a_new_process_makes_durable_what_a_killed_one_has_left(tmp_path: Path, seed: int) -> None:
+    """A roll (171), a restart at an offset (216) and a truncation (337) that were killed, then a power cut."""
+    examined(history.cut_history(tmp_path, seed=seed, randoms=10, stride=2, share=30, deaths=True))
+
+
 def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
     """Another one in each run."""
     print(f"KLOG_CRASH_SEED={crash_seed}")

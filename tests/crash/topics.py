@@ -1,7 +1,8 @@
 """Topics that are created, extended, appended to, moved between two log.dirs and deleted, and what a crash may leave of them.
 
-A topic is there as a whole or not at all, and so are partitions that are added to it. Each of its partitions is a prefix of what was appended, in one of the
-log.dirs (P1 to P3); a deleted topic does not come back.
+A topic is there as a whole or not at all, and so are partitions that are added to it. Each of its partitions is a
+prefix of what was appended, in one of the log.dirs (P1 to P3); a deleted topic does not come back. With `deaths` the
+process may also die inside an operation, and the next one goes on with what it finds.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Files
 from klog.log.options import Policy
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, dying
 from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
@@ -53,8 +53,9 @@ class Topics:
     number of partitions before the addition that is under way}. gone: deleted topics. stops: contents with which a
     clean-shutdown file may exist."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, deaths: bool = False) -> None:
         self.rng = random.Random(seed)
+        self._deaths = deaths
         self.topics: dict[str, list[Partition]] = {}
         self.changing: set[str] = set()
         self.growing: dict[str, int] = {}
@@ -71,12 +72,16 @@ class Topics:
         for _ in range(3):
             self._live(root, files)
 
-    def _live(self, root: Path, files: Files) -> None:
+    def _live(self, root: Path, files: CrashFiles) -> None:
         logs = open_both(root, self._clock, files=files)
         try:
+            self._goes_on_from(content_of(logs))
             for _ in range(9):
-                self.done.append(self.rng.choices([*ACTIONS], [weight for weight, _ in ACTIONS.values()])[0])
-                ACTIONS[self.done[-1]][1](self, logs)
+                self._act(logs)
+            if self._deaths:
+                with dying(files, self.rng.randrange(20)):
+                    self._act(logs)
+                return
             self.done.append(self.rng.choice(["stop", "die"]))
             if self.done[-1] == "stop":
                 self.stops.add(content_of(logs))
@@ -85,6 +90,22 @@ class Topics:
                     one.durable = one.acknowledged
         finally:
             abandon(logs)
+
+    def _act(self, logs: klog.LogManager) -> None:
+        self.done.append(self.rng.choices([*ACTIONS], [weight for weight, _ in ACTIONS.values()])[0])
+        ACTIONS[self.done[-1]][1](self, logs)
+
+    def _goes_on_from(self, content: Content) -> None:
+        """What a new process finds is on disk from now on."""
+        judge(Found(False, content), self, power=False)
+        found: dict[str, list[Partition]] = {}
+        for topic, _, values in content:
+            one = [value for value in values if value is not None]
+            found.setdefault(topic, []).append(Partition(one, len(one), len(one)))
+        self.gone |= self.topics.keys() - found.keys()
+        self.topics = found
+        self.changing.clear()
+        self.growing.clear()
 
     def _partitions(self) -> list[Partition]:
         return [one for partitions in self.topics.values() for one in partitions]
@@ -231,11 +252,12 @@ def cut_topics(
     randoms: int,
     stride: int = 1,
     share: int = 1,
+    deaths: bool = False,
     rig: type[PowerCuts[Found]] = PowerCuts,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> Tally:
-    """Cut the power at every `stride`th operation of the disk."""
-    topics = Topics(seed)
+    """Cut the power at every `stride`th operation of the disk. deaths: before that the process may die in any one."""
+    topics = Topics(seed, deaths=deaths)
     cuts = rig(
         place,
         LookAtTopics(),

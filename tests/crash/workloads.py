@@ -36,9 +36,15 @@ def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
     return cut_cleaning(cleaning_of(place, random.Random(seed).choice([*WAYS])), seed=seed, **how)[0]
 
 
-def topics(place: Path, *, randoms: int, **how: Any) -> Tally:
-    """Fewer states of each cut: all of them are opened through the manager, which takes three times as long."""
-    return cut_topics(place, randoms=-(-randoms // 8), **how)
+def killed(place: Path, **how: Any) -> Tally:
+    """A process that goes on from what a killed one has left in the page cache, before the power is cut."""
+    return cut_history(place, deaths=True, **how)
+
+
+def topics(place: Path, *, randoms: int, seed: int, **how: Any) -> Tally:
+    """Fewer states of each cut: all of them are opened through the manager, which takes three times as long. Processes
+    die inside operations under every other seed."""
+    return cut_topics(place, randoms=-(-randoms // 8), seed=seed, deaths=seed % 2 == 1, **how)
 
 
 def repair(place: Path, *, randoms: int, **how: Any) -> Tally:
@@ -57,7 +63,8 @@ def jobs(place: Path, *, randoms: int, **how: Any) -> Tally:
 
 
 WORKLOADS: dict[str, tuple[int, Workload]] = {
-    "history": (36, cut_history),
+    "history": (26, cut_history),
+    "killed": (10, killed),
     "life": (2, cut_life),
     "producers": (2, cut_producers),
     "writer": (6, writer),

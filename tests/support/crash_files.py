@@ -7,12 +7,14 @@ one in which they reach the disk.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from klog.disk import LogFile, RealFiles
 from klog.disk._os import ffi, lib
@@ -425,3 +427,19 @@ class CrashFiles(RealFiles):
             if inode is not None and inode.mapped and inode not in found:
                 found[inode] = bytes(inode.durable), bytes(inode.durable)
         return found
+
+
+@contextlib.contextmanager
+def dying(files: CrashFiles, left: int) -> Iterator[None]:
+    """The process dies at operation number `left` of the disk from now on, if there are so many."""
+    plain = files.step
+
+    def step(what: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerCut(what)
+        plain(what)
+
+    with mock.patch.object(files, "step", step), contextlib.suppress(PowerCut):
+        yield

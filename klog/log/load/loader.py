@@ -3,7 +3,8 @@
 Order of a writable load (Kafka: LogLoader):
   1 leftovers of deletion and compaction      2 the segments, orphan indexes removed
   3 after a crash: every byte from the recovery point on is checked, the first invalid batch ends the log
-  4 the log end, against the log start        5 leader epochs        6 producers, transactions
+  4 the log end, against the log start        5 after a crash: what was not flushed is synced
+  6 leader epochs                             7 producers, transactions
 
 The policy decides what may be cut. recovery="kafka" cuts at the first invalid batch and drops all that follows.
 recovery="strict" cuts only a torn tail, and refuses (CorruptLog) if valid batches follow an invalid one.
@@ -39,6 +40,7 @@ from klog.log.load.recovery import (
 from klog.log.load.segment_starts import check_names
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
+from klog.log.state.segments import number_of
 from klog.logger import logger_of
 from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 from klog.values import dataclass
@@ -163,6 +165,8 @@ def load_writable(inputs: Inputs) -> Loaded:
         segments, end = [], None
         derived = DerivedState(inputs, Listing(inputs.directory))
         derived.epochs.clear()
+    if not inputs.clean_shutdown:
+        _sync_what_a_killed_process_left(inputs, segments)
     if not segments:
         segments = [new_segment(inputs, inputs.log_start_offset, writable=True)]
         log_end = inputs.log_start_offset
@@ -186,6 +190,18 @@ def load_writable(inputs: Inputs) -> Loaded:
     return Loaded(
         segments, derived.epochs, producers, log_start, recovery_point, recovery, to_unlink=tuple(found.to_unlink)
     )
+
+
+def _sync_what_a_killed_process_left(inputs: Inputs, segments: list[Segment]) -> None:
+    """Sync the segments from the one with the recovery point on, and the names of all files.
+
+    Appends, rolls and truncations of a process that was killed may be in the page cache only. A power cut must not take
+    a segment away with what is appended to it and synced from now on, nor bring back a tail that was cut.
+    """
+    if segments:
+        for segment in segments[number_of(segments, inputs.recovery_point) :]:
+            segment.sync()
+    inputs.files.fsync_dir(inputs.directory)
 
 
 def load_read_only(inputs: Inputs) -> Loaded:
