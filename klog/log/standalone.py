@@ -100,6 +100,19 @@ class _Owner:
             self.marker_was_there = True
         self._files.fsync_dir(self._parent)
 
+    def _set(self, name: str, key: checkpoint.Partition, offset: int | None) -> bool:
+        """Set the offset of a log in a checkpoint; None removes it. Returns False if nothing changes. Under the lock of
+        the log.dir."""
+        path = os.path.join(self._parent, name)
+        before = _offsets(path)
+        after = {other: known for other, known in before.items() if other != key}
+        if offset is not None:
+            after[key] = offset
+        if after == before:
+            return False
+        checkpoint.write_offsets(self._files, path, after)
+        return True
+
     def take_high_watermark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last shutdown, which would hide new records from readers."""
         with directory_lock(self._parent):
