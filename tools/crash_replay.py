@@ -71,7 +71,7 @@ def replay_of(wanted: Wanted) -> type[PowerCuts[Any]]:
             with logged():
                 for recovery in ("strict", "kafka"):
                     try:
-                        print(f"  opened with recovery={recovery!r}: {self._look(at, recovery)}")
+                        print(f"  opened with recovery={recovery!r}: {self._open_state(at, recovery)}")
                         break
                     except Exception as refused:
                         print(f"  recovery={recovery!r}: {refused!r}")

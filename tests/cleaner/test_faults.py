@@ -23,13 +23,13 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, StorageOffline
-from tests.crash.compaction import CHECKPOINT, CONFIG, Cleaning, Way, left_over, look
+from tests.crash.compaction import CHECKPOINT, CONFIG, Cleaning, Setup, content_of, left_over
 from tests.support.abandon import abandon
 from tests.support.child import in_child
 from tests.support.crash_files import CrashFiles
 from tests.support.faulty_io import FaultyIo
 
-WAY = Way(False, CONFIG, {})
+SETUP = Setup(False, CONFIG, {})
 KINDS = {
     "ENOSPC": {"error": errno.ENOSPC},
     "EDQUOT": {"error": errno.EDQUOT},
@@ -54,14 +54,14 @@ def cleaning() -> Iterator[Cleaning]:
     """Run a cleaning in a directory where a sync costs nothing, if there is one."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as place:
-        yield Cleaning(Path(place) / "cleaning", WAY)
+        yield Cleaning(Path(place) / "cleaning", SETUP)
 
 
 def fail_and_check(cleaning: Cleaning, kernel: FaultyIo, call: str, kind: str, nth: int) -> bool:
     """Fail the nth call. Return whether there was one."""
     kernel.heal()
     root = cleaning.copy()
-    log = cleaning.way.log(cleaning.way.open(root, files=RealFiles(kernel.table)))
+    log = cleaning.setup.log(cleaning.setup.open(root, files=RealFiles(kernel.table)))
     rule = kernel.rule(call, nth=nth, times=1, **KINDS[kind])
     caught: OSError | None = None
     try:
@@ -76,13 +76,13 @@ def fail_and_check(cleaning: Cleaning, kernel: FaultyIo, call: str, kind: str, n
         assert caught.errno == KINDS[kind]["error"]
         assert str(root) in str(caught.filename)
         assert (log.offline is not None) == ((call, kind) in FINAL)
-    cleaning.check_content(look(log, cleaning.dirty_end))
+    cleaning.check_content(content_of(log, cleaning.dirty_end))
     if log.offline is None:
         assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
         log.append([(b"key-2", b"newest", None)])
         log.truncate_to(cleaning.before.span[1])
         log.compact()
-        cleaning.check_outcome(look(log, cleaning.dirty_end))
+        cleaning.check_outcome(content_of(log, cleaning.dirty_end))
         log.close()
     else:
         with pytest.raises(StorageOffline):
@@ -104,17 +104,17 @@ def test_every_system_call_may_fail(cleaning: Cleaning, call: str, kind: str) ->
 
 def test_a_failed_sync_of_a_cleaned_file_takes_the_directory_offline(tmp_path: Path) -> None:
     """S2, F19: nothing is lost; the directory stays offline until it is opened again, without a clean-shutdown file."""
-    cleaning = Cleaning(tmp_path / "cleaning", Way(True, CONFIG, {}))
+    cleaning = Cleaning(tmp_path / "cleaning", Setup(True, CONFIG, {}))
     root = cleaning.copy()
     with FaultyIo() as kernel:
-        logs = klog.open(root, clock=klog.clock.ManualClock(cleaning.way.at), files=RealFiles(kernel.table))
+        logs = klog.open(root, clock=klog.clock.ManualClock(cleaning.setup.at), files=RealFiles(kernel.table))
         log = logs.log("t")
         kernel.rule("fsync", error=errno.EIO, times=1)
         with pytest.raises(OSError, match=r"\.cleaned") as caught:
             log.compact()
         assert caught.value.errno == errno.EIO
         assert log.offline
-        cleaning.check_content(look(log, cleaning.dirty_end))
+        cleaning.check_content(content_of(log, cleaning.dirty_end))
         with pytest.raises(OSError, match="Input/output"):
             logs.close()
         abandon(logs)
@@ -128,7 +128,7 @@ def test_a_full_disk_at_the_checkpoint_keeps_the_cleaned_segments(cleaning: Clea
 
         def opened() -> klog.Log:
             kernel.heal()
-            return cleaning.way.log(cleaning.way.open(cleaning.copy(), files=RealFiles(kernel.table)))
+            return cleaning.setup.log(cleaning.setup.open(cleaning.copy(), files=RealFiles(kernel.table)))
 
         with opened() as log:
             writes = kernel.calls("pwrite")
@@ -143,7 +143,7 @@ def test_a_full_disk_at_the_checkpoint_keeps_the_cleaned_segments(cleaning: Clea
         assert CHECKPOINT in caught.value.filename
         assert log.offline is None
         assert (root / CHECKPOINT).read_bytes() == before
-        cleaning.check_outcome(look(log, cleaning.dirty_end))
+        cleaning.check_outcome(content_of(log, cleaning.dirty_end))
         log.append([(b"more", b"")])
         log.truncate_to(cleaning.before.span[1])
         log.close()
@@ -153,7 +153,7 @@ def test_a_full_disk_at_the_checkpoint_keeps_the_cleaned_segments(cleaning: Clea
 def test_a_cleaning_writes_only_the_bytes_it_keeps(cleaning: Cleaning) -> None:
     """F17: a cleaning writes each byte of the cleaned segments once, beside the old ones, and nothing before that."""
     files = CrashFiles()
-    log = cleaning.way.log(cleaning.way.open(cleaning.copy(), files=files))
+    log = cleaning.setup.log(cleaning.setup.open(cleaning.copy(), files=files))
     log.compact()
     writes = [step for step in files.log if step.startswith("write ") and ".log.cleaned" in step]
     assert sum(int(step.split("+")[1]) for step in writes) == sum(segment.size for segment in log.segments[:-1]) > 0
@@ -164,7 +164,7 @@ def test_emfile_at_any_open(cleaning: Cleaning) -> None:
     """F21: with each limit on descriptors the cleaning fails and the log goes on unchanged, or it succeeds."""
 
     def limited(root: Path, spare: int) -> str:
-        log = cleaning.way.log(cleaning.way.open(root))
+        log = cleaning.setup.log(cleaning.setup.open(root))
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         free = set(range(highest + 1)) - {int(name) for name in os.listdir("/proc/self/fd")}
@@ -182,7 +182,7 @@ def test_emfile_at_any_open(cleaning: Cleaning) -> None:
         log.append([(b"more", b"")])
         log.truncate_to(cleaning.before.span[1])
         log.compact()
-        cleaning.check_outcome(look(log, cleaning.dirty_end))
+        cleaning.check_outcome(content_of(log, cleaning.dirty_end))
         log.close()
         return reports
 
@@ -203,8 +203,8 @@ def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cle
     """P5, F8: the error names file, position and offset; the log goes on, and is cleaned after the bit is restored."""
     chance = random.Random("flips")
     root = cleaning.copy()
-    with cleaning.way.open(root) as opened:
-        log = cleaning.way.log(opened)
+    with cleaning.setup.open(root) as opened:
+        log = cleaning.setup.log(opened)
         closed = [(segment.path, segment.size) for segment in log.segments[:-1]]
     before = {path: Path(path).read_bytes() for path, _ in closed}
     starts = {path: sorted(batch.position for batch in klog.record.decode(data)) for path, data in before.items()}
@@ -214,8 +214,8 @@ def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cle
         if position - start in (*range(8), *range(12, 17)):
             continue  # offset, epoch, magic: outside the checksum
         bad = bytes([before[path][position] ^ bit])
-        with cleaning.way.open(root) as opened:
-            log = cleaning.way.log(opened)
+        with cleaning.setup.open(root) as opened:
+            log = cleaning.setup.log(opened)
             put(path, position, bad)
             with pytest.raises(CorruptBatch) as caught:
                 log.compact()
@@ -251,15 +251,15 @@ def with_memory(spare: int, work: Callable[[], object]) -> str:
 def test_a_map_larger_than_memory_raises_naming_the_config_key(cleaning: Cleaning) -> None:
     """F22: nothing has changed, and the cleaning succeeds with enough memory."""
     root = cleaning.copy()
-    way = dataclasses.replace(cleaning.way, broker={"log.cleaner.dedupe.buffer.size": 8 << 30})
+    setup = dataclasses.replace(cleaning.setup, broker={"log.cleaner.dedupe.buffer.size": 8 << 30})
 
     def work() -> str:
-        with way.open(root) as opened:
-            log = way.log(opened)
+        with setup.open(root) as opened:
+            log = setup.log(opened)
             reports = with_memory(1 << 30, log.compact)
             assert left_over(root) == []
             log.compact()
-            cleaning.check_outcome(look(log, cleaning.dirty_end))
+            cleaning.check_outcome(content_of(log, cleaning.dirty_end))
         return reports
 
     reports = in_child(work)
@@ -269,7 +269,7 @@ def test_a_map_larger_than_memory_raises_naming_the_config_key(cleaning: Cleanin
 
 
 LARGE = 40 << 20  # malloc returns blocks above 32 MiB to the kernel
-LARGE_WAY = Way(
+LARGE_SETUP = Setup(
     False,
     {**CONFIG, "segment.bytes": 128 << 20, "max.message.bytes": 64 << 20},
     {"log.cleaner.dedupe.buffer.size": 24 * 1000},
@@ -279,8 +279,8 @@ LARGE_WAY = Way(
 def starve(root: Path) -> list[str]:
     """Clean with more and more memory until a cleaning succeeds; return what each reported."""
     reports = []
-    with LARGE_WAY.open(root) as opened:
-        log = LARGE_WAY.log(opened)
+    with LARGE_SETUP.open(root) as opened:
+        log = LARGE_SETUP.log(opened)
         for spare in range(8, 408, 40):
             reports.append(with_memory(spare << 20, log.compact))
             assert log.offline is None
@@ -295,8 +295,8 @@ def starve(root: Path) -> list[str]:
 
 def test_no_memory_for_a_large_batch_ends_only_the_cleaning(tmp_path: Path) -> None:
     """F22: in a process of its own, without memory freed by other tests."""
-    with LARGE_WAY.open(tmp_path) as opened:
-        log = LARGE_WAY.log(opened)
+    with LARGE_SETUP.open(tmp_path) as opened:
+        log = LARGE_SETUP.log(opened)
         log.append([(b"a", b"old"), (b"b", b"old"), (b"large", bytes(LARGE))])
         log.append([(b"a", b"new")])
         log.roll()

@@ -1,9 +1,9 @@
-"""What a cleaning stopped anywhere must leave, and what a second cleaning must make of that.
+"""The state that a cleaning must leave if it is stopped at any moment, and the result of the next cleaning.
 
-The log is written once, and cleaned once without a stop. What a stop leaves must open, with the same value for each
-key, every record that a cleaning keeps at its offset, the same producers and transactions; no leftovers, no change
-outside the cleaned range, no problem for verify; and the next cleaning must have the same outcome as the one without a
-stop.
+The log is written once, and cleaned once without a stop. The directory of a stopped cleaning must open. Then each key
+has the same value, every record that a cleaning keeps is at its offset, and producers and transactions are the same.
+There are no leftovers, no change outside the cleaned range, and verify finds no problem. The next cleaning must have
+the same result as the one without a stop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.numbered_names import numbered_names
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
 TOPIC = "t"
-LATER = NOW + 10_000  # time of the cleaning under test: tombstones of the first cleaning are due
+LATER = NOW + 10_000  # time of the cleaning under test: the delete horizons set by the first cleaning have passed
 CONFIG: dict[str, Any] = {
     "cleanup.policy": "compact",
     "segment.bytes": 16_384,
@@ -47,14 +47,14 @@ TEMPORARY = (".cleaned", ".swap", ".deleted", ".tmp")
 
 
 @dataclass(frozen=True)
-class Way:
+class Setup:
     """How a log is opened and cleaned: by itself, or under a manager."""
 
     managed: bool
     config: Mapping[str, Any]  # of the topic
     broker: Mapping[str, Any]
     roll: bool = False
-    at: int = LATER  # when it is cleaned
+    at: int = LATER  # wall time of the cleaning, in milliseconds
 
     def directory(self, root: Path) -> Path:
         return root / f"{TOPIC}-0"
@@ -82,8 +82,8 @@ class Way:
         files: Any = None,
         abandoned: bool = False,
     ) -> None:
-        """Open, compact, close. armed() is called first, or, for a log by itself, before compact. abandoned: on an
-        exception nothing is closed."""
+        """Open, compact, close. armed() is called before a manager is opened, or after a single log was opened.
+        abandoned: after an exception the log is abandoned instead of closed."""
         if self.managed:
             armed()
         opened = self.open(root, files=files)
@@ -102,9 +102,9 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Tasks(Way):
-    """A log that is compacted as klog.spark.compact does: parts by tasks, the rest by their driver. abandoned: of no
-    effect, since it has no process of its own to die."""
+class TaskSetup(Setup):
+    """Compacts a log as klog.spark.compact does: tasks clean parts of it, and the driver does the rest. abandoned has
+    no effect here."""
 
     def clean(
         self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None, abandoned: bool = False
@@ -147,7 +147,7 @@ class Found:
         return {key: value for key, value in last.items() if key is not None and value is not None}
 
 
-def look(log: klog.Log, dirty_end: int) -> Found:
+def content_of(log: klog.Log, dirty_end: int) -> Found:
     def read(isolation: Any) -> dict[int, tuple[bytes | None, bytes | None, int]]:
         found = log.read(isolation=isolation, include_control=isolation == "log_end")
         return {record.offset: (record.key, record.value, record.timestamp) for record in found}
@@ -200,52 +200,52 @@ def three_segments(log: klog.Log) -> None:
 
 
 class Cleaning:
-    """A log to clean, in a directory of its own, and the checks of each cleaned copy."""
+    """A log that is to be cleaned, in a directory of its own, and the checks for each cleaned copy."""
 
     def __init__(
-        self, place: Path, way: Way, fill: Callable[[klog.Log], None] = three_segments, *, one_group: bool = True
+        self, place: Path, setup: Setup, fill: Callable[[klog.Log], None] = three_segments, *, one_group: bool = True
     ) -> None:
         self.place, self.one_group = place, one_group
         self.original = place / "original"
         self.original.mkdir(parents=True)
-        with way.open(self.original, NOW) as opened:
-            log = way.log(opened)
+        with setup.open(self.original, NOW) as opened:
+            log = setup.log(opened)
             fill(log)
-            self.way = way = dataclasses.replace(way, at=max(way.at, log.clock.wall_ms() + 5000))
-            self.dirty_end = log.log_end_offset if way.roll else log.segments[-1].base_offset
-            self.before = look(log, self.dirty_end)
+            self.setup = setup = dataclasses.replace(setup, at=max(setup.at, log.clock.wall_ms() + 5000))
+            self.dirty_end = log.log_end_offset if setup.roll else log.segments[-1].base_offset
+            self.before = content_of(log, self.dirty_end)
         root = self.copy()
-        way.clean(root)
+        setup.clean(root)
         checkpoint, old = root / CHECKPOINT, self.original / CHECKPOINT
         self.checkpoint = checkpoint.read_text()
-        with way.open(root) as opened:
-            self.after = look(way.log(opened), self.dirty_end)
+        with setup.open(root) as opened:
+            self.after = content_of(setup.log(opened), self.dirty_end)
         checkpoint.write_bytes(old.read_bytes()) if old.exists() else checkpoint.unlink()
-        way.clean(root)
-        with way.open(root) as opened:
-            self.again = look(way.log(opened), self.dirty_end)
+        setup.clean(root)
+        with setup.open(root) as opened:
+            self.again = content_of(setup.log(opened), self.dirty_end)
         self.changes = len(self.after.records) < len(self.before.records)
         self.check(root)
 
     def copy(self) -> Path:
-        """A new copy."""
+        """Replace the copy of the uncleaned log by a new one."""
         root = self.place / "copy"
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(self.original, root)
         return root
 
     def check(self, root: Path) -> None:
-        """Check everything that a stop in the middle may leave."""
-        way = self.way
-        with way.open(root) as opened:
-            self.check_content(look(way.log(opened), self.dirty_end))
-            assert left_over(root if way.managed else way.directory(root)) == []
+        """Check the directory that a stopped cleaning has left, and clean it again."""
+        setup = self.setup
+        with setup.open(root) as opened:
+            self.check_content(content_of(setup.log(opened), self.dirty_end))
+            assert left_over(root if setup.managed else setup.directory(root)) == []
         assert not list(root.rglob("*klog-staging*"))
-        assert problems(root, way) == []
-        with way.open(root) as opened:
-            log = way.log(opened)
-            log.compact(roll=way.roll)
-            self.check_outcome(look(log, self.dirty_end))
+        assert problems(root, setup) == []
+        with setup.open(root) as opened:
+            log = setup.log(opened)
+            log.compact(roll=setup.roll)
+            self.check_outcome(content_of(log, self.dirty_end))
         assert (root / CHECKPOINT).read_text() == self.checkpoint
         assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
 
@@ -260,9 +260,10 @@ class Cleaning:
         assert found.untouched == before.untouched
 
     def check_outcome(self, found: Found) -> None:
-        """The outcome of one cleaning; or of two, if the stop came between the swap and the checkpoint: in the second a
-        transaction is already empty, and its marker gets its horizon. Each of several groups may be at its own pass:
-        then no more than the outcome of one pass may be left."""
+        """Check that this is the result of one cleaning, or of two if the stop came between the swap and the checkpoint.
+        (The second one finds a transaction without records, and sets the delete horizon of its marker.) With several
+        groups of segments, each may have been cleaned once or twice: then no record may be left that one cleaning
+        removes."""
         if not self.one_group:
             assert found.values == self.before.values
             assert set(found.records) <= set(self.after.records)
@@ -279,10 +280,11 @@ def left_over(root: Path) -> list[str]:
     return sorted(path.name for path in root.rglob("*") if path.suffix in TEMPORARY)
 
 
-def problems(root: Path, way: Way) -> list[klog.inspect.Problem]:
-    """The problems of verify, except those of a log outside a log.dir, and intended offset gaps."""
-    fine = ("gap",) if way.managed else ("gap", "checkpoint")
-    found = klog.verify(root if way.managed else way.directory(root)).problems
+def problems(root: Path, setup: Setup) -> list[klog.inspect.Problem]:
+    """The problems that verify finds, except offset gaps, which compaction makes, and except problems with checkpoints
+    if the log is not in a log.dir."""
+    fine = ("gap",) if setup.managed else ("gap", "checkpoint")
+    found = klog.verify(root if setup.managed else setup.directory(root)).problems
     return [problem for problem in found if problem.kind not in fine]
 
 
@@ -290,10 +292,10 @@ def problems(root: Path, way: Way) -> list[klog.inspect.Problem]:
 
 SMALL = {**CONFIG, "segment.bytes": 1000, "segment.index.bytes": 128}
 ROUNDS = {"log.cleaner.dedupe.buffer.size": 24 * 7}
-WAYS = {
-    "log": Way(False, SMALL, ROUNDS),
-    "manager": Way(True, SMALL, ROUNDS),
-    "tasks": Tasks(True, SMALL, ROUNDS, roll=True),
+SETUPS = {
+    "log": Setup(False, SMALL, ROUNDS),
+    "manager": Setup(True, SMALL, ROUNDS),
+    "tasks": TaskSetup(True, SMALL, ROUNDS, roll=True),
 }
 
 
@@ -304,14 +306,14 @@ def long_log(log: klog.Log) -> None:
         log.append([(b"key-%d" % (number % 11), b"later-%d" % number * 5, None)])
 
 
-def cleaning_of(place: Path, way: str) -> Cleaning:
-    cleaning = Cleaning(place, WAYS[way], long_log, one_group=False)
+def cleaning_of(place: Path, setup: str) -> Cleaning:
+    cleaning = Cleaning(place, SETUPS[setup], long_log, one_group=False)
     assert cleaning.changes
     return cleaning
 
 
-class LookCleaned:
-    """How klog opens what a stopped cleaning has left. A full look also cleans again."""
+class CleanedOpener:
+    """Opens the directory that a stopped cleaning has left. A full check also cleans it again."""
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
@@ -322,19 +324,19 @@ class LookCleaned:
 
     def quick(self, state: State, root: Path, recovery: Policy) -> None:
         cleaning = self._cleaning
-        opened = cleaning.way.open(root)
+        opened = cleaning.setup.open(root)
         try:
-            cleaning.check_content(look(cleaning.way.log(opened), cleaning.dirty_end))
+            cleaning.check_content(content_of(cleaning.setup.log(opened), cleaning.dirty_end))
         finally:
             abandon(opened)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
-        way = self._cleaning.way
+        setup = self._cleaning.setup
 
         def work(files: CrashFiles) -> None:
-            opened = way.open(root, files=files)
+            opened = setup.open(root, files=files)
             try:
-                way.log(opened)
+                setup.log(opened)
             finally:
                 abandon(opened)
 
@@ -357,11 +359,11 @@ def cut_cleaning(
     def clean(root: Path, files: CrashFiles) -> None:
         shutil.copytree(cleaning.original, root)
         files.keep(root)
-        cleaning.way.clean(root, files=files, abandoned=True)
+        cleaning.setup.clean(root, files=files, abandoned=True)
 
     cuts = rig(
         cleaning.place,
-        LookCleaned(cleaning),
+        CleanedOpener(cleaning),
         lambda *_: None,
         stride=stride,
         first=first,

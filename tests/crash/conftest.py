@@ -1,4 +1,4 @@
-"""The seed of random crash states; a place for many syncs; Kafka, which loads crash states."""
+"""Fixtures: the seed of random crash states, a directory where a sync is cheap, and Kafka, which loads crash states."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ __all__ = ["crash_seed", "judge", "kafka", "quick_path"]
 
 @pytest.fixture
 def crash_seed() -> int:
-    """KLOG_CRASH_SEED, or a random one; a failure names it."""
+    """KLOG_CRASH_SEED, or a random seed. The message of a failure contains it."""
     return int(os.environ.get("KLOG_CRASH_SEED") or random.randrange(1 << 32))
 
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one. tmp_path is that too, except in tests marked `disk`."""
+    """A directory on a file system where a sync is free, if there is one. tmp_path is on it too, except in tests marked
+    `disk`."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
         yield Path(path)

@@ -1,16 +1,17 @@
-"""Power cuts and failures of a disk whose writes and flushes are known, under ext4 or xfs and a live writer.
+"""Power cuts and failures of a disk that records its writes and flushes, under ext4 or xfs while a writer runs.
 
 Run by tests/crash/test_block_device.py as `python -m tests.crash.device_cuts KIND WHAT PLACE SEED STATES`, in a mount
-namespace of its own, with all files in the directory PLACE. Prints JSON: what happened, by name.
+namespace of its own, with all files in the directory PLACE. Prints a JSON object: the name of each event, and how often
+it happened.
 
-cuts: each workload of tests/crash/reported.py writes once, and its device keeps a list of writes and flushes. STATES times
-for each workload, the device is rebuilt after some of them, with all, none or some of the writes since the last flush;
-mounted; and compared with what the writer had been promised by then.
+cuts: each workload of tests/crash/reported.py writes once, and its device keeps a list of writes and flushes. For each
+workload, STATES times: the device is rebuilt up to one of them, with all, none or some of the writes since the last
+flush; it is mounted; and its content is compared with what the writer had been promised by then.
 
-lies: as cuts, but the device's flushes did nothing from some moment on, so that no promise holds. What klog then serves
-is right, or it refuses with an error that names the place.
+lies: as cuts, but from some moment on the device's flushes did nothing, so that no promise holds. The records that klog
+then serves are correct, or klog raises an error with the file and position.
 
-faults: flushes fail, or writes of certain records.
+faults: flushes fail, or writes of certain records fail.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from klog.disk import RealFiles
 from klog.errors import CorruptLog, KlogError, StorageOffline
 from klog.log.directory import checkpoint
 from tests.crash import workload
-from tests.crash.look import open_logs, recovery_point
+from tests.crash.opening import open_logs, recovery_point
 from tests.crash.reported import Send, Workload, Writer, replayed, workloads
 from tests.crash.workload import CONFIG, TOPIC, Expected
 from tests.support.abandon import abandon
@@ -44,7 +45,7 @@ Tally = collections.Counter[str]
 
 
 class Bench:
-    """One file system kind, in a directory of its own."""
+    """One kind of file system, in a directory of its own."""
 
     def __init__(self, kind: str, place: Path) -> None:
         self.kind, self.place = kind, place
@@ -54,8 +55,8 @@ class Bench:
 
     @contextlib.contextmanager
     def device(self, prepare: Callable[[Path], None]) -> Iterator[tuple[Device, FileSystem]]:
-        """A new file system on a device, mounted. prepare(root) has written before; `base` is the device's image at its
-        record 0."""
+        """A new file system on a device, mounted. prepare(root) writes before the device records anything; `base` is
+        the image of the device before its first record."""
         disk = FileSystem(self.kind, self.place / "image", self.mount_point)
         disk.make()
         with disk.mounted():
@@ -68,8 +69,8 @@ class Bench:
                 yield device, disk
 
     def write(self, work: Workload, rng: random.Random) -> tuple[Remains, list[tuple[int, Any]]]:
-        """Let the workload write once, while the kernel writes back pages at any time. Returns the device's records,
-        and the messages, each with the number of records when it was sent."""
+        """Run the workload once, while the kernel writes back pages at any time. Returns the device's records, and the
+        messages, each with the number of records at the moment when it was sent."""
         with self.device(work.prepare) as (device, disk):
             with Worker(
                 lambda send: work.run(self.root, RealFiles(), lambda content: send((device.count, content)))
@@ -129,7 +130,7 @@ class Bench:
             tally["states"] += 1
 
     def _served(self, values: list[bytes]) -> str:
-        """Open the log: whatever is served was appended at that offset."""
+        """Open the log and check that every record that it serves was appended at its offset."""
         try:
             with open_logs(self.root) as logs:
                 if TOPIC not in logs.topics():
@@ -157,8 +158,8 @@ DURABLE = 5
 
 
 def fail(bench: Bench, call: str, *, flushes: bool, tally: Tally) -> None:
-    """The first sync that fails is final: the log goes offline, there is no clean-shutdown file, and the recovery point
-    stays."""
+    """Check that the first failed sync is final: the log goes offline, no clean-shutdown file is written, and the
+    recovery point does not change."""
     values = [b"value %d" % number for number in range(DURABLE + 1)] + [MARKER] * (1 if call == "append" else 2)
     durability = "sync" if call == "append" else "os"
 
@@ -175,7 +176,7 @@ def fail(bench: Bench, call: str, *, flushes: bool, tally: Tally) -> None:
                 for value in values[DURABLE:]:
                     log.append([(None, value)])
             meets(OSError, lambda: CALLS[call](logs, log))
-            device.fail()  # the disk is well again, and nothing is tried again
+            device.fail()  # the disk works again, but the log does not try again
             if call != "close":
                 assert log.offline
                 for again in ("flush", "roll", "append"):
@@ -195,9 +196,9 @@ def fail(bench: Bench, call: str, *, flushes: bool, tally: Tally) -> None:
         assert not os.path.exists(checkpoint.clean_shutdown_path(str(bench.root)))
         assert recovery_point(bench.root, TOPIC) <= DURABLE
         expected = Expected(values=values if call != "append" else [*values[:DURABLE], MARKER], durable=DURABLE)
-        found = workload.look(bench.root)
+        found = workload.open_state(bench.root)
         assert not found.clean
-        workload.judge(found, expected, DURABLE)
+        workload.check_found(found, expected, DURABLE)
     tally["faults"] += 1
 
 

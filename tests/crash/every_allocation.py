@@ -1,9 +1,11 @@
-"""Every allocation of klog's C and Cython code fails, in a process with intercept.c preloaded: see test_every_fault.py.
+"""Makes every allocation of klog's C and Cython code fail, in a process with intercept.c preloaded: see
+test_every_fault.py.
 
     python -m tests.crash.every_allocation STRIDE [OPERATION]
 
-For N = 1, 1 + STRIDE, ... until an operation makes fewer: the Nth fails, once and from then on. The operation raises
-MemoryError or an error of klog's, or goes on without; its log keeps what was acknowledged; the process can try again.
+For N = 1, 1 + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails, first once, then with
+all later ones. The operation must raise MemoryError or one of klog's errors, or succeed without the memory. Its log must
+keep every acknowledged record, and the same process must be able to run the operation again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ NO_ALLOCATION, ALWAYS = 4, 1 << 62
 
 @contextmanager
 def failing(first: int, times: int) -> Iterator[None]:
-    """From allocation number `first` on, `times` fail."""
+    """Inside the block, `times` allocations fail, beginning with number `first`."""
     ctypes.c_int64.in_dll(library(), "ic_allocations").value = 0
     ctypes.c_int64.in_dll(library(), "ic_failed").value = 0
     ctypes.c_int64.in_dll(library(), "ic_fail_first").value = first
@@ -52,7 +54,7 @@ def allocations() -> int:
 
 
 def encode_and_decode(_root: Path, _book: Book) -> None:
-    """The record and codec packages alone: encode, validate, decode, columns, pairs, for every codec."""
+    """Use only the packages record and codec: encode, validate, decode, columns and pairs, with every codec."""
     chance = random.Random(1)
     for compression in (None, "gzip", "snappy", "lz4", "zstd"):
         records = [

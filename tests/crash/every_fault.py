@@ -1,7 +1,7 @@
-"""Runs every fault at every call site, in a process with intercept.c preloaded: see test_every_fault.py.
+"""Injects every fault at every call site, in a process with intercept.c preloaded: see test_every_fault.py.
 
-python -m tests.crash.every_fault reach              which call sites are on the stacks of which operations' calls
-python -m tests.crash.every_fault inject STRIDE      and each of their faults (every STRIDE-th of them)
+python -m tests.crash.every_fault reach              report which call sites the operations reach
+python -m tests.crash.every_fault inject STRIDE      the same, and inject every STRIDE-th of the faults
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNREACHED_TEXT = "the call was not made again"
 
 
 def in_a_child(work: Callable[[], int], output: Path) -> int:
-    """Run it in a forked process, its output in a file. Returns its result, -9 if it was killed."""
+    """Run work() in a forked process, with its output in a file. Returns its result, or -9 if it was killed."""
     pid = os.fork()
     if pid == 0:
         status = FAILED
@@ -80,7 +80,8 @@ class Sweep:
         return root
 
     def cells(self) -> list[tuple[str, Call, Fault]]:
-        """For each site, call of libc and fault one call of one operation, as few in all as this finds."""
+        """One call of one operation for each combination of call site, function of libc and fault. A call is used for
+        several sites where possible."""
         met: set[tuple[Site, str, Fault]] = set()
         chosen = []
         for name, calls in self.calls.items():
@@ -93,8 +94,8 @@ class Sweep:
         return chosen
 
     def try_everywhere(self, name: str, call: Call, fault: Fault) -> str | None:
-        """inject(), at the next similar calls if the operation does not make this one again: some depend on the clock
-        or on other threads."""
+        """inject(), and if the operation does not make this call again, the same at similar calls: some calls depend on
+        the clock or on other threads."""
         wrong = self.inject(name, call, fault)
         if wrong is not UNREACHED_TEXT:
             return wrong
@@ -108,7 +109,8 @@ class Sweep:
         return wrong
 
     def inject(self, name: str, call: Call, fault: Fault) -> str | None:
-        """Run the operation with the fault and check what it leaves. Returns what is wrong, if anything."""
+        """Run the operation with the fault and check the directory that it leaves. Returns a description of the failed
+        check, or None."""
         root, operation = self.copy(name), OPERATIONS[name]
         output, book = self.place / "output", Book()
         output.unlink(missing_ok=True)
@@ -150,7 +152,7 @@ def check(operation: Operation, root: Path, book: Book, fault: Fault) -> int:
 
 
 def of_the_engine(call: Call) -> bool:
-    """Not one of the operation itself, or of a package above the engine."""
+    """Whether the engine makes the call, and not the operation itself or a package above the engine."""
     innermost = call.positions[0][0] if call.positions else "klog/" * bool(call.addresses)
     return innermost.startswith(tuple(f"klog/{package}/" for package in ENGINE)) or innermost == "klog/"
 

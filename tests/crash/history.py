@@ -1,8 +1,8 @@
-"""A log's history: operations that a seed chooses from one list, and what a crash at each moment may leave.
+"""A log's history: operations that a seed chooses from one list, and the states that a crash at each moment may leave.
 
-The expectation is kept outside the engine. An `Outcome` is a timeline of batches with bounds for its start and end.
-While an operation runs several outcomes may be legal. Which records, producers, leader epochs and aborted transactions
-a log has follows from the batches between its start and end (P3, P4).
+The expected state is kept outside the engine. An `Outcome` is a sequence of batches with bounds for the start and the
+end of the log. While an operation runs, several outcomes may be legal. The records, producers, leader epochs and aborted
+transactions of a log follow from the batches between its start and its end (P3, P4).
 
 Every history stops and starts a few times: by a stop, or by the death of the process, mostly with unflushed appends.
 With `deaths` the process may also die inside an operation, a stop or a start, and the next one goes on with what it finds.
@@ -24,7 +24,7 @@ from klog.clock import ManualClock
 from klog.codec import CODECS
 from klog.disk import Files, LogFile
 from klog.errors import KlogError
-from tests.crash.look import Found, Look, Row, View, open_logs, view_of
+from tests.crash.opening import Found, LogOpener, Row, View, open_logs, view_of
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.crash_files import CrashFiles, dying
@@ -46,7 +46,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch as it is in the log. kind: "commit" or "abort" of a marker."""
+    """A batch as it is in the log. kind: "commit" or "abort" if it is a transaction marker."""
 
     rows: tuple[Row, ...]
     leader_epoch: int
@@ -67,8 +67,8 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """batches: all that this timeline has had, in order. The log begins at or below start. It ends at or below end, and
-    at or above acknowledged if the process died, or durable if the power was cut."""
+    """A legal state. batches: all batches that were appended, in order. The log begins at or below start. It ends at or
+    below end, and at or above acknowledged if the process died, or at or above durable if the power was cut."""
 
     batches: tuple[Batch, ...] = ()
     start: int = 0
@@ -78,7 +78,7 @@ class Outcome:
 
     @functools.cached_property
     def ends(self) -> frozenset[int]:
-        """The legal log ends, whatever was promised."""
+        """The log ends that are possible at a batch boundary, without regard to the promises."""
         return frozenset({self.batches[0].base if self.batches else self.end, *(one.next for one in self.batches)})
 
     def between(self, start: int, end: int) -> list[Batch]:
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def against(one: Outcome, view: View, least: int) -> str | None:
-    """How a log contradicts an outcome; None: it does not."""
+    """Describe how a log contradicts an outcome. None if it does not."""
     if not least <= view.end <= one.end:
         return f"ends at {view.end}, legal is {least} to {one.end}"
     if view.end not in one.ends and view.end != one.end:
@@ -137,7 +137,7 @@ def _against_producers(one: Outcome, view: View, kept: int) -> str | None:
 
 
 def _possible(one: Outcome, pid: int, end: int, kept: int) -> list[State4 | None]:
-    """What a replay from anywhere up to `kept` makes of a producer."""
+    """The states of a producer that a replay may give, if it begins at any offset up to `kept`."""
     starts = [at for at, batch in enumerate(one.batches) if at == 0 or batch.base <= kept]
     return [producers(one.batches[at:], end).states.get(pid) for at in starts]
 
@@ -157,8 +157,8 @@ State4 = tuple[int, int, int, int | None]
 
 
 class Produced(NamedTuple):
-    """Of some batches: each producer's state, the aborted transactions (producer, first and last offset), and where
-    each producer's last batch begins."""
+    """State that follows from a sequence of batches: the state of each producer, the aborted transactions (producer,
+    first and last offset), and the base offset of each producer's last batch."""
 
     states: dict[int, State4]
     aborted: list[tuple[int, int, int]]
@@ -167,7 +167,7 @@ class Produced(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def producers(batches: tuple[Batch, ...], end: int) -> Produced:
-    """What the batches below end leave."""
+    """The state that follows from the batches below `end`."""
     made = Produced({}, [], {})
     for one in batches:
         pid = one.producer_id
@@ -186,8 +186,9 @@ def producers(batches: tuple[Batch, ...], end: int) -> Produced:
 
 
 class History:
-    """legal: what a crash at this moment may leave. stops: log ends at which a clean-shutdown file may exist. done: the
-    operations so far. unflushed: the kinds of endings that came after unflushed appends."""
+    """Runs random operations on a log. legal: the states that a crash at this moment may leave. stops: log ends at which
+    a clean-shutdown file may exist. done: the operations so far. unflushed: how lives have ended that had unflushed
+    appends."""
 
     def __init__(self, seed: int, operations: int = 24, *, deaths: bool = False) -> None:
         self.now = Outcome()
@@ -279,7 +280,7 @@ class History:
         self.legal = [self.now]
 
     def _check(self, log: klog.Log) -> None:
-        """The log itself is as this model expects."""
+        """Check that the running log is as this model expects."""
         problem = against(self.now, view_of(log), self.now.end)
         assert problem is None, f"the log before any crash {problem}: {self.done}"
 
@@ -290,7 +291,7 @@ class History:
     # ---- appends -------------------------------------------------------------------------------------------------
 
     def _append(self, batches: list[Batch], how: Callable[[], object]) -> None:
-        """Append by how(), which adds these batches in this order."""
+        """Call how(), which appends these batches in this order."""
         before = self.now
         end = batches[-1].next
         after = dataclasses.replace(before, batches=(*before.batches, *batches), end=end)
@@ -310,14 +311,14 @@ class History:
         )
 
     def records(self, log: klog.Log) -> None:
-        """By any codec."""
+        """Append records, compressed by any codec."""
         rows = self._rows(self.rng.choice([1, 1, 2, 5]))
         codec = self.rng.choice([None, *CODECS[1:]])
         one = Batch(rows, self._latest(log))
         self._append([one], lambda: log.append([row[1:] for row in rows], compression=codec))
 
     def many(self, log: klog.Log) -> None:
-        """Several batches in one append: a crash may keep leading ones."""
+        """Append several batches in one call: a crash may keep only the first of them."""
         groups = [self._rows(1, size=30)]
         while len(groups) < self.rng.choice([2, 4]):
             first = groups[-1][-1][0] + 1
@@ -358,12 +359,12 @@ class History:
         return epochs.default if epochs.latest is None else epochs.latest
 
     def _epoch_for(self, log: klog.Log) -> int:
-        """Mostly the latest leader epoch, sometimes a new one."""
+        """The latest leader epoch, or sometimes a new one."""
         return self._latest(log) + (self.rng.random() < 0.2)
 
     def together(self, log: klog.Log) -> None:
-        """Group commit: while the sync of one append is under way, others are queued in a fixed order; then they share
-        a write and a sync. Without durability="sync" they are appended one after the other."""
+        """Group commit: while the sync of one append runs, other appends are queued in a fixed order, and then share a
+        write and a sync. Without durability="sync" they are appended one after the other."""
         if self.durability != "sync":
             return self.records(log)
         waiting = self.rng.choice([1, 2, 3])
@@ -450,11 +451,11 @@ class History:
         self._is(start=max(now.start, log.log_start_offset), durable=now.end if log.size == 0 else now.durable)
 
     def time_passes(self, log: klog.Log) -> None:
-        """Files that wait for it are deleted."""
+        """Advance the clock, so that files that are marked for deletion are deleted."""
         self.clock.advance(2000)
 
     def read(self, log: klog.Log) -> None:
-        """A snapshot, and readers that go on over later operations."""
+        """Read a snapshot, and read on with readers that earlier operations have opened."""
         with log.snapshot() as reader:
             assert view_of(reader).rows == view_of(log).rows
         self._readers.append(iter(log.read(isolation="log_end", include_control=True)))
@@ -465,7 +466,7 @@ class History:
                 pass  # its position has been truncated or deleted
 
     def read_beside(self, log: klog.Log) -> None:
-        """A reader in another thread reads the whole log again and again while appends are made: it sees a prefix."""
+        """Append while a reader in another thread reads the whole log again and again: it must always get a prefix."""
         groups = [self._rows(1, size=20)[0] for _ in range(3)]
         ours = [((self.now.end + at, *row[1:]),) for at, row in enumerate(groups)]
         whole = (*view_of(log).rows, *(rows[0] for rows in ours))
@@ -496,7 +497,7 @@ class History:
 
 
 def batch_of(rows: tuple[Row, ...], **fields: Any) -> bytes:
-    """The rows as a leader has encoded them."""
+    """Encode the rows as a leader does."""
     return batch([row[2] or b"" for row in rows], base_offset=rows[0][0], **fields)
 
 
@@ -528,11 +529,11 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
 WITH_THREADS = ("group commit", "reads beside appends")
 """In these other threads than the one that dies would go on."""
 
-look = Look(TOPIC)
+open_state = LogOpener(TOPIC)
 
 
-def judge(found: Found, history: History, *, power: bool) -> None:
-    """The log is one of the legal ones."""
+def check_found(found: Found, history: History, *, power: bool) -> None:
+    """Check that the log is in one of the legal states."""
     legal = history.legal
     if found.view is None:
         assert any(max(one.acknowledged, one.durable) == 0 for one in legal), "the topic is missing"
@@ -558,8 +559,8 @@ def cut_history(
     history = History(seed, deaths=deaths)
     cuts = rig(
         place,
-        look,
-        lambda found, only_died: judge(found, history, power=not only_died),
+        open_state,
+        lambda found, only_died: check_found(found, history, power=not only_died),
         stride=stride,
         first=seed % stride,
         randoms=randoms,

@@ -1,7 +1,8 @@
-"""Operations that begin with what an interrupted one has left: a process has died after one of its changes of names.
+"""Operations on a directory that an interrupted operation has left: its process died after a rename, a creation or a
+removal of a file.
 
-Each prepared directory has several such log.dirs, one for each of some of these changes. Also appends that go on after a
-failure. OPERATIONS are all: these, and those of operations.py.
+Each prepared directory has several such log.dirs, one for each of some of these changes. There are also appends after a
+failure. OPERATIONS has these operations and those of operations.py.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ Work = Callable[[Path, Files], object]
 def interrupted(
     prepare: Callable[[Path], object], work: Work, changes: tuple[str, ...] = _CHANGES
 ) -> Callable[[Path], None]:
-    """Prepare several directories, each with what work has left after one of its changes of names."""
+    """Prepare several directories: `work` was interrupted in each of them, after a different rename, creation or
+    removal."""
 
     def prepare_all(root: Path) -> None:
         whole = root / "whole"
@@ -68,7 +70,7 @@ def interrupted(
 
 
 def _run_in_copy(root: Path, whole: Path, work: Work, files: CrashFiles) -> Path:
-    """Run work in a copy that always has the same path, as files may name it."""
+    """Run work in a copy that always has the same path, since files may contain the path."""
     copy = root / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(whole, copy)
@@ -153,7 +155,7 @@ def start_with_topics(root: Path) -> dict[str, list[int]]:
 
 
 def start_and_look_for_leftovers(root: Path) -> None:
-    """A start that could not undo a creation or an addition leaves that to the next one."""
+    """A start that could not undo the creation of a topic or of partitions leaves that to the next start."""
     found = start_with_topics(root)
     assert len(list(root.glob("t-*"))) == len(found["t"]) and len(list(root.glob("new-*"))) == len(found.get("new", []))
 
@@ -257,7 +259,7 @@ def rescue_a_log_dir(root: Path, _book: Book) -> None:
 
 @operation(nothing, is_prefix)
 def append_after_failures(root: Path, book: Book) -> None:
-    """Each disk operation of appends that roll fails once; the next appends undo that, and go on."""
+    """Each disk operation of appends that roll fails once. The next appends undo the failed one, and succeed."""
     for nth in range(1, 40):
         files = FailingFiles(nth, errno.ENOSPC, armed=False)
         with contextlib.suppress(OSError, KlogError), opened(root, files=files, create=True) as logs:
@@ -276,11 +278,11 @@ def append_after_failures(root: Path, book: Book) -> None:
             files.armed = False
 
 
-# ---- what earlier stops and damages have left ----------------------------------------------------------------------------
+# ---- leftovers of earlier stops, and damage ------------------------------------------------------------------------------
 
 
 def with_a_stray(root: Path) -> None:
-    """The same partition of another topic id in the second log.dir, and an old list of topics there."""
+    """The second log.dir has the same partition with another topic id, and an old list of topics."""
     two_places(root)
     old = (root / "b" / "klog-topics.json").read_bytes()
     with opened(root / "a", root / "b") as logs:
@@ -304,7 +306,7 @@ def start_with_a_stray(root: Path, _book: Book) -> None:
 
 
 def with_leftovers(root: Path) -> None:
-    """Of a stop in the middle of things: see the names."""
+    """Files that an interrupted process leaves: their names tell which operation was interrupted."""
     two_topics(root)
     (root / "klog-commit-job.json.tmp").write_text("{")
     (root / checkpoint.CLEAN_SHUTDOWN_RENAMED).write_bytes(b"")
@@ -347,7 +349,7 @@ def delete_the_last_topic(root: Path, _book: Book) -> None:
 
 
 def below_its_start(root: Path) -> None:
-    """Records are deleted, and their segments are still there."""
+    """The log start is above records whose segments still exist."""
     two_topics(root)
     with opened(root) as logs:
         logs.log("t").delete_records(9)
@@ -395,7 +397,7 @@ def refuse_then_cut_at_a_damage(root: Path, _book: Book) -> None:
 
 
 def misnamed(root: Path) -> None:
-    """A segment whose batches all lie too far from the offset in its name."""
+    """The offsets of a segment's batches are all too far from the offset in its name."""
     splits.make(root / "t-0", {0: splits.run_of(0, 3), 10: splits.run_of(splits.BEYOND + 50, 20)})
 
 

@@ -1,6 +1,6 @@
-"""Operations whose result is durable when they return, under power cuts: those of operations.py that take the files.
+"""Power cuts during operations whose result is durable when they return: the durable operations of operations.py.
 
-After a cut the check of the operation must hold with the notes that it had made by then.
+After a cut the operation's check must hold for the notes that it had made before the cut.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tests.support.state_directory import StateDirectory
 
 @dataclass
 class Found:
-    """A state that has been checked with this number of notes."""
+    """A state that was checked with this number of notes."""
 
     state: State | None
     notes: int
 
 
-class LookAtJob:
-    """The check of the operation. A second crash interrupts the next start."""
+class JobOpener:
+    """Checks a state with the check of the operation. A second crash interrupts the next start."""
 
     def __init__(self, place: Path, operation: Operation, book: Callable[[], Book]) -> None:
         self._place, self._operation, self._book = StateDirectory(place), operation, book
@@ -51,7 +51,7 @@ class LookAtJob:
         return Found(state, len(notes))
 
     def again(self, found: Found) -> None:
-        """Check a state once more if there are more notes."""
+        """Check a state again if more notes have been made since."""
         if found.state is not None and found.notes < len(self._book().notes()):
             found.notes = self._checked(found.state, self._place.lay_out(found.state)).notes
 
@@ -61,7 +61,7 @@ class LookAtJob:
 
 
 def start(root: Path, files: CrashFiles) -> None:
-    """The next start of a process, which then dies."""
+    """Start a process on the directory; the process then dies."""
     logs = klog.open(root / "data" if (root / "data").exists() else root, clock=ManualClock(NOW), files=files)
     try:
         logs.load_all()
@@ -82,12 +82,12 @@ def cut_job(
     name: str | None = None,
     rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th operation of one of the jobs."""
+    """Cut the power at every `stride`th disk operation of one of the jobs."""
     chosen = OPERATIONS[name or random.Random(seed).choice(JOBS)]
     original, book = place / "original", Book()
     original.mkdir(parents=True)
     chosen.prepare(original)
-    look = LookAtJob(place / "again", chosen, lambda: book)
+    opener = JobOpener(place / "again", chosen, lambda: book)
 
     def run(root: Path, files: CrashFiles) -> None:
         assert chosen.run_on is not None
@@ -97,8 +97,8 @@ def cut_job(
 
     cuts = rig(
         place,
-        look,
-        lambda found, _only_died: look.again(found),
+        opener,
+        lambda found, _only_died: opener.again(found),
         stride=stride,
         first=seed % stride,
         randoms=randoms,

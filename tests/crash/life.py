@@ -1,7 +1,7 @@
-"""A log with rolls, truncations and deletions besides appends, and what a crash may leave of it.
+"""A log with appends, rolls, truncations and deletions, and the states that a crash may leave.
 
-The expectation is kept outside the engine. A `Legal` describes one outcome: a contiguous run of a timeline's values,
-with bounds for its start and end. While an operation runs several may be legal.
+The expected state is kept outside the engine. A `Legal` describes one legal state: a contiguous range of the appended
+values, with bounds for the log start and the log end. While an operation runs, several states may be legal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from tests.crash.look import Found, Look, Row, open_logs
+from tests.crash.opening import Found, LogOpener, Row, open_logs
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
@@ -31,8 +31,8 @@ CONFIG = {
 
 @dataclasses.dataclass(frozen=True)
 class Legal:
-    """values by offset, all that this timeline ever had. The log begins at or below start. It ends at or below end, and
-    at or above acknowledged if the process died, or durable if the power was cut."""
+    """A legal state. values: all values that were appended, by offset. The log begins at or below start. It ends at or
+    below end, and at or above acknowledged if the process died, or at or above durable if the power was cut."""
 
     values: dict[int, bytes]
     start: int = 0
@@ -42,7 +42,7 @@ class Legal:
 
 
 class Life:
-    """Runs operations and tracks `legal`: what a crash at this moment may leave."""
+    """Runs operations and tracks `legal`: the states that a crash at this moment may leave."""
 
     def __init__(self) -> None:
         self.now = Legal({})
@@ -58,7 +58,7 @@ class Life:
         self.legal = [now]
 
     def append(self, log: klog.Log, count: int) -> None:
-        """One batch per record, one append."""
+        """Append this many records in one call, each in a batch of its own."""
         for _ in range(count):
             now, value = self.now, b"%06d:" % self.serial + b"x" * 40
             self.serial += 1
@@ -115,9 +115,9 @@ class Life:
 
 
 def steps(path: Path, files: Files, life: Life) -> Iterator[None]:
-    """Truncation to the middle, to a segment's base offset, below the first segment; deletion of part, of all; restarts
-    at an offset; each followed by appends, some of them flushed. Of the later lives one ends in the middle, the others
-    with a stop after unflushed appends."""
+    """Truncations to the middle of a segment, to a segment's base offset and below the first segment; deletion of some
+    and of all records; restarts at an offset. Appends follow each of these, and some are flushed. One of the later lives
+    ends without a stop, the others with a stop after unflushed appends."""
     for number, one in enumerate((_whole_life, _short_life, _short_life)):
         logs = open_logs(path, files)
         try:
@@ -191,11 +191,11 @@ def _whole_life(log: klog.Log, life: Life) -> Iterator[None]:
     yield
 
 
-look = Look(TOPIC)
+open_state = LogOpener(TOPIC)
 
 
-def judge(found: Found, life: Life, *, power: bool) -> None:
-    """The log is one of the legal ones."""
+def check_found(found: Found, life: Life, *, power: bool) -> None:
+    """Check that the log is in one of the legal states."""
     view = found.view
     if view is None:
         assert any(max(one.acknowledged, one.durable) == 0 for one in life.legal), "the topic is missing"
@@ -237,8 +237,8 @@ def cut_life(
 
     cuts = rig(
         place,
-        look,
-        lambda found, only_died: judge(found, life, power=not only_died),
+        open_state,
+        lambda found, only_died: check_found(found, life, power=not only_died),
         stride=stride,
         first=first,
         randoms=randoms,
@@ -248,5 +248,5 @@ def cut_life(
         promised=lambda: life.legal,
     )
     tally = cuts.run(live)
-    judge(look(cuts.root), life, power=True)
+    check_found(open_state(cuts.root), life, power=True)
     return tally

@@ -1,8 +1,8 @@
-"""A run of many crash states: `python -m tests.crash.long --states 10000000 --jobs 2`.
+"""Examines many crash states: `python -m tests.crash.long --states 10000000 --jobs 2`.
 
-Each seed is one workload with its crash states (workloads.py). The run ends with the first seed after which enough
-states of different content have been examined, or with the first violation; the last line names the seed with which
-another run goes on. `tools/crash_replay.py SEED` shows one case.
+Each seed is one workload with its crash states (workloads.py). The run ends after the seed that reaches the requested
+number of states of different content, or at the first violation. The last line of the output has the seed with which
+the next run should begin. `tools/crash_replay.py SEED` shows one case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Violation(Exception):
 
 
 def one(seed: int, share: int = SHARE) -> tuple[Tally, float]:
-    """Examine the states of a seed; returns the CPU seconds too. Raises Violation."""
+    """Examine the states of a seed. Returns the counts and the CPU seconds. Raises Violation."""
     began = time.process_time()
     memory = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="klog-crash-", dir=memory, ignore_cleanup_errors=True) as place:
@@ -51,8 +51,9 @@ def many(
     jobs: int = 1,
     report: Callable[[int, float], None] = lambda _distinct, _cpu: None,
 ) -> tuple[Tally, int, int, float]:
-    """Examine at least `states` distinct states, from a seed on. report() gets their number and the CPU seconds so far.
-    Returns the tally without digests, the number of distinct states, the next seed and the CPU seconds."""
+    """Examine at least `states` distinct states, beginning with a seed. report() is called with their number and the CPU
+    seconds so far. Returns the tally without digests, the number of distinct states, the next seed and the CPU
+    seconds."""
     total, known, cpu, seed = Tally(), np.empty(0, np.uint64), 0.0, first
     waiting: list[np.ndarray] = []
     distinct = 0
@@ -88,7 +89,7 @@ def _results(first: int, jobs: int) -> Iterator[tuple[Tally, float]]:
 
 
 def _quiet_collector() -> None:
-    """Collect garbage seldom: a state makes thousands of objects, few of them in cycles."""
+    """Collect garbage rarely: a state makes thousands of objects, few of them in cycles."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 

@@ -1,7 +1,8 @@
-"""Everything that the engine does with files, as operations that may fail or be killed anywhere, and what they must leave.
+"""Everything that the engine does with files, as operations that may fail or be killed at any point, and the checks of
+the directories that they leave.
 
-An operation runs in a process of its own, from `run` to its end. It reports to a Book, which is kept outside, what a
-stop at that moment may leave. Then `check` opens what is left, with a healthy disk.
+An operation runs in a process of its own, from `run` to its end. It writes notes to a Book, which is outside the
+directory: each note describes what a stop after it may leave. Then `check` opens the directory with a healthy disk.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from klog.spark.table_store import TableStore
 from tests.cleaner import test_overflow as overflow
 from tests.crash import staged
 from tests.crash.compaction import CONFIG as COMPACTED
-from tests.crash.compaction import Cleaning, Tasks, Way
-from tests.crash.life import Life, judge, look, steps
+from tests.crash.compaction import Cleaning, Setup, TaskSetup
+from tests.crash.life import Life, check_found, open_state, steps
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.own_json import unchecked_in
@@ -56,11 +57,11 @@ Content = dict[str, list[bytes]]
 
 
 class Book:
-    """The notes of an operation, in memory that forked processes share. A note makes no system call, so that no kill can
-    come in its middle."""
+    """The notes of an operation, in memory that forked processes share. Writing a note makes no system call, so no kill
+    can interrupt it."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 1 << 28)  # pages that are not touched take no memory
+        self._memory = mmap.mmap(-1, 1 << 28)  # pages that are never written take no memory
         self._length = memoryview(self._memory).cast("Q")
 
     def note(self, what: object) -> None:
@@ -78,8 +79,9 @@ class Book:
 
 @dataclass(frozen=True)
 class Operation:
-    """prepare fills an empty directory, run works on a copy of it. check raises if what is left breaks a promise. run_on:
-    the same as run on a disk that may lose power (jobs.py), if all that it has noted is durable then."""
+    """prepare fills an empty directory. run works on a copy of it. check raises if the directory that is left breaks a
+    promise. run_on: the same as run, on given Files, which may lose power (jobs.py); None if not everything that run
+    has noted is durable."""
 
     prepare: Callable[[Path], object]
     run: Callable[[Path, Book], object]
@@ -99,7 +101,7 @@ def operation(prepare: Callable[[Path], object], check: Callable[[Path, list[Any
 
 
 def durable_operation(prepare: Callable[[Path], object], check: Callable[[Path, list[Any]], object]) -> Any:
-    """An operation whose notes hold after a power cut, too. It takes the files."""
+    """Register an operation whose notes also hold after a power cut. The operation gets the Files as an argument."""
 
     def add(run: Callable[[Path, Book, Files], object]) -> Callable[[Path, Book, Files], object]:
         def on_the_real_disk(root: Path, book: Book) -> None:
@@ -117,7 +119,7 @@ def nothing(_root: Path) -> None:
 
 @contextlib.contextmanager
 def opened(root: Path, **options: Any) -> Iterator[klog.LogManager]:
-    """Closed if all goes well, else abandoned."""
+    """An open manager: closed at the end of the block, or abandoned after an exception."""
     logs = klog.open(root, create=True, **{"clock": ManualClock(NOW), **options})
     try:
         yield logs
@@ -127,7 +129,7 @@ def opened(root: Path, **options: Any) -> Iterator[klog.LogManager]:
 
 
 def content(root: Path, **options: Any) -> Content:
-    """The values of all logs. Opens, appends and closes cleanly: the engine works."""
+    """The values of all logs. It also checks that the engine opens the directory, appends, and closes cleanly."""
     with opened(root, **options) as logs:
         found = {log.name: [record.value or b"" for record in log.read()] for log in logs.logs()}
         for log in logs.logs():
@@ -138,7 +140,8 @@ def content(root: Path, **options: Any) -> Content:
 
 
 def one_of(root: Path, notes: list[Any]) -> None:
-    """The log.dir has one of the contents of the last note. b"..." in a content: values may be missing from here on."""
+    """Check that the log.dir has one of the contents of the last note. b"..." in a content: the values after it may be
+    missing."""
     found = content(root)
     assert any(_fits(found, legal) for legal in notes[-1]), (
         f"illegal: { ({name: len(values) for name, values in found.items()}) }"
@@ -168,7 +171,7 @@ def damaged(root: Path) -> None:
 
 
 def is_there_or_repaired(root: Path, _notes: list[Any]) -> None:
-    """F2 of klog/repairing/repair.py. The copy has the original, which no check may have touched."""
+    """F2 of klog/repairing/repair.py. The copy has the original bytes: no check may have changed them."""
     found = repair(root / "data", clock=ManualClock(NOW + 1))
     assert all(entry["error"] is None for entry in found["partitions"])
     values = content(root / "data")["t-0"]
@@ -184,7 +187,7 @@ def repair_a_partition(root: Path, _book: Book) -> None:
 
 
 class KeptLife(Life):
-    """A Life that writes down what is legal."""
+    """A Life that notes its legal states in a Book."""
 
     def __init__(self, book: Book) -> None:
         self.book = book
@@ -205,7 +208,7 @@ def is_legal_life(root: Path, notes: list[Any]) -> None:
     if notes:
         life.legal, life.stops = notes[-1]
     if root.exists() and any(root.iterdir()):
-        judge(look(root), life, power=False)
+        check_found(open_state(root), life, power=False)
 
 
 @operation(nothing, is_legal_life)
@@ -215,7 +218,7 @@ def append_roll_flush_truncate_delete_records(root: Path, book: Book) -> None:
 
 
 SMALL = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.bytes": 100, "cleanup.policy": "delete"}
-WAYS: dict[str, dict[str, Any]] = {
+WRITE_CONFIGS: dict[str, dict[str, Any]] = {
     "default": {},
     "zeros": {"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096},
     "whole": {"preallocate": True},
@@ -253,17 +256,17 @@ def appends(root: Path, book: Book, config: dict[str, Any], durability: str, val
             assert next(iter(log.read(info.first_offset))).value == values[0]
 
 
-def _writer(way: str, durability: str) -> None:
+def _writer(name: str, durability: str) -> None:
     def run(root: Path, book: Book) -> None:
-        size = {"direct": 70_000, "direct_read": 70_000, "behind": 5000}.get(way, 90)
-        appends(root, book, WAYS[way], durability, size)
+        size = {"direct": 70_000, "direct_read": 70_000, "behind": 5000}.get(name, 90)
+        appends(root, book, WRITE_CONFIGS[name], durability, size)
 
-    run.__name__ = f"append_{way}_{durability}"
+    run.__name__ = f"append_{name}_{durability}"
     operation(nothing, is_prefix)(run)
 
 
-for _way in WAYS:
-    _writer(_way, "os")
+for _name in WRITE_CONFIGS:
+    _writer(_name, "os")
 _writer("default", "sync")
 _writer("direct", "sync")
 
@@ -325,7 +328,7 @@ def interrupted_addition(root: Path) -> None:
 
 
 def killed_two_topics(root: Path) -> None:
-    """Left by a process that was killed: unclean, with a torn batch."""
+    """The log.dir of a killed process: without a clean-shutdown file, and with a torn batch."""
     two_topics(root)
     (root / ".kafka_cleanshutdown").unlink()
     (root / "recovery-point-offset-checkpoint").unlink()
@@ -368,7 +371,7 @@ def checkpoints(root: Path, _book: Book) -> None:
 def delete_records_and_retention(root: Path, book: Book) -> None:
     clock = ManualClock(NOW)
     with opened(root, clock=clock) as logs:
-        # Deleted records may be there again until the log start is checkpointed.
+        # Deleted records may reappear until the log start is checkpointed.
         kept = [{**TWO_TOPICS, "t-0": TWELVE[m:], "u-1": TWELVE[n:]} for m in range(7) for n in range(13)]
         book.note(kept)
         logs.log("t").delete_records(6)
@@ -490,27 +493,27 @@ def log_create(root: Path, book: Book) -> None:
 # ---- cleaning -------------------------------------------------------------------------------------------------------------
 
 
-def _cleaning(name: str, way: Way) -> None:
+def _cleaning(name: str, setup: Setup) -> None:
     cleanings: list[Cleaning] = []
 
     def prepare(root: Path) -> None:
-        cleanings[:] = [Cleaning(root.parent / f"{name} cleaned", way)]
+        cleanings[:] = [Cleaning(root.parent / f"{name} cleaned", setup)]
         shutil.copytree(cleanings[0].original, root, dirs_exist_ok=True)
 
     def run(root: Path, _book: Book) -> None:
-        cleanings[0].way.clean(root, abandoned=True)
+        cleanings[0].setup.clean(root, abandoned=True)
 
     def check(root: Path, _notes: list[Any]) -> None:
         for token in layout.writers_in(os.listdir(root)):
-            clear_staging(str(root), token)  # if the process survives, their driver lives on
+            clear_staging(str(root), token)  # if the process survives, the driver of the tasks is still alive
         cleanings[0].check(root)
 
     run.__name__ = name
     operation(prepare, check)(run)
 
 
-_cleaning("clean", Way(False, COMPACTED, {}))
-_cleaning("clean_of_a_manager", Way(True, COMPACTED, {}, roll=True))
+_cleaning("clean", Setup(False, COMPACTED, {}))
+_cleaning("clean_of_a_manager", Setup(True, COMPACTED, {}, roll=True))
 
 
 def keyed(root: Path) -> None:
@@ -615,7 +618,7 @@ def finish_a_swap(root: Path, _book: Book) -> None:
 
 
 def lost_segments(root: Path) -> None:
-    """The first segment of t-0 is lost, one in the middle of t-1; their indexes are there."""
+    """t-0 has lost its first segment, t-1 one in the middle; the indexes of these segments exist."""
     for name, number in (("t-0", 0), ("t-1", 1)):
         log = klog.Log.open(
             root / name, config={"segment.bytes": 200, "index.interval.bytes": 0}, clock=ManualClock(NOW)
@@ -643,7 +646,7 @@ def start_without_segments(root: Path, _book: Book) -> None:
 
 
 def aborted_or_committed(root: Path, notes: list[Any]) -> None:
-    """Spark's abort follows a commit that raises."""
+    """Abort the job if it is not committed, as Spark does after a commit that raised."""
     abort_staged(str(root), staged.TOKEN)
     assert staged.check(root) or not notes, "committed, and gone"
 
@@ -713,7 +716,7 @@ def named_readers(root: Path, _book: Book) -> None:
 
 
 def positions_hold(root: Path, notes: list[Any]) -> None:
-    """A committed position is durable. No record that is appended later is left out, whatever the log has lost."""
+    """A committed position is durable. No record that is appended later is skipped, whatever records the log has lost."""
     with opened(root) as logs:
         ends = {log.partition: log.log_end_offset for log in logs.logs() if log.topic == "t"}
         assert min(ends.values()) >= 12
@@ -760,7 +763,7 @@ def rule_of(user: str) -> Acl:
 
 
 def broker_files_hold(root: Path, notes: list[Any]) -> None:
-    """What a call that returned has stored is there; of the next one all or nothing."""
+    """Everything that a returned call has stored is there. The call after it has stored all of its changes or none."""
     done = dict.fromkeys(("user", "rule", "quota", "config", "group"), 0) | dict(notes)
     lock, clock = str(root), ManualClock(NOW)
     with opened(root) as logs:
@@ -801,7 +804,7 @@ def files_of_a_broker(root: Path, book: Book, files: Files) -> None:
 
 
 def handed_over(root: Path, notes: list[Any]) -> None:
-    """W1: klog opens the directory as before, and another handover goes on; its last file is meta.properties."""
+    """W1: klog opens the directory as before, and another handover finishes the work; it writes meta.properties last."""
     if notes:
         assert "cluster.id" in (root / "data" / "meta.properties").read_text()
     assert content(root / "data") == TWO_TOPICS
@@ -829,13 +832,13 @@ def table_at(root: Path, files: Files | None = None) -> TableStore:
 
 
 def table_after(number: int) -> Manifest:
-    """Each commit writes one file, in the slot of the last but one."""
+    """The manifest after this commit: each commit writes one file, in the slot of the commit before the last one."""
     made = [DataFile(f"{at:012}", 0, at % 2, 0, 1, 1, 900) for at in range(1, number + 1)]
     return Manifest(number, "t", None, False, {}, {}, {}, tuple(made[-2:]), tuple(file.name for file in made[-3:-2]))
 
 
 def is_shown(root: Path, notes: list[Any]) -> None:
-    """A1 to A4 of klog/spark/table_store.py: a commit that has returned is there, and the next one or not."""
+    """A1 to A4 of klog/spark/table_store.py: every commit that has returned is there; the next one may be there too."""
     store, done = table_at(root), max(notes, default=0)
     with store.locked() as found:
         number = 0 if found is None else found.number
@@ -889,7 +892,7 @@ def read_in_every_way(root: Path, _book: Book) -> None:
         logs.health()
         snapshot(logs)
         shown = logs._repr_html_()
-        assert "12" in shown or "Error: " in shown  # an error becomes a line of text
+        assert "12" in shown or "Error: " in shown  # an error is shown as text
     with opened(root, read_only=True) as logs:
         log = logs.log("t")
         _reads(log)
@@ -1031,4 +1034,4 @@ def create_a_log_dir_in_a_new_directory(root: Path, _book: Book) -> None:
         logs.create_topic("t")
 
 
-_cleaning("clean_by_tasks", Tasks(True, COMPACTED, {}, roll=True))
+_cleaning("clean_by_tasks", TaskSetup(True, COMPACTED, {}, roll=True))

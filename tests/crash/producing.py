@@ -1,7 +1,8 @@
-"""A log with idempotent and transactional producers under several leader epochs, and what a crash may leave of it.
+"""A log with idempotent and transactional producers under several leader epochs, and the states that a crash may leave.
 
-Most lives end with unflushed appends: by a stop, or by the death of the process. The log at each legal end must equal a
-rehearsal's log at that end: records, producers, epochs and aborted transactions are functions of the batches (P4).
+Most lives end with unflushed appends: by a clean stop, or by the death of the process. The log at each legal end must
+equal the log of a rehearsal at that end: records, producers, epochs and aborted transactions follow from the batches
+(P4).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import klog
 from klog.disk import Files
-from tests.crash.look import Found, Look, View, open_logs, view_of
+from tests.crash.opening import Found, LogOpener, View, open_logs, view_of
 from tests.support.abandon import abandon
 from tests.support.batches import batch, marker, produced, transactional
 from tests.support.crash_states import State
@@ -24,10 +25,11 @@ ENDINGS = ("close", "die", "flush and close", "close", "die", "roll and close", 
 
 
 class Producing:
-    """The lives, in sequence, and the promises so far.
+    """Runs the lives one after the other, and tracks the promises so far.
 
-    views: by log end, for each end of an append. acknowledged, durable: log ends for which append() has returned, and
-    that flush() or close() has promised. stops: log ends at which a clean-shutdown file may exist.
+    views: the content of the log after each append, by log end. acknowledged: the log end of the last append() that has
+    returned. durable: the log end that flush() or close() has promised. stops: log ends at which a clean-shutdown file
+    may exist.
     """
 
     def __init__(self, endings: tuple[str, ...] = ENDINGS) -> None:
@@ -89,11 +91,11 @@ class Producing:
         self.durable = self.acknowledged
 
 
-look = Look(TOPIC)
+open_state = LogOpener(TOPIC)
 
 
-def judge(found: Found, promised: Producing, views: dict[int, View], *, only_died: bool) -> None:
-    """views: of all ends that there will be."""
+def check_found(found: Found, promised: Producing, views: dict[int, View], *, only_died: bool) -> None:
+    """Check that the log is as promised. views: the content at every log end of the whole run."""
     least = promised.acknowledged if only_died else promised.durable
     end = 0 if found.view is None else found.view.end
     assert end >= least, f"the log ends at {end}, {least} was promised"
@@ -119,8 +121,8 @@ def cut_producers(
     rehearsal.run(place / "rehearsal")
     cuts = rig(
         place,
-        look,
-        lambda found, only_died: judge(found, producing, rehearsal.views, only_died=only_died),
+        open_state,
+        lambda found, only_died: check_found(found, producing, rehearsal.views, only_died=only_died),
         stride=stride,
         first=seed % stride,
         randoms=randoms,

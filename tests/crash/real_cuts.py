@@ -1,13 +1,14 @@
-"""Cuts the power of a real file system under a live writer, again and again, and opens what is left.
+"""Cuts the power of a real file system while a writer runs, again and again, and opens what is left.
 
 Run by tests/crash/test_real_power_cut.py as `python -m tests.crash.real_cuts PLACE KIND CUTS SEED [CALL ...]`, in a
-mount namespace of its own, with all files in the directory PLACE. Prints JSON: how many cuts, in which workloads, and how the writers ended. The seed decides the
-message of the writer after which the power is cut, the delay after it, and what the kernel has written back by then.
-CALL: of these system calls the writer gets success without their effect, so that promises are broken.
+mount namespace of its own, with all files in the directory PLACE. Prints a JSON object: the number of cuts in each
+workload, and how the writers ended. The seed decides after which message of the writer the power is cut, how long after
+it, and which pages the kernel has written back by then. CALL: these system calls of the writer return success and do
+nothing, so that promises are broken.
 
-The shutdown ioctl takes milliseconds, in which an fdatasync may return 0 for bytes that are then lost (on ext4, without
-klog, in 47 of 400 cuts; the others returned before the ioctl began, and lost nothing). A machine without power returns
-from no call, so only promises from before the ioctl count.
+The shutdown ioctl takes milliseconds. During that time an fdatasync may return 0 for bytes that are then lost (on ext4,
+without klog, in 47 of 400 cuts; the others returned before the ioctl began, and lost nothing). On a machine without
+power no call returns, so only promises made before the ioctl count.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.support.messages import ENDED, WRONG, Message, Worker
 
 
 class Cuts:
-    """The cuts of one file system. tally: what happened, by name."""
+    """Cuts the power of one file system. tally: how often each event happened, by name."""
 
     def __init__(self, kind: str, place: Path, seed: int, lies: tuple[str, ...] = ()) -> None:
         self._disk = FileSystem(kind, place / "image", place / "mounted")
@@ -51,7 +52,7 @@ class Cuts:
         self.tally: collections.Counter[str] = collections.Counter()
 
     def run(self, cuts: int) -> None:
-        """Cut the power this often, under each workload in turn."""
+        """Cut the power this many times; each workload gets every nth cut."""
         with self._disk.mounted():
             for number in range(cuts):
                 name = [*self._workloads][number % len(self._workloads)]
@@ -96,7 +97,7 @@ class Cuts:
         return Worker(write)
 
     def _rehearse(self, work: Workload) -> int:
-        """How many messages a run without a cut sends."""
+        """The number of messages that a run without a cut sends."""
         with self._prepared(work), self._writer(work) as writer:
             messages = [message.content for message in writer.rest()]
             assert writer.end() == ENDED
@@ -104,8 +105,8 @@ class Cuts:
             return len(messages)
 
     def _write_until_cut(self, work: Workload, last: int) -> tuple[list[Message], int]:
-        """Cut the power some time after the writer's message number `last`. Return all messages, and how many of them
-        were sent before the cut."""
+        """Cut the power some time after the writer's message number `last`. Returns all messages, and the number of
+        those that were sent before the cut."""
         with self._writer(work) as writer:
             messages: list[Message] = []
             while len(messages) <= last and (message := writer.message()) is not None:
@@ -124,7 +125,7 @@ class Cuts:
         return messages, sum(message.at < begin for message in messages)
 
     def _cut_recovery(self) -> None:
-        """Cut the power again while klog loads what is left."""
+        """Cut the power again while klog loads the directory that the first cut has left."""
 
         def load(send: Callable[[Any], None]) -> None:
             send("begins")

@@ -1,9 +1,9 @@
-"""A damaged partition is repaired, and the power is cut meanwhile.
+"""The power is cut while a damaged partition is repaired.
 
-The damage, and whether the file system can exchange two names, follow from a seed. Before the workload begins, a copy is
-repaired without a cut. After a cut each file of a partition in the log.dir is as it was, or as that repair left it (F1,
-F2), and the original is there with every byte (F3). Without exchanges the log.dir may lack the partition until the next
-repair.
+A seed decides the damage, and whether the file system can exchange two names. Before the workload begins, a copy is
+repaired without a cut. After a cut each file of a partition in the log.dir is as it was before, or as the repair of the
+copy left it (F1, F2), and every byte of the original exists (F3). Without exchanges the partition may be missing in the
+log.dir until the next repair.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Repairing:
         with mock.patch.object(files, "exchange", refused):
             return repair(root / "data", clock=clock, files=files)
 
-    def judge(self, files: Mapping[str, bytes]) -> list[str]:
-        """Compare what a cut has left. Returns the partitions that are as the repair leaves them."""
+    def check_found(self, files: Mapping[str, bytes]) -> list[str]:
+        """Compare the files that a cut has left. Returns the partitions that are in the state after the repair."""
         repaired = []
         for name in DAMAGED:
             there = tree_of(files, f"data/{name}")
@@ -126,8 +126,8 @@ def content(root: Path) -> dict[str, list[bytes | None]]:
         return {log.name: [record.value for record in log.read()] for log in logs.logs()}
 
 
-class LookRepaired:
-    """Reads the partitions that are repaired. A full look repairs again, and reads all."""
+class RepairedOpener:
+    """Reads the repaired partitions. A full check also repairs again, and reads all partitions."""
 
     def __init__(self, repairing: Repairing) -> None:
         self._repairing = repairing
@@ -137,14 +137,14 @@ class LookRepaired:
         self._repairing.repair(root, None, later=1)
         assert problems(root) == self._repairing.problems
         again = on_disk(root)
-        assert self._repairing.judge(again) == [*DAMAGED]
+        assert self._repairing.check_found(again) == [*DAMAGED]
         assert not [path for path in again if "/repaired/" in path or "/original/" in path]
         assert content(root) == self._repairing.content
         return found
 
     def quick(self, state: State, root: Path, recovery: Policy) -> dict[str, bytes]:
         found = state.files
-        for name in self._repairing.judge(found):
+        for name in self._repairing.check_found(found):
             log = klog.Log.open(root / "data" / name, config=CONFIG, clock=ManualClock(NOW))
             try:
                 assert [record.value for record in log.read()] == self._repairing.content[name]
@@ -168,12 +168,12 @@ def cut_repair(
     share: int = 1,
     rig: type[PowerCuts[dict[str, bytes]]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th operation of a repair."""
+    """Cut the power at every `stride`th disk operation of a repair."""
     repairing = Repairing(place, seed)
     cuts = rig(
         place,
-        LookRepaired(repairing),
-        lambda found, _only_died: repairing.judge(found) and None,
+        RepairedOpener(repairing),
+        lambda found, _only_died: repairing.check_found(found) and None,
         stride=stride,
         first=seed % stride,
         randoms=randoms,

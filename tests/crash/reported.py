@@ -1,9 +1,9 @@
-"""Workloads whose promises leave the process while they run, as messages, so that they outlive it.
+"""Workloads that send their promises to another process while they run, so that a power cut does not lose the promises.
 
-run(root, files, send) works on the log.dir `root`, and sends a message before an operation begins, with what it may
-leave, and after it has returned, with what it has promised. check(root, messages, promised) opens the log.dir after a
-power cut, and compares it with the messages. The first `promised` of them were sent before the cut: what they promise is
-kept. The others only state what else may be there.
+run(root, files, send) works on the log.dir `root`. Before an operation begins, it sends a message that states what the
+operation may leave; after the operation has returned, one that states what it has promised. check(root, messages,
+promised) opens the log.dir after a power cut, and compares it with the messages. The first `promised` messages were sent
+before the cut: their promises must hold. The other messages only state what else may be there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Messages = Sequence[Any]
 
 class Workload(Protocol):
     def prepare(self, root: Path) -> None:
-        """Write what is there before; the caller makes it durable."""
+        """Write the content that exists before run(); the caller makes it durable."""
 
     def run(self, root: Path, files: Files, send: Send) -> None: ...
 
@@ -36,7 +36,7 @@ class Workload(Protocol):
 
 
 def reporting(of: type, send: Send, leave_out: frozenset[str] = frozenset()) -> Any:
-    """A new expectation of class `of`, which sends its attributes whenever one of them is assigned."""
+    """A new expected state of class `of`, which sends its attributes whenever one of them is assigned."""
 
     class Reporting(of):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
@@ -48,7 +48,7 @@ def reporting(of: type, send: Send, leave_out: frozenset[str] = frozenset()) -> 
 
 
 def replayed(of: type, messages: Messages) -> Any:
-    """The expectation as it was last sent."""
+    """The expected state as it was last sent."""
     expectation = of()
     for name, value in (messages[-1] if messages else {}).items():
         setattr(expectation, name, value)
@@ -56,7 +56,7 @@ def replayed(of: type, messages: Messages) -> Any:
 
 
 class Writer:
-    """Appends under one durability and write policy, flushes, rolls, stops, deaths."""
+    """Appends with one durability and write policy, flushes, rolls, clean stops, and deaths of the process."""
 
     def __init__(self, durability: str, policy: Policy = ({}, 47)) -> None:
         self._durability, self._policy = durability, policy
@@ -71,12 +71,12 @@ class Writer:
         expected = replayed(workload.Expected, messages)
         expected.durable = replayed(workload.Expected, messages[:promised]).durable
         try:
-            found = workload.look(root)
+            found = workload.open_state(root)
         except CorruptLog:  # a direct write has several pieces, each of which may be lost
             if self._policy[0].get("klog.io.write") != "direct":
                 raise
-            found = workload.look(root, "kafka")
-        workload.judge(found, expected, expected.durable)
+            found = workload.open_state(root, "kafka")
+        workload.check_found(found, expected, expected.durable)
 
 
 class Lives:
@@ -92,7 +92,7 @@ class Lives:
         expected = replayed(life.Life, messages)
         before = replayed(life.Life, messages[:promised]).legal
         expected.legal = [*before, *(one for message in messages[promised:] for one in message.get("legal", ()))]
-        life.judge(life.look(root), expected, power=True)
+        life.check_found(life.open_state(root), expected, power=True)
 
 
 class Producers:
@@ -111,7 +111,7 @@ class Producers:
     def check(self, root: Path, messages: Messages, promised: int) -> None:
         expected = replayed(producing.Producing, messages)
         expected.durable = replayed(producing.Producing, messages[:promised]).durable
-        producing.judge(producing.look(root, "strict"), expected, self._views, only_died=False)
+        producing.check_found(producing.open_state(root, "strict"), expected, self._views, only_died=False)
 
 
 class Compaction:
@@ -124,7 +124,7 @@ class Compaction:
         shutil.copytree(self._cleaning.original, root)
 
     def run(self, root: Path, files: Files, send: Send) -> None:
-        self._cleaning.way.clean(root, lambda: send("begins"), files=files, abandoned=True)
+        self._cleaning.setup.clean(root, lambda: send("begins"), files=files, abandoned=True)
         send("done")
 
     def check(self, root: Path, messages: Messages, promised: int) -> None:
@@ -132,7 +132,7 @@ class Compaction:
 
 
 class Topics:
-    """Topics are created, written and flushed, and deleted. Each is whole or gone."""
+    """Topics are created, written and flushed, and deleted. Each topic exists as a whole or not at all."""
 
     PARTITIONS = 3
     RECORDS = 4
@@ -198,7 +198,7 @@ class GroupCommit:
             failed: list[Exception] = []
             sending = threading.Lock()
 
-            def tell(message: object) -> None:
+            def report(message: object) -> None:
                 with sending:
                     send(message)
 
@@ -206,9 +206,9 @@ class GroupCommit:
                 try:
                     for number in range(self.EACH):
                         value = b"%d.%d" % (me, number) + b"z" * 50
-                        tell(("appending", value, -1))
+                        report(("appending", value, -1))
                         info = log.append([(b"k", value)])
-                        tell(("on disk", value, info.first_offset))
+                        report(("on disk", value, info.first_offset))
                 except Exception as error:
                     failed.append(error)
 
@@ -236,7 +236,7 @@ class GroupCommit:
 
 
 def workloads(place: Path) -> dict[str, Workload]:
-    """All of them by name. place: a directory for what they prepare once."""
+    """All workloads by name. place: a directory for the files that they prepare once."""
     return {
         "os": Writer("os"),
         "interval": Writer("interval"),

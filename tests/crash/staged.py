@@ -1,5 +1,5 @@
-"""A staged job over three topics: one is appended to, one overwritten, one created. What a commit that stops anywhere
-may leave: all of the job or nothing, for readers at once, and without leftovers after the next start."""
+"""A staged job over three topics: it appends to one, overwrites one, and creates one. A commit that stops at any point
+must leave all of the job or nothing. Readers see that at once, and the next start removes the leftovers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Stop(BaseException):
 
 
 class StopsAtManifest(FailingFiles):
-    """Ends the process after the manifest is written in this state."""
+    """Ends the process after the manifest with this state was written."""
 
     def __init__(self, state: str = "committed") -> None:
         super().__init__(armed=False)
@@ -57,12 +57,13 @@ class StopsAtManifest(FailingFiles):
 
 
 def ended() -> Driver:
-    """The driver of a job that has ended: what its process left may be swept."""
+    """The driver of a job whose process has ended: its leftovers may be removed."""
     return Driver(this_machine(), os.getpid(), 1)
 
 
 def as_after_a_restart(root: Path) -> None:
-    """Private files are private, which a crash state does not keep. The process of each staged job has ended."""
+    """Make private files private again, since a crash state has no file modes. Let the process of each staged job be one
+    that has ended."""
     for path in root.glob("klog-*.json"):
         path.chmod(0o600)
     for path in root.glob("klog-staging-*.json"):
@@ -104,7 +105,7 @@ def content(root: Path, *, read_only: bool, recovery: str = "strict") -> Content
 
 
 def leftovers(root: Path) -> list[str]:
-    """Every file that a job leaves only while it is under way."""
+    """Every file that exists only while a job runs."""
     found = [path for path in root.rglob("*") if path.name.startswith((".klog-staging-", "klog-commit-"))]
     found += [path for path in root.rglob("*") if path.name.startswith("klog-staging-") or path.suffix == ".tmp"]
     found += [path for path in root.iterdir() if path.is_dir() and not any(path.iterdir())]
@@ -112,7 +113,7 @@ def leftovers(root: Path) -> list[str]:
 
 
 def check(root: Path) -> bool:
-    """Check what a stop has left. Returns whether the job was committed."""
+    """Check the log.dir after a stop. Returns whether the job was committed."""
     seen = content(root, read_only=True)
     assert seen in (OLD, NEW)
     found = content(root, read_only=False)

@@ -1,7 +1,8 @@
-"""A materialized table that is written by several calls, some of which die, and what a power cut may leave of it.
+"""A materialized table that several calls write, some of which die, and the states that a power cut may leave.
 
-When a call has returned, its commit is on disk, and the target shows it. Before that the table is the old or the new
-one, and once it is the new one, no reader sees less than the old one (A1 to A4 of klog/spark/table_store.py).
+When a call has returned, its commit is on disk, and the target shows it. Before that the table is the old one or the
+new one. Once it is the new one, every reader sees at least the rows of the old one (A1 to A4 of
+klog/spark/table_store.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CALLS = 4
 
 @dataclass(frozen=True)
 class Found:
-    """number: of the last commit, 0 for none. seen: by a reader of Parquet."""
+    """number: of the last commit; 0 if there is none. seen: the rows that a reader of Parquet sees."""
 
     number: int
     stored: list[Row]
@@ -45,7 +46,7 @@ class Found:
 
 
 def found_in(files: Mapping[str, bytes]) -> Found:
-    """What is in the target."""
+    """Read the table in the target."""
     shown = [path for path in files if path.startswith(f"{TARGET}/klog-")]
     seen = sorted(row for path in shown for row in _parquet(files[path]))
     data = files.get(f"{OWN}/manifest.json")
@@ -62,7 +63,8 @@ def _parquet(data: bytes) -> list[Row]:
 
 
 class Tables:
-    """expected: the rows of the table after each commit. done: how many have returned. under_way: one more may be there."""
+    """Runs the calls. expected: the rows of the table after each commit. done: the number of commits that have returned.
+    under_way: one more commit may be there."""
 
     def __init__(self, place: Path, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -108,7 +110,8 @@ class Tables:
 
     @contextlib.contextmanager
     def _dying(self, files: CrashFiles) -> Iterator[None]:
-        """After one of the first changes of names, if there are so many: before they are on disk."""
+        """The process dies after one of the first renames, creations or removals, if there are so many; these are not
+        yet on disk."""
         plain, left = files.step, self.rng.randrange(12)
 
         def step(what: str) -> None:
@@ -124,7 +127,7 @@ class Tables:
     def materialize(self, root: Path, files: CrashFiles | None = None) -> None:
         materialize(self._data, root / TARGET, latest=self.latest, target_bytes=2000, files=files)
 
-    def judge(self, found: Found) -> None:
+    def check_found(self, found: Found) -> None:
         assert found.number in {self.done, self.done + self.under_way}, f"commit {found.number} after {self.done}"
         assert found.stored == self.expected[found.number], f"commit {found.number} has other rows"
         if found.number == self.done:
@@ -133,8 +136,8 @@ class Tables:
             check_seen(found.seen, self.expected[self.done], found.stored, self.latest)
 
     def complete(self, root: Path) -> None:
-        """The next call completes what is left, and adds what is new."""
-        with numbered_names(1 << 50):  # not those of the workload, which goes on
+        """Make the next call: it completes the interrupted commit, and adds the new records."""
+        with numbered_names(1 << 50):  # not the files of the workload, which still runs
             self.materialize(root)
         files = on_disk(root)
         found = found_in(files)
@@ -146,13 +149,14 @@ class Tables:
 
 @contextlib.contextmanager
 def dying() -> Iterator[None]:
-    """The process may die here. What is left of it, as Parquet's writers, still tries to write when it is collected."""
+    """The process may die in this block. Objects that it leaves, such as Parquet's writers, still try to write when
+    they are collected as garbage: that is ignored."""
     with mock.patch.object(sys, "unraisablehook"), contextlib.suppress(PowerCut):
         yield
 
 
-class LookAtTable:
-    """Reads the table and the target. A full look also calls again."""
+class TableOpener:
+    """Reads the table and the target. A full check also makes the next call."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -183,8 +187,8 @@ def cut_tables(
     tables = Tables(place, seed)
     cuts = rig(
         place,
-        LookAtTable(tables),
-        lambda found, _only_died: tables.judge(found),
+        TableOpener(tables),
+        lambda found, _only_died: tables.check_found(found),
         stride=stride,
         first=seed % stride,
         randoms=randoms,

@@ -1,6 +1,7 @@
-"""ext4 and xfs on a disk whose writes and flushes are known: power cuts between any two writes, failing and lying flushes.
+"""ext4 and xfs on a disk that records its writes and flushes: power cuts between any two writes, flushes that fail, and
+flushes that do nothing.
 
-tests/crash/device_cuts.py says what is done; here are its amounts.
+tests/crash/device_cuts.py describes the method. This file sets how many states are tried.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def test_device_states_keep_what_was_promised(tmp_path: Path, kind: str, crash_s
 
 @pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.deep)])
 def test_a_failed_write_or_flush_of_the_device_is_final(tmp_path: Path, kind: str) -> None:
-    """S2, F19: by a flush, a roll, an append under durability="sync", a close."""
+    """S2, F19: the failure occurs in a flush, a roll, an append with durability="sync", or a close."""
     assert run(tmp_path, kind, "faults", 0, 0) == {"faults": 8}
 
 
@@ -52,6 +53,6 @@ def test_a_failed_write_or_flush_of_the_device_is_final(tmp_path: Path, kind: st
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_nothing_wrong_is_served_after_flushes_that_did_nothing(tmp_path: Path, kind: str, crash_seed: int) -> None:
-    """P5: each value is at its offset, or an error names the place."""
+    """P5: each value is at its offset, or an error reports the file and position."""
     tally = run(tmp_path, kind, "lies", crash_seed, 60)
     assert tally["states"] == 120 and tally["opened"] > 40

@@ -1,4 +1,4 @@
-"""tools/crash_replay.py shows a case: one that is named, or the first that breaks a promise."""
+"""tools/crash_replay.py shows one case: the one that its arguments name, or the first that breaks a promise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_no_such_case(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bug_is_found_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A roll that does not sync the old segment."""
+    """The planted bug: a roll does not sync the old segment."""
     plain = Segment.deactivate
 
     def unsynced(self: Any, *, sync: bool) -> None:

@@ -1,4 +1,4 @@
-"""The simulated disk leaves what a kernel may leave: also where names, lengths and bytes disagree."""
+"""The simulated disk leaves the states that a kernel may leave, also those in which names, lengths and bytes disagree."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_directory_is_missing_with_all_below_until_its_parent_is_synced(tmp_pa
 
 
 def test_an_index_that_is_created_and_written_as_a_plain_file_keeps_its_bytes(tmp_path: Path) -> None:
-    """As a copy of it is: by a move of a partition, or by a repair."""
+    """A move of a partition and a repair copy an index in this manner."""
     files, root = prepared(tmp_path)
     put(files, root / "0.index", (0, b"12345678"), sync=True)
     files.fsync_dir(str(root))
@@ -193,7 +193,7 @@ def test_two_names_of_a_file_are_two_names_of_one_file_after_the_cut(tmp_path: P
 
 
 def test_a_state_is_laid_out_over_another(tmp_path: Path) -> None:
-    """Whatever an engine has left there meanwhile."""
+    """The state replaces any files that an engine has left in the directory."""
     files, root = old_and_new(tmp_path)
     place = StateDirectory(tmp_path / "states")
     for number, state in enumerate(drawn(files.cut(root), 40)):

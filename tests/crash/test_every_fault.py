@@ -1,8 +1,8 @@
-"""Every call site of file I/O meets every fault that its calls can have, and every allocation fails.
+"""Every fault that a call can have is injected at every call site of file I/O, and every allocation fails.
 
-The table of call sites is made from the sources (tests/support/io_sites.py), so a new site is in it at once. It must be on
-the stack of a call of some operation (tests/crash/operations.py), or in unreached_sites.tsv with the reason. The ordinary run
-injects a sample of the faults; `deep` injects all.
+The table of call sites is made from the sources (tests/support/io_sites.py), so it has each new site at once. A site must
+be on the stack of a call of some operation (tests/crash/operations.py), or in unreached_sites.tsv with the reason. The
+ordinary run injects a sample of the faults; `deep` injects all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ran(*command: str) -> Any:
 
 
 def unreached(reason: str = "") -> Counter[str]:
-    """The sites that no operation reaches, by Site.key; one line for each."""
+    """The sites that no operation reaches: the number of lines for each Site.key."""
     lines = [line.split("\t") for line in UNREACHED.read_text().splitlines()]
     assert all(len(line) == 2 and line[1] for line in lines)
     return Counter(name for name, why in lines if why.startswith(reason))

@@ -1,4 +1,4 @@
-"""SIGKILL of a writer process during appends: everything that it acknowledged over a pipe is there."""
+"""SIGKILL of a writer process during appends: every record that it acknowledged over a pipe is there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ while True:
 
 
 def kill_writer(path: Path, acknowledgements: int) -> int:
-    """Run the writer until it has acknowledged this many appends, kill it; return the last acknowledged log end."""
+    """Run the writer until it has acknowledged this many appends, and kill it. Returns the last acknowledged log end."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None

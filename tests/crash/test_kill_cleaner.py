@@ -1,7 +1,7 @@
-"""SIGKILL of a manager with a running cleaner and appends, at random times, repeatedly.
+"""SIGKILL, at random times and repeatedly, of a manager whose cleaner runs beside appends.
 
-Every append is announced before and acknowledged after. After a kill each key has the last acknowledged value or
-tombstone, or the announced one; and no key has an older value again, even if its tombstone was cleaned away.
+The writer prints each append before and after it. After a kill each key has the last acknowledged value or tombstone, or
+the one that was announced but not acknowledged. No key has an older value again, even if its tombstone was cleaned away.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ while True:
 
 
 def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list[str]]:
-    """The writer's output until it was killed, this long after its start."""
+    """The output of the writer, which is killed this many seconds after its start."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(data), str(seed), str(number)], stdout=subprocess.PIPE, text=True
     )
@@ -62,7 +62,8 @@ def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list
 
 
 def run(data: Path, seed: int, lives: int) -> None:
-    """Run lives, each killed; and longer ones, until compaction has removed records, however busy the machine is."""
+    """Run this many lives, each of which is killed; then longer ones until compaction has removed records, however busy
+    the machine is."""
     chance = random.Random(seed)
     state: dict[bytes, bytes] = {}
     number = life = removed = 0

@@ -12,22 +12,22 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from tests.crash.compaction import CONFIG, Cleaning, Tasks, Way
+from tests.crash.compaction import CONFIG, Cleaning, Setup, TaskSetup
 from tests.support.dirty_logs import DirtyLog
 from tests.support.killer import killed_at
 
-WAYS = {
-    "log": Way(False, CONFIG, {}),
-    "manager": Way(True, CONFIG, {}),
-    "tasks": Tasks(True, CONFIG, {}, roll=True),
+SETUPS = {
+    "log": Setup(False, CONFIG, {}),
+    "manager": Setup(True, CONFIG, {}),
+    "tasks": TaskSetup(True, CONFIG, {}, roll=True),
 }
 SAMPLE = 8
 
 
 def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
-    """Kill the cleaning at the nth call and check; return whether it was killed before its end."""
+    """Kill the cleaning at the nth call, and check the directory. Returns whether it was killed before its end."""
     root = cleaning.copy()
-    end = killed_at(nth, lambda armed: cleaning.way.clean(root, armed), tear=tear)
+    end = killed_at(nth, lambda armed: cleaning.setup.clean(root, armed), tear=tear)
     try:
         cleaning.check(root)
     except BaseException as error:
@@ -39,30 +39,30 @@ def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
 def calls_of(cleaning: Cleaning, *, tear: bool = False) -> list[str]:
     """The system calls of an undisturbed cleaning."""
     root = cleaning.copy()
-    return killed_at(0, lambda armed: cleaning.way.clean(root, armed), tear=tear).calls
+    return killed_at(0, lambda armed: cleaning.setup.clean(root, armed), tear=tear).calls
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_kill_at_some_system_calls_of_a_cleaning(quick_path: Path, way: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_kill_at_some_system_calls_of_a_cleaning(quick_path: Path, setup: str) -> None:
     """CL39, F1, W1, W3, W5: before calls that change something, and in the middle of a write."""
-    cleaning = Cleaning(quick_path, WAYS[way])
+    cleaning = Cleaning(quick_path, SETUPS[setup])
     assert cleaning.changes
     calls = calls_of(cleaning)
     changing = [number for number, name in enumerate(calls, 1) if name]
     assert {"rename", "fsync", "pwrite64"} <= set(calls)
     stride = len(changing) // SAMPLE
-    for nth in changing[random.Random(way).randrange(stride) :: stride]:
+    for nth in changing[random.Random(setup).randrange(stride) :: stride]:
         assert kill_and_check(cleaning, nth)
     writes = len(calls_of(cleaning, tear=True))
-    assert kill_and_check(cleaning, random.Random(way).randrange(writes) + 1, tear=True)
+    assert kill_and_check(cleaning, random.Random(setup).randrange(writes) + 1, tear=True)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, way: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, setup: str) -> None:
     """CL39, F1, F2, W1, W3, W5: for n = 1, 2, ... until a run has fewer calls; then in the middle of every write."""
-    cleaning = Cleaning(quick_path, WAYS[way])
+    cleaning = Cleaning(quick_path, SETUPS[setup])
     for tear, least in ((False, 200), (True, 4)):
         nth = 1
         while kill_and_check(cleaning, nth, tear=tear):
@@ -75,7 +75,8 @@ def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, way: str) -
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 9, 10, 14, 17, 20, 29, 35])
 def test_a_kill_at_some_system_calls_of_larger_cleanings(quick_path: Path, seed: int) -> None:
-    """CL39: many segments, transactions, all codecs, compact,delete; maps of a few keys, which need many rounds."""
+    """CL39: many segments, transactions, all codecs, cleanup.policy=compact,delete; the offset map holds a few keys, so
+    that a cleaning needs many rounds."""
     dirty = DirtyLog(seed)
 
     def fill(log: klog.Log) -> None:
@@ -84,7 +85,7 @@ def test_a_kill_at_some_system_calls_of_larger_cleanings(quick_path: Path, seed:
             dirty.append_to(log, log.clock)
 
     broker = {"log.cleaner.dedupe.buffer.size": 24 * (4, 12, 5000)[seed % 3]}
-    cleaning = Cleaning(quick_path, Way(False, dirty.config, broker, seed % 2 == 0), fill, one_group=False)
+    cleaning = Cleaning(quick_path, Setup(False, dirty.config, broker, seed % 2 == 0), fill, one_group=False)
     assert cleaning.changes
     calls = calls_of(cleaning)
     changing = [number for number, name in enumerate(calls, 1) if name]

@@ -1,6 +1,6 @@
 """SIGKILL at every system call of every operation of the engine, and in the middle of every write: F1, F2.
 
-The ordinary run kills at a few of them, another few for each operation; `deep` at all that change something.
+The ordinary run kills at a few calls, different ones for each operation; `deep` at all calls that change something.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kills:
         return [number for number, name in enumerate(end.calls, 1) if name]
 
     def at(self, nth: int, *, tear: bool = False) -> bool:
-        """Kill at the nth call and check what is left; return whether it was killed before its end."""
+        """Kill at the nth call, and check the directory. Returns whether the operation was killed before its end."""
         self._copy()
         end = killed_at(nth, self._work, tear=tear)
         try:

@@ -1,4 +1,4 @@
-"""A commit of staged files that stops anywhere, by SIGKILL, a failing disk or a power cut, is whole or absent.
+"""A commit of staged files that a SIGKILL, a failing disk or a power cut stops at any point is whole or absent.
 
 The ordinary run stops at a sample of the steps; `deep` at all.
 """
@@ -34,7 +34,7 @@ SAMPLES = pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.
 
 @pytest.fixture
 def prepared(quick_path: Path) -> Path:
-    """A log.dir with the records of before."""
+    """A log.dir with records from before the job."""
     staged.fill(quick_path / "prepared")
     return quick_path / "prepared"
 
@@ -49,7 +49,8 @@ def copied(prepared: Path) -> Path:
 def kills(
     prepared: Path, work: Callable[[Path, Callable[[], None]], object], sample: int, least: int = 30
 ) -> Iterator[tuple[Path, bool]]:
-    """(directory, was the work killed?) for the calls that change something, `sample` of them (0: all), and the end."""
+    """Yields (directory, whether the work was killed) for `sample` of the calls that change something (0: for all), and
+    for a run to the end."""
     calls = killed_at(0, lambda armed: work(copied(prepared), armed)).calls
     changing = [number for number, name in enumerate(calls, 1) if name]
     assert len(changing) > least
@@ -71,7 +72,7 @@ def test_a_kill_at_any_call_leaves_all_or_nothing(prepared: Path, sample: int) -
         committed = staged.check(root)
         assert committed or was_killed
         outcomes.add(committed)
-        if not committed:  # the same job again, as after a restart of its query
+        if not committed:  # run the same job again, as after a restart of its query
             staged.commit(root, staged.stage(root))
             assert staged.check(root)
     assert outcomes == {False, True}
@@ -79,7 +80,7 @@ def test_a_kill_at_any_call_leaves_all_or_nothing(prepared: Path, sample: int) -
 
 @SAMPLES
 def test_a_kill_while_a_start_finishes_the_commit(prepared: Path, sample: int) -> None:
-    """The manifest is there and nothing else is done: the start is killed at any call."""
+    """Only the manifest has been written, and the start that finishes the commit is killed at any call."""
     interrupt_after_the_manifest(prepared)
     assert staged.content(prepared, read_only=True) == staged.OLD
 
@@ -121,7 +122,7 @@ class _Stop(BaseException):
 
 
 class _StopsAfter(FailingFiles):
-    """Ends the process after the manifest is there."""
+    """Ends the process after it has written the manifest."""
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         super().replace(path, data, private=private)
@@ -140,7 +141,8 @@ def interrupt_after_the_manifest(root: Path) -> None:
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
 def test_a_failure_of_the_disk_leaves_all_or_nothing(prepared: Path, error: int, forever: bool, stride: int) -> None:
-    """Spark's abort follows a commit that raises: it removes the staging, or finishes what was committed."""
+    """Spark aborts a job whose commit raised: the abort removes the staged files, or finishes the commit if the job was
+    committed."""
     for nth in range(1 + error % stride, 1000, stride):
         root = copied(prepared)
         files = FailingFiles(nth, error, forever=forever, torn=True)
@@ -165,7 +167,7 @@ def test_a_failure_of_the_disk_leaves_all_or_nothing(prepared: Path, error: int,
 def cut_commits(place: Path, *, stride: int, randoms: int, seed: int = 0) -> int:
     committed = False
 
-    def look(root: Path, recovery: Policy) -> bool:
+    def open_state(root: Path, recovery: Policy) -> bool:
         for path in root.glob("klog-staging-*.json"):  # the job's process has ended with the power
             path.unlink()
             announce(str(root), staged.TOKEN, staged.ended(), RealFiles())
@@ -174,7 +176,7 @@ def cut_commits(place: Path, *, stride: int, randoms: int, seed: int = 0) -> int
         assert seen in (staged.OLD, staged.NEW)
         return seen == staged.NEW
 
-    def judge(found: bool, only_died: bool) -> None:
+    def check_found(found: bool, only_died: bool) -> None:
         assert found or not committed
 
     def work(root: Path, files: CrashFiles) -> None:
@@ -185,12 +187,12 @@ def cut_commits(place: Path, *, stride: int, randoms: int, seed: int = 0) -> int
         staged.commit(root, staged.stage(root, files), files)
         committed = True
 
-    cuts = _CutsOfTheJob(place, look, judge, stride=stride, randoms=randoms, seed=seed)
+    cuts = _CutsOfTheJob(place, open_state, check_found, stride=stride, randoms=randoms, seed=seed)
     return cuts.run(work).distinct
 
 
 class _CutsOfTheJob(PowerCuts[bool]):
-    """Cuts the power only once the job has begun. Logs are closed by several threads: one cut at a time."""
+    """Cuts the power only after the job has begun. Several threads close logs, so a lock allows one cut at a time."""
 
     begun = False
     one = threading.RLock()

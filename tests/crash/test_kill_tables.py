@@ -1,5 +1,5 @@
-"""klog.spark.materialize that stops anywhere, by SIGKILL or a failing disk: the next call finds a whole table, and
-readers of the target see each record once at any time.
+"""SIGKILL or a failing disk stops klog.spark.materialize at any point: the next call finds a whole table, and readers of
+the target see each record once at any time.
 
 The ordinary run stops at a sample of the steps; `deep` at all.
 """
@@ -30,7 +30,7 @@ TARGET_BYTES = 3000
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A log and its table, with more records since."""
+    """A log and its materialized table; the log has newer records that the table lacks."""
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2, config={"segment.bytes": 4096})
         logs.append("t", records(0, 90))
@@ -54,7 +54,7 @@ def copied(home: Path, latest: bool) -> Path:
 
 
 def check(home: Path, target: Path, latest: bool) -> bool:
-    """Check what a stop has left, and that the next call completes it. Returns whether the records were added."""
+    """Check the target after a stop, and that the next call completes it. Returns whether the new records were added."""
     rows = in_log(home / "data")
     new = latest_of(rows) if latest else sorted(rows)
     old = sorted(stored(home / f"before-{latest}"))
@@ -124,7 +124,7 @@ def test_a_failure_of_the_disk_leaves_a_whole_table(
 
 
 def test_a_call_that_goes_on_after_a_stopped_one_keeps_what_that_has_done(home: Path) -> None:
-    """The stopped one has replaced the manifest, or shown the table, without a sync of the names (A3)."""
+    """The stopped call has replaced the manifest, or shown the table, but has not synced the directory (A3)."""
     for stop in ("fsync _klog/", "fsync out/"):
         target = copied(home, latest=False)
         files = CrashFiles()
@@ -141,7 +141,7 @@ def test_a_call_that_goes_on_after_a_stopped_one_keeps_what_that_has_done(home: 
 
 @contextlib.contextmanager
 def killed_before(files: CrashFiles, last: str) -> Iterator[None]:
-    """The process dies before the last operation of this kind of a call."""
+    """The process dies before the last disk operation of this kind in the call."""
     plain, seen = files.step, len(files.log)
 
     def step(what: str) -> None:

@@ -1,5 +1,5 @@
-"""SIGKILL at every file operation while a topic is created, deleted or moved: the topic is whole or gone, in one place,
-without loss. The page cache survives; test_power_cut covers its loss."""
+"""SIGKILL at every file operation while a topic is created, deleted or moved: the topic exists as a whole or not at all,
+in one directory, with all records. The page cache survives a kill; test_power_cut covers its loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def opened(path: Path, files: FailingFiles | None = None) -> klog.LogManager:
 
 
 def killed(path: Path, nth: int, work: Work) -> bool:
-    """Run the work in a child until its Nth operation; return whether it was killed there."""
+    """Run the work in a child until its Nth operation. Returns whether it was killed there."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -59,7 +59,7 @@ def killed(path: Path, nth: int, work: Work) -> bool:
 
 
 def each_kill(tmp_path: Path, work: Work) -> Iterator[tuple[Path, bool]]:
-    """(directory, whether it was killed) for every operation of the work, up to the run that succeeds."""
+    """Yields (directory, whether the work was killed) for every operation of the work, up to the run that succeeds."""
     for nth in range(1, 1000):
         path = tmp_path / str(nth)
         was_killed = killed(path, nth, work)
@@ -75,7 +75,8 @@ def values(log: klog.Log) -> list[int]:
 
 
 def check_whole(logs: klog.LogManager, topics: dict[str, int]) -> None:
-    """Every topic with all its partitions and records, each partition once; no leftover of unfinished work."""
+    """Check that every topic has all its partitions and records, that each partition exists once, and that there is no
+    leftover of unfinished work."""
     assert {name: len(partitions) for name, partitions in logs.topics().items()} == topics
     for log in logs.logs():
         if log.topic != "new":

@@ -1,7 +1,7 @@
 """A power cut, or a failing file operation, at every point in the life of a log with truncations and deletions.
 
-P3: the log is a run without a gap and holds what was promised, and no record that a returned truncation removed comes
-back, neither at the end nor after later appends.
+P3: the offsets of the log have no gap, the log has the promised records, and no record that a returned truncation
+removed reappears, neither at the end nor after later appends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from klog.errors import StorageOffline
-from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look, steps
-from tests.crash.look import open_logs
+from tests.crash.life import CONFIG, TOPIC, Life, check_found, cut_life, open_state, steps
+from tests.crash.opening import open_logs
 from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 
@@ -25,7 +25,7 @@ def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path
 
 @pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])
 def test_a_truncation_is_on_disk_when_it_returns(tmp_path: Path, how: str) -> None:
-    """S8: before anything can be appended after it."""
+    """S8: so it is durable before the next append."""
     files = CrashFiles(None)
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=CONFIG)
@@ -60,7 +60,7 @@ def fail_everywhere(tmp_path: Path, stride: int, error: int, *, forever: bool) -
         files, life = fail_at(path, nth, error, forever=forever)
         if path.exists():
             try:
-                judge(look(path), life, power=False)
+                check_found(open_state(path), life, power=False)
             except BaseException as problem:
                 problem.add_note(f"nth={nth} failed={files.failed[:3]}")
                 raise

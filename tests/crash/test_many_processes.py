@@ -1,4 +1,4 @@
-"""Writers that are suspended, killed or forked, and another process that tries to take over meanwhile."""
+"""Writers that are suspended, killed or forked, while another process tries to open their log for writing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def value(number: int) -> bytes:
 
 
 def appends(path: Path, durability: str) -> Callable[[Send], None]:
-    """A writer without end: after each append, and flush, it sends its log end."""
+    """A writer that appends and flushes in an endless loop. It sends its log end after each append and each flush."""
 
     def write(send: Send) -> None:
         logs = klog.open(path, create=True, durability=durability)  # type: ignore[arg-type]
@@ -47,7 +47,8 @@ def appends(path: Path, durability: str) -> Callable[[Send], None]:
 
 
 def compacts(path: Path) -> Callable[[Send], None]:
-    """A writer that compacts without end. It sends how many records it has appended; each has a key of its own."""
+    """A writer that appends and compacts in an endless loop. It sends how many records it has appended; each has a key
+    of its own."""
 
     def write(send: Send) -> None:
         logs = klog.open(path, create=True)
@@ -78,7 +79,8 @@ def check(logs: klog.LogManager, least: object) -> None:
 
 @pytest.mark.parametrize("work", WORK)
 def test_a_suspended_writer_keeps_its_log_until_it_dies(tmp_path: Path, work: str, crash_seed: int) -> None:
-    """F30: others may read, but not write; it goes on where it was, and its death ends its lock."""
+    """F30: other processes may read, but not write. The writer continues after it is resumed, and its death releases its
+    lock."""
     rng, path, read = random.Random(crash_seed), tmp_path / "data", 0
     for _ in range(3):
         with Worker(WORK[work](path)) as writer:
@@ -193,7 +195,7 @@ def appending(log: klog.Log, threads: int) -> Iterator[list[bytes]]:
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_children_forked_amid_appends_write_nothing_and_do_not_hang(tmp_path: Path, durability: str) -> None:
-    """F26: whatever the other threads held when the child was forked."""
+    """F26: this holds whatever locks the other threads held when the child was forked."""
     with klog.open(tmp_path, create=True, durability=durability) as logs:  # type: ignore[arg-type]
         logs.create_topic("t", config=CONFIG)
         log = logs.log("t")

@@ -20,7 +20,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
 from klog.log.state.snapshots import snapshot_offsets
-from tests.crash.look import open_logs
+from tests.crash.opening import open_logs
 from tests.crash.workload import CONFIG, TOPIC
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
@@ -29,7 +29,7 @@ from tests.support.faulty_io import FaultyIo
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
-    """(acknowledged values, groups whose append raised)"""
+    """Append groups of values. Returns (acknowledged values, groups whose append raised)."""
     acknowledged: list[bytes] = []
     refused: list[list[bytes]] = []
     logs = open_logs(path, files)
@@ -129,27 +129,27 @@ _BEHIND = {"segment.bytes": 60_000, "klog.io.write.behind.bytes": 4096}
 _DIRECT = {"segment.bytes": 400_000, "klog.io.write": "direct"}
 
 
-class Way(NamedTuple):
-    """A write policy, and appends large enough for its system calls."""
+class WritePolicy(NamedTuple):
+    """A write policy, and values large enough that its appends make all of its system calls."""
 
     config: dict[str, object]
     value_bytes: int = 90
     durability: str = "os"
 
 
-WAYS = {
-    "default": Way({}),
-    "zeros": Way({"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096}),
-    "no blocks ahead": Way({"klog.io.preallocate": "none"}),
-    "sync": Way({}, durability="sync"),
-    "behind": Way(_BEHIND, 5000),
-    "dontcache": Way({"klog.io.write": "dontcache"}),
-    "direct": Way(_DIRECT, 70_000),
-    "direct, behind, sync": Way({**_DIRECT, "klog.io.write.behind.bytes": 4096}, 70_000, "sync"),
+POLICIES = {
+    "default": WritePolicy({}),
+    "zeros": WritePolicy({"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096}),
+    "no blocks ahead": WritePolicy({"klog.io.preallocate": "none"}),
+    "sync": WritePolicy({}, durability="sync"),
+    "behind": WritePolicy(_BEHIND, 5000),
+    "dontcache": WritePolicy({"klog.io.write": "dontcache"}),
+    "direct": WritePolicy(_DIRECT, 70_000),
+    "direct, behind, sync": WritePolicy({**_DIRECT, "klog.io.write.behind.bytes": 4096}, 70_000, "sync"),
 }
 REACHED = {  # system calls that a run must make, or its test would show nothing
-    *(("pwrite", way) for way in WAYS if way != "dontcache"),
-    *(("fsync", way) for way in WAYS),
+    *(("pwrite", policy) for policy in POLICIES if policy != "dontcache"),
+    *(("fsync", policy) for policy in POLICIES),
     ("fdatasync", "sync"),
     ("sync_file_range", "behind"),
     ("sync_file_range", "direct, behind, sync"),
@@ -160,26 +160,28 @@ CALLS = ("pwrite", "pwritev2", "fdatasync", "fsync", "ftruncate", "fallocate", "
 ERRORS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO, "EINTR": errno.EINTR, "short": 0}
 
 
-def life(path: Path, files: RealFiles, way: Way, arm: Callable[[], object]) -> tuple[list[bytes], list[bytes]]:
-    """Run appends that roll, flushes and a clean stop, on a disk that arm() makes fail. Return the acknowledged values,
-    and the values whose own sync failed: they may be there, whole, when the log is opened again."""
+def life(
+    path: Path, files: RealFiles, policy: WritePolicy, arm: Callable[[], object]
+) -> tuple[list[bytes], list[bytes]]:
+    """Run appends that roll, flushes and a clean stop, on a disk that fails after arm(). Returns the acknowledged values,
+    and the values of an append whose own sync failed: all of them may be there when the log is opened again."""
     acknowledged: list[bytes] = []
     in_doubt: list[bytes] = []
-    logs = open_logs(path, files, durability=way.durability)
+    logs = open_logs(path, files, durability=policy.durability)
     try:
-        logs.create_topic(TOPIC, config={**CONFIG, **way.config})
+        logs.create_topic(TOPIC, config={**CONFIG, **policy.config})
         log = logs.log(TOPIC)
         log.append([(None, b"first")])
         acknowledged.append(b"first")
         arm()
         for number in range(8):
-            values = [b"%d.%d" % (number, i) + b"y" * way.value_bytes for i in range(1 + number % 4)]
+            values = [b"%d.%d" % (number, i) + b"y" * policy.value_bytes for i in range(1 + number % 4)]
             try:
                 log.append([(None, value) for value in values])
                 acknowledged += values
             except (OSError, StorageOffline) as error:
                 assert log.log_end_offset == len(acknowledged)
-                if way.durability == "sync" and log.offline and not in_doubt:
+                if policy.durability == "sync" and log.offline and not in_doubt:
                     in_doubt = values
                 if isinstance(error, StorageOffline):
                     break
@@ -194,16 +196,16 @@ def life(path: Path, files: RealFiles, way: Way, arm: Callable[[], object]) -> t
     return acknowledged, in_doubt
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("call", CALLS)
-def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, kind: str, way: str) -> None:
-    """F15, F19, F23: for N = 1, 2, ... until a run has fewer calls."""
+def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, kind: str, policy: str) -> None:
+    """F15, F19, F23: N = 1, 2, ... until a run makes fewer than N calls."""
     if kind == "short" and not call.startswith("pwrite"):
         return  # only writes can be short
-    on_disk = "klog.io.write" in WAYS[way].config  # tmpfs has only the default write path
+    on_disk = "klog.io.write" in POLICIES[policy].config  # tmpfs has only the default write path
     if on_disk and kind in ("EDQUOT", "EINTR"):
-        return  # similar to others, and slow on a disk
+        return  # this combination is similar to others, and slow on a disk
     place, stride = (tmp_path, 3) if on_disk else (quick_path, 1)
     with FaultyIo() as kernel:
         for nth in range(1, 200, stride):
@@ -215,7 +217,7 @@ def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, 
                 at_most = 3 if kind == "short" else -1
                 rules.append(kernel.rule(call, error=ERRORS[kind], at_most=at_most, nth=nth, times=1))
 
-            acknowledged, in_doubt = life(path, RealFiles(kernel.table), WAYS[way], arm)
+            acknowledged, in_doubt = life(path, RealFiles(kernel.table), POLICIES[policy], arm)
             met = kernel.hits(rules[0])
             kernel.heal()
             with klog.open(path) as logs:
@@ -225,7 +227,7 @@ def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, 
                 assert not [problem for problem in log.verify().problems if problem.kind != "leftover"]
             shutil.rmtree(path)
             if not met:
-                assert nth > 1 or (call, way) not in REACHED
+                assert nth > 1 or (call, policy) not in REACHED
                 return
     raise AssertionError("no run had fewer calls")
 
@@ -255,7 +257,8 @@ def send(log: klog.Log, number: int) -> list[bytes]:
 
 
 def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
-    """The acknowledged values; and those of an append whose transaction index failed, which are there."""
+    """Returns the acknowledged values, and those of an append whose transaction index could not be written: they are in
+    the log, too."""
     acknowledged: list[bytes] = []
     logs = open_logs(path, files)
     try:

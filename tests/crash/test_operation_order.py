@@ -1,7 +1,7 @@
 """The order in which truncations, undone operations and loads change the disk, checked at each operation.
 
-A sample of power cuts may miss a wrong order whose crash states are few, and a disk that keeps the names of one directory
-in order cannot show all of them.
+A sample of power cuts may miss a wrong order that shows in few crash states. And a simulated disk that keeps the changes
+of one directory in order cannot show every wrong order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def segment_logs(paths: list[str]) -> list[str]:
 
 
 def ten_records(logs: klog.LogManager) -> klog.Log:
-    """Several segments of records that are on disk."""
+    """A log with ten records in several segments, all on disk."""
     logs.create_topic(TOPIC, config=CONFIG)
     log = logs.log(TOPIC)
     for number in range(10):
@@ -36,7 +36,7 @@ def ten_records(logs: klog.LogManager) -> klog.Log:
 
 
 class TruncationOrder(CrashFiles):
-    """Once `armed` with an offset: what is removed, and when."""
+    """After it is `armed` with an offset, it checks what a truncation removes, and when."""
 
     armed: int | None = None
     removed = 0
@@ -62,7 +62,7 @@ class TruncationOrder(CrashFiles):
 
 
 def test_a_truncation_lowers_the_checkpoint_then_removes_from_the_end(tmp_path: Path) -> None:
-    """T1, T3: at every moment the directory holds a prefix, and no checkpoint is beyond it."""
+    """T1, T3: at every moment the directory has a prefix of the log, and no checkpoint is above its end."""
     files = TruncationOrder()
     with open_logs(tmp_path / "data", files) as logs:
         log = ten_records(logs)
@@ -73,7 +73,7 @@ def test_a_truncation_lowers_the_checkpoint_then_removes_from_the_end(tmp_path: 
 
 
 class NoSpaceForASnapshot(CrashFiles):
-    """Armed with n, the nth producer snapshot from then on cannot be written."""
+    """After it is armed with n, the nth producer snapshot cannot be written."""
 
     armed = 0
 
@@ -86,7 +86,7 @@ class NoSpaceForASnapshot(CrashFiles):
 
 
 def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> None:
-    """P3, S8: what was cut must not come back after later appends."""
+    """P3, S8: removed records must not reappear after later appends."""
     files = NoSpaceForASnapshot()
     with open_logs(tmp_path / "data", files) as logs:
         log = ten_records(logs)
@@ -102,7 +102,7 @@ def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> Non
 
 
 class FinishOrder(CrashFiles):
-    """Checks that no original of a .swap can reappear once it gets its name."""
+    """Checks that no segment that a .swap replaces can reappear after the .swap is renamed to its final name."""
 
     finished = 0
 
@@ -141,7 +141,7 @@ def test_a_load_finishes_a_swap_after_its_originals_are_durably_gone(tmp_path: P
 
 def _stop_at_first_deletion(disk: CrashFiles, place: Path) -> None:
     if list(place.glob("*.log.swap")) and disk.stop_at is None:
-        disk.stop_at = disk.steps + 2  # the sync of the .swap names, then nothing more
+        disk.stop_at = disk.steps + 2  # the .swap names are synced, and nothing after that
 
 
 def test_an_undone_append_leaves_no_index_entry(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_an_undone_append_leaves_no_index_entry(tmp_path: Path) -> None:
 
 
 def test_what_retention_deletes_is_durably_gone_when_it_returns(tmp_path: Path) -> None:
-    """R3 of retention: an old segment must not come back without the ones after it."""
+    """R3 of retention: an old segment must not reappear without the segments after it."""
     files = CrashFiles()
     with open_logs(tmp_path / "data", files) as logs:
         log = ten_records(logs)
@@ -174,7 +174,7 @@ def test_what_retention_deletes_is_durably_gone_when_it_returns(tmp_path: Path) 
 
 
 def test_a_roll_of_an_empty_segment_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    """L3: the new file has the name of the old one."""
+    """L3: the new segment file has the name of the old one."""
     files = CrashFiles()
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=CONFIG)
@@ -208,7 +208,8 @@ def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:
 
 
 def test_an_undone_append_takes_the_recovery_point_back(tmp_path: Path) -> None:
-    """FS2: the first roll has raised it beyond the end of what is left; after a crash a load would believe it."""
+    """FS2: the first roll has raised the recovery point above the log end that is left. After a crash, a load would use
+    that recovery point."""
     files = NoSpaceForASnapshot()
     config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300}
     with open_logs(tmp_path / "data", files) as logs:

@@ -1,6 +1,6 @@
-"""The crash tests find each bug planted here, by a crash state that breaks a promise.
+"""The crash tests find each bug planted here: a crash state breaks a promise.
 
-Without the bug the same states are valid: test_power_cut.py and test_life.py check that.
+Without the bug the same states keep all promises: test_power_cut.py and test_life.py check that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from klog.log.write import flush
 from klog.manager.directories import LogDirectory
 from klog.manager.manager import LogManager
 from klog.segment import Segment
-from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look
+from tests.crash.life import CONFIG, TOPIC, Life, check_found, cut_life, open_state
 from tests.crash.producing import cut_producers
 from tests.crash.test_nth_failure import fail_everywhere
 from tests.crash.workload import open_logs
@@ -37,7 +37,7 @@ from tests.support.power_cuts import PowerCuts, Tally
 
 
 class Without:
-    """The given Files, with some calls doing nothing."""
+    """The given Files, but some of their methods do nothing."""
 
     def __init__(self, files: Any, *calls: str) -> None:
         self._files = files
@@ -50,7 +50,8 @@ class Without:
 def without(
     owner: type, method: str, *calls: str, at: Callable[[Any], Any] = lambda it: it, name: str = "_files"
 ) -> Any:
-    """The method, while some calls of the Files at `at(self)`, stored there as `name`, do nothing."""
+    """A replacement for `owner.method`. While it runs, these calls of a Files do nothing: the Files is the attribute
+    `name` of `at(self)`."""
     plain = getattr(owner, method)
 
     def planted(self: Any, *args: Any, **more: Any) -> Any:
@@ -143,7 +144,7 @@ PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_power_cut_finds_the_planted_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: str) -> None:
-    """By the same states that test_power_cut.py and test_life.py check without the bug."""
+    """These are the crash states that test_power_cut.py and test_life.py check without the bug."""
     workload, *where = PLANTS[plant]
     monkeypatch.setattr(*where)
     with pytest.raises((AssertionError, KlogError)) as caught:
@@ -154,8 +155,8 @@ def test_a_power_cut_finds_the_planted_bug(monkeypatch: pytest.MonkeyPatch, tmp_
 # ---- a truncation while a flush is under way ----------------------------------------------------------------------------
 
 
-class TurnThatWaits:
-    """The lock of a log's syncs; after a sync it waits until another thread waits for it."""
+class SyncLockThatWaits:
+    """The sync lock of a log. After a sync it is released, and then waits until another thread has ended."""
 
     def __init__(self, log: Log, thread: threading.Thread) -> None:
         self._sync_lock, self._thread = log._core.sync_lock, thread
@@ -166,10 +167,10 @@ class TurnThatWaits:
         self._thread.join(PATIENCE)
 
 
-def only_of(log: Log, turn: TurnThatWaits) -> property:
-    """The lock of this log, and for the logs of the crash states their own."""
+def only_of(log: Log, sync_lock: SyncLockThatWaits) -> property:
+    """`sync_lock` for this log; the logs of the crash states keep their own lock."""
     plain = vars(LogCore)["sync_lock"]
-    return property(lambda core: turn if core is log._core else plain.__get__(core))
+    return property(lambda core: sync_lock if core is log._core else plain.__get__(core))
 
 
 def cut_beside_a_truncation(place: Path) -> Tally:
@@ -188,11 +189,11 @@ def cut_beside_a_truncation(place: Path) -> Tally:
             def fdatasync(file: LogFile) -> None:
                 synced(file)
                 if truncation.ident is None:
-                    truncation.start()  # it waits until the sync has ended
+                    truncation.start()  # the truncation waits until the sync has ended
 
             with (
                 mock.patch.object(files, "fdatasync", fdatasync),
-                mock.patch.object(OpenLog, "sync_lock", only_of(log, TurnThatWaits(log, truncation)), create=True),
+                mock.patch.object(OpenLog, "sync_lock", only_of(log, SyncLockThatWaits(log, truncation)), create=True),
             ):
                 log.flush()
             assert not truncation.is_alive()
@@ -204,7 +205,9 @@ def cut_beside_a_truncation(place: Path) -> Tally:
         finally:
             abandon(logs)
 
-    cuts = PowerCuts(place, look, lambda found, only_died: judge(found, expected, power=not only_died), randoms=1)
+    cuts = PowerCuts(
+        place, open_state, lambda found, only_died: check_found(found, expected, power=not only_died), randoms=1
+    )
     return cuts.run(workload)
 
 

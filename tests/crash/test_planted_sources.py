@@ -1,4 +1,4 @@
-"""Each bug of tests/planted/ fits the sources of today; deep: each is found by the tests that it names.
+"""Each bug of tests/planted/ can be planted in the current sources. In `deep`, the tests that a bug names find it.
 
 `python -m tools.plant WORD` plants some of them by hand.
 """
@@ -17,7 +17,7 @@ BUGS_MIN = 120
 
 
 def test_every_planted_bug_fits_the_sources() -> None:
-    """A change of the sources changes the bugs in them, too."""
+    """If a change of the sources breaks this test, adapt the planted bug to the new code."""
     stale = [bug.name for bug in plant.bugs() if occurrences(bug.change) != 1 or bug.change.old == bug.change.new]
     assert stale == [], "in tests/planted: `old` must occur exactly once in its file"
 

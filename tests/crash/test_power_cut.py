@@ -1,10 +1,10 @@
-"""A power cut at every operation of a writer; the disk keeps any part of the unsynced changes; the log opens.
+"""A power cut at every operation of a writer: the disk keeps any part of the unsynced changes, and the log opens.
 
-P1: what append() returned for survives if the page cache does (state "all": only the process died).
-P2: what flush(), close() or durability="sync" promised survives every state.
-P3: a prefix is left, without a gap.
+P1: records whose append() returned survive if the page cache survives (state "all": only the process died).
+P2: records that flush(), close() or durability="sync" promised are in every state.
+P3: the log has a prefix of the appended records, without a gap.
 P4: producers, epochs and aborted transactions are those of that prefix.
-S10: with a clean-shutdown file the log is as that stop left it.
+S10: if there is a clean-shutdown file, the log is as that stop left it.
 """
 
 from __future__ import annotations

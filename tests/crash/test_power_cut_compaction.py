@@ -1,10 +1,10 @@
-"""A power cut at every operation of a cleaning with several rounds and groups, its checkpoint included; the disk keeps
-any part of the unsynced changes. The log opens as the old or the new one, group by group, and the next cleaning has the
-same outcome as an undisturbed one.
+"""A power cut at every operation of a cleaning with several rounds and groups, including its checkpoint. The disk keeps
+any part of the unsynced changes. Each group of segments opens in its old or its new state, and the next cleaning has the
+same result as one without a power cut.
 
-  W1  synced names exist, and what they replace is not removed before
-  W2  an incomplete .swap does not win
-  W3  each of a segment's files changes at its own moment
+  W1  the new names are synced before the files that they replace are removed
+  W2  an incomplete .swap does not replace a segment
+  W3  the files of one segment may be renamed at different moments
   W4  without syncs the old log and a .cleaned remain
   W5  a .deleted name replaces nothing
 """
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.compaction import CHECKPOINT, WAYS, cleaning_of, cut_cleaning
+from tests.crash.compaction import CHECKPOINT, SETUPS, cleaning_of, cut_cleaning
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_power_cut_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_power_cut_at_some_operations_of_a_cleaning(tmp_path: Path, setup: str) -> None:
     """CL39, W1-W5, F4, F5, F6"""
     tally, steps = cut_cleaning(
-        cleaning_of(tmp_path / "c", way), stride=60, first=random.Random(way).randrange(60), randoms=1
+        cleaning_of(tmp_path / "c", setup), stride=60, first=random.Random(setup).randrange(60), randoms=1
     )
     assert sum(step.startswith("rename") and step.endswith(" " + CHECKPOINT) for step in steps) > 1
     named = [word for step in steps if step.startswith(("create", "rename")) for word in step.split()[1:]]

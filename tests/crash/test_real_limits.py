@@ -1,6 +1,6 @@
-"""Limits of the real system instead of a function table: a small file system, few inodes, RLIMIT_FSIZE, no descriptor
-left, an immutable directory. Each call raises a KlogError or OSError, no acknowledged record is lost, and once the
-limit is lifted the log goes on."""
+"""Real limits of the system, not simulated ones: a small file system, few inodes, RLIMIT_FSIZE, no free descriptor, an
+immutable directory. Each call raises a KlogError or OSError, no acknowledged record is lost, and the log works again
+after the limit is lifted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*command: str) -> dict[str, Any]:
 
 
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
-    """F15: RLIMIT_FSIZE gives EFBIG and no signal."""
+    """F15: RLIMIT_FSIZE causes EFBIG and no signal."""
     report = run(*WORK, "file size", str(tmp_path))
     assert report["met"]["append"] == "EFBIG" and report["offline"] is None
 
@@ -56,7 +56,7 @@ def test_a_full_file_system(tmp_path: Path, limit: str) -> None:
 
 @pytest.mark.deep
 def test_an_immutable_directory(tmp_path: Path) -> None:
-    """chattr +i: final for the log until it is opened again."""
+    """chattr +i: the error is final for the log until it is opened again."""
     flag = tmp_path / "flag"
     flag.mkdir()
     if not shutil.which("chattr") or subprocess.run(["chattr", "+i", str(flag)], capture_output=True).returncode:

@@ -1,7 +1,8 @@
-"""Power cuts of real ext4 and xfs under a live writer: nothing is lost that was promised before the cut.
+"""Power cuts of real ext4 and xfs while a writer runs: nothing is lost that was promised before the cut.
 
-The writers are those of tests/crash/reported.py: appends under each durability and write policy, truncations, producers,
-compaction, topics, group commit from several threads. Some cuts come while klog loads what the cut before has left.
+The writers are those of tests/crash/reported.py: appends with each durability and write policy, truncations, producers,
+compaction, topics, group commit from several threads. Some cuts come while klog loads the files that the previous cut
+has left.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_power_cuts_keep_what_was_promised(tmp_path: Path, kind: str, crash_seed
 @pytest.mark.deep
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"])
 def test_power_cuts_find_a_sync_that_does_nothing(tmp_path: Path, call: str) -> None:
-    """Without the writer's syncs its promises are broken, and the checks find that."""
+    """If the writer's syncs do nothing, its promises are broken, and the checks must find that."""
     done = subprocess.run(alone("ext4", PROGRAM, str(tmp_path), "ext4", str(WORKLOADS * 4), "1", call), **HOW)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ext4 seed=1 cut"), done.stderr
 
@@ -56,7 +57,7 @@ def test_nothing_stays_attached_when_the_test_is_killed(tmp_path: Path) -> None:
     def backing_file(device: Path) -> str:
         try:
             return (device / "loop" / "backing_file").read_text()
-        except OSError:  # free, or detached before or during the read: other tests have loop devices, too
+        except OSError:  # free, or just detached: other tests use loop devices, too
             return ""
 
     def attached() -> bool:

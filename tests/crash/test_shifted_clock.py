@@ -1,4 +1,4 @@
-"""F25: the machine's wall clock jumps by days, forwards and back, under a log in use (tests/support/shifted.py)."""
+"""F25: the machine's wall clock jumps by days, forwards and back, while a log is used (tests/support/shifted.py)."""
 
 from __future__ import annotations
 

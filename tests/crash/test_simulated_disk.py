@@ -1,7 +1,7 @@
-"""Crash states of seeded workloads on the simulated disk: P1 to P4, S10, and caches that are rebuilt equal (workloads.py).
+"""Crash states of seeded workloads on the simulated disk: P1 to P4, S10, and rebuilt caches are equal (workloads.py).
 
-A failure names its seed; `python tools/crash_replay.py SEED` shows the case. `python -m tests.crash.long` goes on for
-as long as one likes.
+The message of a failure has its seed; `python tools/crash_replay.py SEED` shows the case. `python -m tests.crash.long`
+examines any number of states.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def first_seed(name: str) -> int:
 
 
 def examined(tally: Tally) -> None:
-    """A run that compared nothing, or opened no state twice, shows nothing."""
-    assert tally.judged >= tally.distinct > 100, tally
+    """Check that the run has compared states, and has opened some of them twice: otherwise it shows nothing."""
+    assert tally.compared >= tally.distinct > 100, tally
     assert tally.cuts > 30
     assert tally.full > 3
     assert tally.second > 3
@@ -39,7 +39,7 @@ def test_each_workload_keeps_its_promises(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", JOBS)
 def test_each_job_keeps_its_promises(tmp_path: Path, name: str) -> None:
     tally = cut_job(tmp_path, seed=len(name), randoms=4, stride=4, share=5, name=name)
-    assert tally.judged >= tally.distinct > 5 and tally.full and tally.second, tally
+    assert tally.compared >= tally.distinct > 5 and tally.full and tally.second, tally
 
 
 @pytest.mark.parametrize("seed", range(1000, 1006))
@@ -54,7 +54,7 @@ def test_a_new_process_makes_durable_what_a_killed_one_has_left(tmp_path: Path, 
 
 
 def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
-    """Another one in each run."""
+    """The seed is another one in each run."""
     print(f"KLOG_CRASH_SEED={crash_seed}")
     examined(history.cut_history(tmp_path, seed=crash_seed, randoms=10, share=20))
 
@@ -63,7 +63,7 @@ def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_million_states(part: int, crash_seed: int) -> None:
-    """All parts together. They differ by their seeds."""
+    """All parts together examine a million states. The parts differ by their seeds."""
     tally, distinct, after, cpu = long.many(STATES_OF_A_PART, (crash_seed + part) * 100_000)
     print(f"{distinct} distinct states to seed {after - 1}, {cpu:.0f} s of CPU: {tally}")
     print(
@@ -71,11 +71,11 @@ def test_a_million_states(part: int, crash_seed: int) -> None:
     )
     print(f"count: {tally.second} second crashes during recovery")
     assert distinct >= STATES_OF_A_PART
-    assert tally.judged >= distinct
+    assert tally.compared >= distinct
 
 
 def test_histories_do_everything(tmp_path: Path) -> None:
-    """Each operation, and each ending after unflushed appends."""
+    """The histories contain each operation, and each kind of ending after unflushed appends."""
     done: set[str] = set()
     unflushed: set[str] = set()
     for seed in range(15):

@@ -1,6 +1,6 @@
-"""T3: the real kernel's calls fail as strace injects it, below every layer of klog: F1, F15, F19, F20, F21, F23.
+"""T3: strace makes calls of the real kernel fail, below every layer of klog: F1, F15, F19, F20, F21, F23.
 
-The writer runs alone in a process under strace, and prints what each call did. The parent opens what is left.
+The writer runs alone in a process under strace, and prints the result of each call. Then the parent opens the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logs.abandon()
 
 
 def traced(path: Path, calls: str, what: str) -> tuple[list[str], int]:
-    """Inject this into these calls on the .log. Returns the writer's lines and its exit status."""
+    """Inject `what` into these calls on the .log. Returns the writer's lines and its exit status."""
     if shutil.which("strace") is None:
         pytest.skip("needs: strace")
     with klog.open(path, create=True) as logs:
@@ -84,7 +84,7 @@ def test_a_full_disk_fails_one_append(tmp_path: Path) -> None:
     ("calls", "errno"), [("pwrite64", "EIO"), ("fsync,fdatasync", "EIO"), ("fsync,fdatasync", "ENOSPC")]
 )
 def test_a_broken_disk_takes_the_log_offline(tmp_path: Path, calls: str, errno: str) -> None:
-    """F19, S2: and readers go on."""
+    """F19, S2: readers still work."""
     lines, _ = traced(tmp_path / "d", calls, f"error={errno}:when=1")
     words = [line.split() for line in lines]
     failed = next(number for number, line in enumerate(words) if line[1] in ("OSError", "FailedSync"))

@@ -1,8 +1,8 @@
-"""After a power cut klog opens the state, and stops or dies; Kafka's own loader then loads the directory.
+"""After a power cut klog opens the state, and stops or dies. Then Kafka's own loader loads the directory.
 
-Kafka finds the same log start and end, segments, records, producers, epochs and aborted transactions as klog, both
-after a clean stop and when it recovers the log. It also loads the state as the cut has left it, which klog has not opened:
-it has every record that klog has promised, without a gap.
+Kafka finds the same log start and end, segments, records, producers, epochs and aborted transactions as klog, both after
+a clean stop and when it recovers the log. Kafka also loads the state directly as the cut has left it, before klog opens
+it: it finds every record that klog has promised, without a gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klog.log.directory.partition_names import parse_directory_name
 from klog.log.options import Policy
 from tests.crash import compaction, history, life, producing, topics, workload
 from tests.crash.life import cut_life
-from tests.crash.look import open_logs
+from tests.crash.opening import open_logs
 from tests.crash.producing import cut_producers
 from tests.crash.workload import cut_writer
 from tests.interop.kafka import Judge
@@ -45,9 +45,10 @@ Name = tuple[str, int]
 
 
 class Takeover:
-    """Kafka loads the directory of each partition of a state: after a stop, as clean and as unclean, and after a death.
+    """Lets Kafka load the directory of each partition of a state: after a clean stop, once with and once without the
+    clean-shutdown file, and after the death of the process.
 
-    least: the promised log ends of the states to come; None: what klog finds."""
+    least: the promised log ends of the states that are added next; None: the log ends that klog finds."""
 
     def __init__(
         self, judge: Judge, place: Path, open_: Callable[..., klog.LogManager], config: Mapping[str, Any]
@@ -156,7 +157,7 @@ def _forgets_last_epoch(kafka: Verdict, mine: Verdict) -> bool:
 
 
 def least_of_log(promised: Any, *, only_died: bool) -> int | None:
-    """The promised log end; None for a workload that promises all that is there."""
+    """The promised log end. None for a workload that promises every record that klog finds."""
     if promised == "":
         return None
     if isinstance(promised, tuple):  # of producers: acknowledged, durable, stops
@@ -175,8 +176,8 @@ def least_of_topics(promised: Any, *, only_died: bool) -> Mapping[Name, int]:
 
 
 class Workload(NamedTuple):
-    """A workload whose crash states Kafka loads; topic: None for many; config: of the topics, or a function of the seed;
-    deep: how many loads the deep run has at least."""
+    """A workload whose crash states Kafka loads. topic: None if there are several. config: the config of the topics, or
+    a function that returns it for a seed. deep: the least number of loads in the deep run."""
 
     cut: Callable[..., object]
     topic: str | None
@@ -184,7 +185,7 @@ class Workload(NamedTuple):
     deep: int
 
     def least(self, promised: Any, *, only_died: bool) -> Mapping[Name, int] | None:
-        """The promised log ends; None: what is there."""
+        """The promised log ends. None: those that klog finds."""
         if self.topic is None:
             return least_of_topics(promised, only_died=only_died)
         end = least_of_log(promised, only_died=only_died)
@@ -220,7 +221,8 @@ WORKLOADS = {
 
 
 def loaded(judge: Judge, place: Path, name: str, **how: int) -> int:
-    """How many directories Kafka has loaded. Printed: docs/guarantees.md has the sum."""
+    """Let Kafka load the crash states. Returns how many directories it has loaded, and prints the numbers that
+    docs/guarantees.md adds up."""
     workload = WORKLOADS[name]
     config = workload.config(how.get("seed", 0)) if callable(workload.config) else workload.config
     takeover = Takeover(judge, place / "takeover", open_logs if workload.topic else topics.open_both, config)

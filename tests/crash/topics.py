@@ -1,4 +1,5 @@
-"""Topics that are created, extended, appended to, moved between two log.dirs and deleted, and what a crash may leave of them.
+"""Topics that are created, extended, appended to, moved between two log.dirs and deleted, and the states that a crash
+may leave.
 
 A topic is there as a whole or not at all, and so are partitions that are added to it. Each of its partitions is a
 prefix of what was appended, in one of the log.dirs (P1 to P3); a deleted topic does not come back. With `deaths` the
@@ -41,7 +42,7 @@ def content_of(logs: klog.LogManager) -> Content:
 
 @dataclasses.dataclass
 class Partition:
-    """What was appended, and how much of it append() and flush() have promised."""
+    """The values that were appended, and how many of them append() and flush() have promised."""
 
     values: list[bytes] = dataclasses.field(default_factory=list)
     acknowledged: int = 0
@@ -49,9 +50,9 @@ class Partition:
 
 
 class Topics:
-    """topics: {name: its partitions}. changing: topics of which the creation or the deletion is under way. growing: {name:
-    number of partitions before the addition that is under way}. gone: deleted topics. stops: contents with which a
-    clean-shutdown file may exist."""
+    """Runs random operations on topics. topics: {name: its partitions}. changing: topics that are being created or
+    deleted. growing: {name: number of partitions before the addition that is being made}. gone: deleted topics. stops:
+    contents with which a clean-shutdown file may exist."""
 
     def __init__(self, seed: int, *, deaths: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -166,7 +167,7 @@ class Topics:
             logs.move(*some[:2], here.parent / ("b" if here.name == "a" else "a"))
 
     def wait(self, logs: klog.LogManager) -> None:
-        """What was marked for deletion is deleted."""
+        """Advance the clock, so that files that are marked for deletion are deleted."""
         self._clock.advance(61_000)
 
 
@@ -183,14 +184,14 @@ ACTIONS: dict[str, tuple[int, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """clean: with clean-shutdown files."""
+    """What klog found. clean: there are clean-shutdown files."""
 
     clean: bool
     content: Content
 
 
-class LookAtTopics:
-    """How klog opens the two log.dirs. A full look also appends to each partition, stops, opens again and verifies."""
+class TopicsOpener:
+    """Opens the two log.dirs. A full check also appends to each partition, stops, opens again and verifies."""
 
     def __call__(self, root: Path, recovery: Policy) -> Found:
         with open_both(root, recovery=recovery) as logs:
@@ -222,7 +223,7 @@ class LookAtTopics:
         return cut_while(root, rng, 40, work)
 
 
-def judge(found: Found, promised: Topics, *, power: bool) -> None:
+def check_found(found: Found, promised: Topics, *, power: bool) -> None:
     shown: dict[str, dict[int, tuple[bytes | None, ...]]] = {}
     for topic, partition, values in found.content:
         shown.setdefault(topic, {})[partition] = values
@@ -260,8 +261,8 @@ def cut_topics(
     topics = Topics(seed, deaths=deaths)
     cuts = rig(
         place,
-        LookAtTopics(),
-        lambda found, only_died: judge(found, topics, power=not only_died),
+        TopicsOpener(),
+        lambda found, only_died: check_found(found, topics, power=not only_died),
         stride=stride,
         first=seed % stride,
         randoms=randoms,

@@ -1,7 +1,7 @@
-"""The workload of the crash tests on a log.dir, and the checks afterwards.
+"""A writer on a log.dir, and the checks after a crash.
 
-The expectation is kept outside the engine: the list of values in the order of append, how many of them append() has
-acknowledged, how many flush() or close() has promised to survive a power cut.
+The expected state is kept outside the engine: the list of values in the order of the appends, how many of them append()
+has acknowledged, and how many flush() or close() has promised to survive a power cut.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klog.disk import Files
-from tests.crash.look import Found, Look, open_logs
+from tests.crash.opening import Found, LogOpener, open_logs
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
@@ -24,8 +24,8 @@ CONFIG = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.byte
 
 @dataclasses.dataclass
 class Expected:
-    """values: every value passed to append, in order. acknowledged, durable: for how many of them append(), and then
-    flush() or close(), have returned. stops: the numbers of values at clean stops."""
+    """values: every value passed to append, in order. acknowledged: for how many of them append() has returned. durable:
+    for how many flush() or close() has returned. stops: the numbers of values at clean stops."""
 
     values: list[bytes] = dataclasses.field(default_factory=list)
     acknowledged: int = 0
@@ -34,7 +34,7 @@ class Expected:
 
 
 class Ending(NamedTuple):
-    """How a life ends: each of these or not, in this order. Without close the process dies."""
+    """The calls at the end of a life, in this order. Without close the process dies."""
 
     flush: bool
     roll: bool
@@ -52,8 +52,8 @@ def steps(
     policy: Mapping[str, object] | None = None,
     value_bytes: int = 47,
 ) -> Iterator[None]:
-    """A writer's lives, one operation per step: appends that roll, flushes, clean stops, deaths, starts. Most lives end
-    with unflushed appends.
+    """The lives of a writer, one operation per step: appends that roll, flushes, clean stops, deaths of the process,
+    starts. Most lives end with unflushed appends.
 
     policy: klog.io.* keys of the topic.
     """
@@ -90,12 +90,12 @@ def steps(
             abandon(logs)
 
 
-look = Look(TOPIC)
+open_state = LogOpener(TOPIC)
 
 
-def judge(found: Found, expected: Expected, at_least: int) -> None:
-    """A prefix of the appended values, batch by batch, with at least `at_least` of them; with a clean-shutdown file,
-    one of the clean stops."""
+def check_found(found: Found, expected: Expected, at_least: int) -> None:
+    """Check that the log has a prefix of the appended values, with at least `at_least` of them. If there is a
+    clean-shutdown file, the number of values must be that of a clean stop."""
     assert found.view is not None or at_least == 0, "the topic is missing"
     values = [] if found.view is None else found.view.values
     assert values == expected.values[: len(values)], "not a prefix of what was appended"
@@ -143,19 +143,19 @@ def cut_writer(
 
     cuts = rig(
         place,
-        look,
-        lambda found, only_died: judge(found, expected, expected.acknowledged if only_died else expected.durable),
+        open_state,
+        lambda found, only_died: check_found(found, expected, expected.acknowledged if only_died else expected.durable),
         stride=stride,
         first=first,
         randoms=randoms,
         seed=seed,
         share=share,
-        torn=policy[0].get("klog.io.write") == "direct",  # written in several pieces, each of which may be lost
+        torn=policy[0].get("klog.io.write") == "direct",  # an append makes several writes
         opened=opened,
         promised=lambda: expected,
     )
     tally = cuts.run(write)
-    whole = look(cuts.root)
-    judge(whole, expected, len(expected.values))
+    whole = open_state(cuts.root)
+    check_found(whole, expected, len(expected.values))
     assert whole.clean
     return tally

@@ -1,7 +1,7 @@
-"""The workloads of the simulated disk: one list. A seed names a workload, its content and the crash states.
+"""The list of the workloads of the simulated disk. A seed decides the workload, its content and the crash states.
 
-Group commit lets real threads wait for each other, in a fixed order; every other workload is one thread. So a seed
-shows the same case each time.
+In group commit, real threads wait for each other in a fixed order. Every other workload uses one thread. So a seed gives
+the same case each time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.crash.compaction import WAYS, cleaning_of, cut_cleaning
+from tests.crash.compaction import SETUPS, cleaning_of, cut_cleaning
 from tests.crash.history import cut_history
 from tests.crash.jobs import cut_job
 from tests.crash.life import cut_life
@@ -33,7 +33,7 @@ def writer(place: Path, *, seed: int, **how: Any) -> Tally:
 
 
 def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
-    return cut_cleaning(cleaning_of(place, random.Random(seed).choice([*WAYS])), seed=seed, **how)[0]
+    return cut_cleaning(cleaning_of(place, random.Random(seed).choice([*SETUPS])), seed=seed, **how)[0]
 
 
 def killed(place: Path, **how: Any) -> Tally:
@@ -48,17 +48,17 @@ def topics(place: Path, *, randoms: int, seed: int, **how: Any) -> Tally:
 
 
 def repair(place: Path, *, randoms: int, **how: Any) -> Tally:
-    """Fewer states, for the same reason."""
+    """Cut the power with fewer states per cut, for the same reason."""
     return cut_repair(place, randoms=-(-randoms // 8), **how)
 
 
 def tables(place: Path, *, randoms: int, **how: Any) -> Tally:
-    """Fewer states of each cut: the cuts are many, since a Parquet file is written in many pieces."""
+    """Cut the power with fewer states per cut: there are many cuts, since a Parquet file is written in many pieces."""
     return cut_tables(place, randoms=-(-randoms // 4), **how)
 
 
 def jobs(place: Path, *, randoms: int, **how: Any) -> Tally:
-    """Fewer states: each gets the whole check of its operation."""
+    """Cut the power with fewer states per cut: each state gets the full check of its operation."""
     return cut_job(place, randoms=-(-randoms // 20), **how)
 
 
@@ -83,5 +83,5 @@ def name_of(seed: int) -> str:
 
 
 def cut(place: Path, seed: int, *, randoms: int = 40, share: int = SHARE, **how: Any) -> Tally:
-    """Run the workload of a seed under power cuts. One of `share` states gets a full look."""
+    """Run the workload of a seed under power cuts. One of `share` states gets a full check."""
     return WORKLOADS[name_of(seed)][1](place, seed=seed, randoms=randoms, share=share, **how)

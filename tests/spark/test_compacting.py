@@ -16,7 +16,7 @@ from klog.spark.compacting import Compaction, Outcome, build_one
 from klog.spark.jobs import clear_staging
 from tests.cleaner import test_overflow as overflow
 from tests.cleaner.logs import NOW
-from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Tasks, Way, three_segments
+from tests.crash.compaction import CONFIG, TOPIC, Cleaning, Setup, TaskSetup, three_segments
 
 
 def segments(root: Path) -> dict[str, bytes]:
@@ -27,12 +27,12 @@ def segments(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("broker", [{}, {"log.cleaner.dedupe.buffer.size": 24 * 6}], ids=["one round", "small map"])
 def test_the_files_are_those_of_log_compact(tmp_path: Path, broker: dict[str, Any]) -> None:
-    cleaning = Cleaning(tmp_path / "staged", Tasks(True, CONFIG, broker, roll=True), three_segments)
+    cleaning = Cleaning(tmp_path / "staged", TaskSetup(True, CONFIG, broker, roll=True), three_segments)
     by_tasks = cleaning.copy()
     by_hand = tmp_path / "by hand"
     shutil.copytree(by_tasks, by_hand)
-    cleaning.way.clean(by_tasks)
-    Way(True, CONFIG, broker, roll=True, at=cleaning.way.at).clean(by_hand)
+    cleaning.setup.clean(by_tasks)
+    Setup(True, CONFIG, broker, roll=True, at=cleaning.setup.at).clean(by_hand)
     assert segments(by_tasks) == segments(by_hand)
 
 

@@ -1,4 +1,4 @@
-"""A workload runs once; at all or a sample of its operations the power is cut and restored. The sample includes each
+"""A workload runs once. At all or a sample of its operations the power is cut and restored. The sample includes each
 operation at which a cut may leave a clean-shutdown file.
 
 At each of them the workload pauses, klog opens crash states of that moment, and the result is compared with what the
@@ -26,20 +26,20 @@ from tests.support.state_directory import StateDirectory
 
 Found = TypeVar("Found")
 IDLE_MAX = 12
-"""So many chosen states in a row, each seen before, end the choice at a cut."""
+"""The choice at a cut ends after this many chosen states in a row that were seen before."""
 
 
 @dataclasses.dataclass
 class Tally:
-    """steps: operations of the workload. cuts: those at which power was cut. states: those chosen. digests: of those of
-    different content, each opened and read. judged: how often one was compared with the promises. full: those that klog
-    also appended to, stopped, opened again and verified. second: crashes while klog opened one. refused: states that
-    "strict" did not open."""
+    """Counts of a run. steps: operations of the workload. cuts: operations at which the power was cut. states: crash
+    states chosen. digests: of the states of different content, each of which was opened and read. compared: how often
+    a state was compared with the promises. full: states that klog also appended to, stopped, opened again and verified.
+    second: crashes while klog opened a state. refused: states that "strict" did not open."""
 
     steps: int = 0
     cuts: int = 0
     states: int = 0
-    judged: int = 0
+    compared: int = 0
     full: int = 0
     second: int = 0
     refused: int = 0
@@ -47,11 +47,11 @@ class Tally:
 
     @property
     def distinct(self) -> int:
-        """How many states of different content."""
+        """The number of states of different content."""
         return len(self.digests)
 
     def add(self, other: Tally) -> None:
-        """Add a run."""
+        """Add the counts of another run."""
         for field in dataclasses.fields(self):
             if field.name != "digests":
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -60,14 +60,14 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"{self.steps} operations, {self.cuts} of them cut, {self.states} states chosen, "
-            f"{self.judged} comparisons, {self.full} states appended to, stopped, opened again "
+            f"{self.compared} comparisons, {self.full} states appended to, stopped, opened again "
             f"and verified, {self.second} second crashes, {self.refused} refused by strict"
         )
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without klog's log lines: every recovery writes some."""
+    """Turn off klog's log lines inside the block: every recovery writes some."""
     logger = logging.getLogger("klog")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -86,8 +86,8 @@ def cut_while(root: Path, rng: random.Random, steps_max: int, work: Callable[[Cr
     return files.cut(root).any_state(rng)
 
 
-class Look(Protocol[Found]):
-    """How klog opens a state. A call is a full look; the other methods are those of tests/crash/look.py."""
+class StateOpener(Protocol[Found]):
+    """Opens crash states with klog. A call is a full check; tests/crash/opening.py documents the other methods."""
 
     def __call__(self, root: Path, recovery: Policy) -> Found: ...
 
@@ -97,22 +97,24 @@ class Look(Protocol[Found]):
 
 
 class PowerCuts(Generic[Found]):
-    """look(directory, recovery): opens the state laid out there, and returns its content. judge(found, only_died):
-    compares that with the promises to the workload so far; only_died: the page cache is intact.
+    """Runs a workload, cuts the power, and checks what klog makes of the crash states.
 
-    share: one of so many distinct states gets a full look; if it is above 1, `look` is a Look, the others get a quick
-    one, and as many states as get a full look get a second crash.
+    open_state(directory, recovery): opens the state laid out there, and returns its content. check_found(found,
+    only_died): compares that content with the promises to the workload so far; only_died: the page cache is intact.
 
-    "strict" may refuse a state in which part of a page has landed without the rest, and with `torn` any state: it then
-    changes no log, and "kafka" opens it. opened: called with each state after look(). promised: what judge() compares
-    with, for people.
+    share: one of so many distinct states gets a full check. If it is above 1, `open_state` is a StateOpener, the other
+    states get a quick check, and as many states as get a full check get a second crash.
+
+    "strict" may refuse a state in which part of a page has landed without the rest, and with `torn` it may refuse any
+    state: it then changes no log, and "kafka" opens the state. opened: called with each state after it was opened.
+    promised: what check_found() compares with, as text for a reader of the output.
     """
 
     def __init__(
         self,
         place: Path,
-        look: Callable[[Path, Policy], Found] | Look[Found],
-        judge: Callable[[Found, bool], None],
+        open_state: Callable[[Path, Policy], Found] | StateOpener[Found],
+        check_found: Callable[[Found, bool], None],
         *,
         stride: int = 1,
         first: int = 0,
@@ -127,7 +129,7 @@ class PowerCuts(Generic[Found]):
         self.root = place / "run"
         self.tally = Tally()
         self._states = StateDirectory(place / "states")
-        self._look, self._judge, self._opened = look, judge, opened
+        self._open_state, self._check_found, self._opened = open_state, check_found, opened
         self._torn, self._share = torn, share
         self._stride, self._first, self._randoms, self._seed = stride, first, randoms, seed
         self._found: dict[int, Found] = {}
@@ -149,18 +151,18 @@ class PowerCuts(Generic[Found]):
         if self._failure is not None:
             raise self._failure
         self.tally.steps = self.files.steps
-        assert self.tally.judged >= self.tally.distinct > 0, "this run has compared nothing"
+        assert self.tally.compared >= self.tally.distinct > 0, "this run has compared nothing"
         return self.tally
 
     def _before_step(self) -> None:
         with self._one:
             if self._failure is not None:
                 raise PowerCut
-            if (self.files.steps - self._first) % self._stride == 0 or self._may_look_stopped():
+            if (self.files.steps - self._first) % self._stride == 0 or self._may_be_clean():
                 self._cut()
 
-    def _may_look_stopped(self) -> bool:
-        """Whether a cut may leave a clean-shutdown file. Such moments are few, and all of them are examined."""
+    def _may_be_clean(self) -> bool:
+        """Whether a cut may leave a clean-shutdown file. Such moments are few, so a cut is made at all of them."""
         marker = checkpoint.clean_shutdown_path(str(self.root))
         return marker in self.files.names or marker in self.files.durable_names
 
@@ -178,7 +180,7 @@ class PowerCuts(Generic[Found]):
                 raise PowerCut from None
 
     def _distinct(self, cut: Cut, rng: random.Random) -> Iterator[State]:
-        """The states of one moment, each content once."""
+        """The states of one moment; states of equal content come once."""
         seen: set[int] = set()
         idle = 0
         for state in cut.states(rng, self._randoms):
@@ -191,7 +193,7 @@ class PowerCuts(Generic[Found]):
                 return
 
     def check(self, state: State, rng: random.Random) -> None:
-        """Open a state, unless it has been, and compare it with the promises."""
+        """Open a state, unless one of equal content was opened before, and compare it with the promises."""
         key = state.key
         if key not in self._found:
             self._found[key] = self._open(state, self._states.lay_out(state))
@@ -199,45 +201,45 @@ class PowerCuts(Generic[Found]):
             self._opened(state, self._states.path)
             if self._share > 1 and self.tally.distinct % self._share == self._share // 2:
                 self._crash_again(state, rng)
-        self._judge(self._found[key], state.name == "all")
-        self.tally.judged += 1
+        self._check_found(self._found[key], state.name == "all")
+        self.tally.compared += 1
 
     def _open(self, state: State, at: Path) -> Found:
         if self._share > 1 and self.tally.distinct % self._share:
-            look = self._quick(state)
+            open_state = self._quick(state)
         else:
             self.tally.full += 1
-            look = self._look
+            open_state = self._open_state
         try:
-            return look(at, "strict")
+            return open_state(at, "strict")
         except CorruptLog:
             if state.name == "all" or not (self._torn or state.by_sectors):
                 raise
         self.tally.refused += 1
         for path, data in state.files.items():
             assert not path.endswith(".log") or (at / path).read_bytes() == data, f"{path}: refused, but changed"
-        return look(at, "kafka")
+        return open_state(at, "kafka")
 
     def _quick(self, state: State) -> Callable[[Path, Policy], Found]:
-        look: Look[Found] = self._look  # type: ignore[assignment]
-        return lambda at, recovery: look.quick(state, at, recovery)
+        opener: StateOpener[Found] = self._open_state  # type: ignore[assignment]
+        return lambda at, recovery: opener.quick(state, at, recovery)
 
     def _crash_again(self, state: State, rng: random.Random) -> None:
         """Cut the power while klog opens the state, and open what is left."""
-        look: Look[Found] = self._look  # type: ignore[assignment]
+        opener: StateOpener[Found] = self._open_state  # type: ignore[assignment]
         at = self._states.lay_out(state)
         try:
-            again = look.interrupted(at, "strict", rng)
+            again = opener.interrupted(at, "strict", rng)
         except CorruptLog:
             at = self._states.lay_out(state)
-            again = look.interrupted(at, "kafka", rng)
+            again = opener.interrupted(at, "kafka", rng)
         again = dataclasses.replace(again, name=f"{state.name}, then {again.name}", stop_at=state.stop_at)
         at = self._states.lay_out(again)
         try:
-            found = look.quick(again, at, "strict")
+            found = opener.quick(again, at, "strict")
         except CorruptLog:
             if not (self._torn or state.by_sectors or again.by_sectors):
                 raise
-            found = look.quick(again, at, "kafka")
-        self._judge(found, state.name == "all" and again.name.endswith("all"))
+            found = opener.quick(again, at, "kafka")
+        self._check_found(found, state.name == "all" and again.name.endswith("all"))
         self.tally.second += 1

@@ -1,7 +1,7 @@
-"""What klog makes of a crash state: it opens the log.dir, and one log of it is read whole.
+"""Opens a crash state with klog: opens the log.dir, and reads one log of it completely.
 
-A quick look ends there, as if the process had died. A full look also appends, stops, opens the log.dir again, reads
-again and verifies every file. A second crash cuts the power while the log.dir is being opened.
+A quick check ends there, as if the process had died. A full check also appends, stops, opens the log.dir again, reads
+again and verifies every file. A second crash cuts the power while klog opens the log.dir.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """clean: the log.dir has a clean-shutdown file. view: None without the topic."""
+    """What klog found in a state. clean: the log.dir has a clean-shutdown file. view: None if the topic is missing."""
 
     clean: bool
     view: View | None
 
 
 def view_of(log: klog.Log, stop: int | None = None) -> View:
-    """What a log holds, control records included. stop: leave out records from this offset on."""
+    """The content of a log, including control records. stop: without the records from this offset on."""
     end = log.log_end_offset if stop is None else stop
     records = log.read(stop=end, isolation="log_end", include_control=True)
     return View(
@@ -80,20 +80,20 @@ def view_of(log: klog.Log, stop: int | None = None) -> View:
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """How a manager opens the log in log.dirs with the same files beside the partitions; options: None without the
-    topic. point: the recovery point in the checkpoint."""
+    """How a manager opens the log in all log.dirs with the same files outside the partitions. options: None if the topic
+    is missing. point: the recovery point in the checkpoint."""
 
     clean: bool
     point: int
     options: Options | None
 
 
-class Look:
+class LogOpener:
     """Opens crash states of a log.dir whose only partition is `<topic>-0`.
 
-    through_manager: how many quick looks have opened a LogManager. In the other ones the state's log.dir has the same
-    files as an earlier state's outside the partition, so that only the partition is opened, with what the manager read
-    from these files then.
+    through_manager: how many quick checks have opened a LogManager. In the other checks, the log.dir has the same files
+    outside the partition as an earlier state. Then only the partition is opened, with the options that the manager read
+    from these files before.
     """
 
     def __init__(self, topic: str, *, gaps: bool = False) -> None:
@@ -103,7 +103,7 @@ class Look:
         self._starts: dict[int, _Start] = {}
 
     def __call__(self, root: Path, recovery: Policy = "strict") -> Found:
-        """The full look."""
+        """Make a full check."""
         point = recovery_point(root, self.topic)
         with open_logs(root, recovery=recovery) as logs:
             found = self._found(logs, point)
@@ -139,7 +139,7 @@ class Look:
         return view
 
     def quick(self, state: State, root: Path, recovery: Policy) -> Found:
-        """Open and read the state, which is laid out at root; then the process dies."""
+        """Make a quick check of the state, whose files are at root: open it, read it, and abandon it."""
         partition = f"{self.topic}-0"
         if state.directories != (".", partition):
             return self._by_manager(root, recovery)[0]
@@ -175,7 +175,7 @@ class Look:
             abandon(logs)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
-        """Cut the power at one of the first operations of opening the log.dir at root; what that leaves."""
+        """Open the log.dir at root, and cut the power at one of the first operations. Returns the state after that."""
 
         def work(files: CrashFiles) -> None:
             logs = open_logs(root, files, recovery=recovery)
