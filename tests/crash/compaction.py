@@ -260,10 +260,10 @@ class Cleaning:
         assert found.untouched == before.untouched
 
     def check_outcome(self, found: Found) -> None:
-        """Check that this is the result of one cleaning, or of two if the stop came between the swap and the checkpoint.
-        (The second one finds a transaction without records, and sets the delete horizon of its marker.) With several
-        groups of segments, each may have been cleaned once or twice: then no record may be left that one cleaning
-        removes."""
+        """Check that this is the result of one cleaning, or of two if the stop came between the swap and the
+        checkpoint. (The second one finds a transaction without records, and sets the delete horizon of its marker.)
+        With several groups of segments, each may have been cleaned once or twice: then no record may be left that one
+        cleaning removes."""
         if not self.one_group:
             assert found.values == self.before.values
             assert set(found.records) <= set(self.after.records)
@@ -288,7 +288,7 @@ def problems(root: Path, setup: Setup) -> list[klog.inspect.Problem]:
     return [problem for problem in found if problem.kind not in fine]
 
 
-# ---- a cleaning whose power is cut -------------------------------------------------------------------------------------
+# ---- a cleaning whose power is cut -----------------------------------------------------------------------------------
 
 SMALL = {**CONFIG, "segment.bytes": 1000, "segment.index.bytes": 128}
 ROUNDS = {"log.cleaner.dedupe.buffer.size": 24 * 7}

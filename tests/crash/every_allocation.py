@@ -4,8 +4,8 @@ test_every_fault.py.
     python -m tests.crash.every_allocation STRIDE [OPERATION]
 
 For N = 1, 1 + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails, first once, then with
-all later ones. The operation must raise MemoryError or one of klog's errors, or succeed without the memory. Its log must
-keep every acknowledged record, and the same process must be able to run the operation again.
+all later ones. The operation must raise MemoryError or one of klog's errors, or succeed without the memory. Its log
+must keep every acknowledged record, and the same process must be able to run the operation again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A log's history: operations that a seed chooses from one list, and the states that a crash at each moment may leave.
 
 The expected state is kept outside the engine. An `Outcome` is a sequence of batches with bounds for the start and the
-end of the log. While an operation runs, several outcomes may be legal. The records, producers, leader epochs and aborted
-transactions of a log follow from the batches between its start and its end (P3, P4).
+end of the log. While an operation runs, several outcomes may be legal. The records, producers, leader epochs and
+aborted transactions of a log follow from the batches between its start and its end (P3, P4).
 
 Every history stops and starts a few times: by a stop, or by the death of the process, mostly with unflushed appends.
 With `deaths` the process may also die inside an operation, a stop or a start, and the next one goes on with what it finds.
@@ -186,9 +186,9 @@ def producers(batches: tuple[Batch, ...], end: int) -> Produced:
 
 
 class History:
-    """Runs random operations on a log. legal: the states that a crash at this moment may leave. stops: log ends at which
-    a clean-shutdown file may exist. done: the operations so far. unflushed: how lives have ended that had unflushed
-    appends."""
+    """Runs random operations on a log. legal: the states that a crash at this moment may leave. stops: log ends at
+    which a clean-shutdown file may exist. done: the operations so far. unflushed: how lives have ended that had
+    unflushed appends."""
 
     def __init__(self, seed: int, operations: int = 24, *, deaths: bool = False) -> None:
         self.now = Outcome()

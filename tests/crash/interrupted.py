@@ -134,7 +134,7 @@ def start_after_moves_that_stopped(root: Path, _book: Book) -> None:
     start_all(root, start_both)
 
 
-# ---- topics ------------------------------------------------------------------------------------------------------------
+# ---- topics ----------------------------------------------------------------------------------------------------------
 
 
 def change_topics(root: Path, files: Files) -> None:
@@ -165,7 +165,7 @@ def start_after_changes_of_topics_that_stopped(root: Path, _book: Book) -> None:
     start_all(root, start_with_topics)
 
 
-# ---- one log ------------------------------------------------------------------------------------------------------------
+# ---- one log ---------------------------------------------------------------------------------------------------------
 
 
 def shorten(root: Path, files: Files) -> None:
@@ -205,7 +205,7 @@ def start_after_splits_that_stopped(root: Path, _book: Book) -> None:
     start_all(root, start_split)
 
 
-# ---- repairs -------------------------------------------------------------------------------------------------------------
+# ---- repairs ---------------------------------------------------------------------------------------------------------
 
 
 def repair_without_exchange(root: Path, files: Files) -> None:
@@ -254,7 +254,7 @@ def rescue_a_log_dir(root: Path, _book: Book) -> None:
             raise KlogError(entry["error"])
 
 
-# ---- failures ------------------------------------------------------------------------------------------------------------
+# ---- failures --------------------------------------------------------------------------------------------------------
 
 
 @operation(nothing, is_prefix)
@@ -278,7 +278,7 @@ def append_after_failures(root: Path, book: Book) -> None:
             files.armed = False
 
 
-# ---- leftovers of earlier stops, and damage ------------------------------------------------------------------------------
+# ---- leftovers of earlier stops, and damage --------------------------------------------------------------------------
 
 
 def with_a_stray(root: Path) -> None:
@@ -474,7 +474,7 @@ def cut_a_batch_that_is_there_twice(root: Path, _book: Book) -> None:
         assert [record.value for record in logs.log("t").read()] == TWELVE
 
 
-# ---- commits -------------------------------------------------------------------------------------------------------------
+# ---- commits ---------------------------------------------------------------------------------------------------------
 
 
 def commit_staged_files(root: Path, files: Files) -> None:

@@ -116,8 +116,8 @@ class Life:
 
 def steps(path: Path, files: Files, life: Life) -> Iterator[None]:
     """Truncations to the middle of a segment, to a segment's base offset and below the first segment; deletion of some
-    and of all records; restarts at an offset. Appends follow each of these, and some are flushed. One of the later lives
-    ends without a stop, the others with a stop after unflushed appends."""
+    and of all records; restarts at an offset. Appends follow each of these, and some are flushed. One of the later
+    lives ends without a stop, the others with a stop after unflushed appends."""
     for number, one in enumerate((_whole_life, _short_life, _short_life)):
         logs = open_logs(path, files)
         try:

@@ -51,8 +51,8 @@ def many(
     jobs: int = 1,
     report: Callable[[int, float], None] = lambda _distinct, _cpu: None,
 ) -> tuple[Tally, int, int, float]:
-    """Examine at least `states` distinct states, beginning with a seed. report() is called with their number and the CPU
-    seconds so far. Returns the tally without digests, the number of distinct states, the next seed and the CPU
+    """Examine at least `states` distinct states, beginning with a seed. report() is called with their number and the
+    CPU seconds so far. Returns the tally without digests, the number of distinct states, the next seed and the CPU
     seconds."""
     total, known, cpu, seed = Tally(), np.empty(0, np.uint64), 0.0, first
     waiting: list[np.ndarray] = []

@@ -80,8 +80,8 @@ def view_of(log: klog.Log, stop: int | None = None) -> View:
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """How a manager opens the log in all log.dirs with the same files outside the partitions. options: None if the topic
-    is missing. point: the recovery point in the checkpoint."""
+    """How a manager opens the log in all log.dirs with the same files outside the partitions. options: None if the
+    topic is missing. point: the recovery point in the checkpoint."""
 
     clean: bool
     point: int

@@ -183,7 +183,7 @@ def repair_a_partition(root: Path, _book: Book) -> None:
     repair(root / "data", clock=ManualClock(NOW))
 
 
-# ---- the life of a log ------------------------------------------------------------------------------------------------
+# ---- the life of a log -----------------------------------------------------------------------------------------------
 
 
 class KeptLife(Life):
@@ -271,7 +271,7 @@ _writer("default", "sync")
 _writer("direct", "sync")
 
 
-# ---- transactions, snapshots, checkpoints -------------------------------------------------------------------------------
+# ---- transactions, snapshots, checkpoints ----------------------------------------------------------------------------
 
 
 def committed(root: Path, notes: list[Any]) -> None:
@@ -385,7 +385,7 @@ def delete_records_and_retention(root: Path, book: Book) -> None:
         book.note(more)
 
 
-# ---- topics ---------------------------------------------------------------------------------------------------------------
+# ---- topics ----------------------------------------------------------------------------------------------------------
 
 
 @operation(two_topics, lambda root, notes: one_of(root, notes or [[TWO_TOPICS]]))
@@ -442,7 +442,7 @@ def move_between_directories(root: Path, _book: Book) -> None:
         retention_round(logs)
 
 
-# ---- a log by itself ------------------------------------------------------------------------------------------------------
+# ---- a log by itself -------------------------------------------------------------------------------------------------
 
 
 def one_partition(root: Path) -> None:
@@ -490,7 +490,7 @@ def log_create(root: Path, book: Book) -> None:
         abandon(log)
 
 
-# ---- cleaning -------------------------------------------------------------------------------------------------------------
+# ---- cleaning --------------------------------------------------------------------------------------------------------
 
 
 def _cleaning(name: str, setup: Setup) -> None:
@@ -642,7 +642,7 @@ def start_without_segments(root: Path, _book: Book) -> None:
     lost_segments_check(root, [])
 
 
-# ---- staged jobs ------------------------------------------------------------------------------------------------------------
+# ---- staged jobs -----------------------------------------------------------------------------------------------------
 
 
 def aborted_or_committed(root: Path, notes: list[Any]) -> None:
@@ -697,7 +697,7 @@ def abort_a_staged_job(root: Path, book: Book, files: Files) -> None:
     book.note("aborted")
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 @operation(two_topics, unchanged)
@@ -716,7 +716,8 @@ def named_readers(root: Path, _book: Book) -> None:
 
 
 def positions_hold(root: Path, notes: list[Any]) -> None:
-    """A committed position is durable. No record that is appended later is skipped, whatever records the log has lost."""
+    """A committed position is durable. No record that is appended later is skipped, whatever records the log has
+    lost."""
     with opened(root) as logs:
         ends = {log.partition: log.log_end_offset for log in logs.logs() if log.topic == "t"}
         assert min(ends.values()) >= 12
@@ -745,7 +746,7 @@ def commits_of_a_named_reader(root: Path, book: Book, files: Files) -> None:
             book.note(reader.committed)
 
 
-# ---- the broker's own files -------------------------------------------------------------------------------------------------
+# ---- the broker's own files ------------------------------------------------------------------------------------------
 
 
 def broker_files(root: Path) -> None:
@@ -804,7 +805,8 @@ def files_of_a_broker(root: Path, book: Book, files: Files) -> None:
 
 
 def handed_over(root: Path, notes: list[Any]) -> None:
-    """W1: klog opens the directory as before, and another handover finishes the work; it writes meta.properties last."""
+    """W1: klog opens the directory as before, and another handover finishes the work; it writes meta.properties
+    last."""
     if notes:
         assert "cluster.id" in (root / "data" / "meta.properties").read_text()
     assert content(root / "data") == TWO_TOPICS
@@ -819,7 +821,7 @@ def hand_over(root: Path, book: Book, files: Files) -> None:
     assert metadata(root / "data").topics.keys() == {"t", "u"}
 
 
-# ---- a materialized table ----------------------------------------------------------------------------------------------------
+# ---- a materialized table --------------------------------------------------------------------------------------------
 
 
 def an_empty_log_dir(root: Path) -> None:
@@ -866,7 +868,7 @@ def commits_of_a_table(root: Path, book: Book, files: Files) -> None:
             book.note(number)
 
 
-# ---- topics and partitions ---------------------------------------------------------------------------------------------------
+# ---- topics and partitions -------------------------------------------------------------------------------------------
 
 
 @operation(interrupted_addition, unchanged)

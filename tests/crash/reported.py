@@ -2,8 +2,8 @@
 
 run(root, files, send) works on the log.dir `root`. Before an operation begins, it sends a message that states what the
 operation may leave; after the operation has returned, one that states what it has promised. check(root, messages,
-promised) opens the log.dir after a power cut, and compares it with the messages. The first `promised` messages were sent
-before the cut: their promises must hold. The other messages only state what else may be there.
+promised) opens the log.dir after a power cut, and compares it with the messages. The first `promised` messages were
+sent before the cut: their promises must hold. The other messages only state what else may be there.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def ended() -> Driver:
 
 
 def as_after_a_restart(root: Path) -> None:
-    """Make private files private again, since a crash state has no file modes. Let the process of each staged job be one
-    that has ended."""
+    """Make private files private again, since a crash state has no file modes. Let the process of each staged job be
+    one that has ended."""
     for path in root.glob("klog-*.json"):
         path.chmod(0o600)
     for path in root.glob("klog-staging-*.json"):

@@ -63,8 +63,8 @@ def _parquet(data: bytes) -> list[Row]:
 
 
 class Tables:
-    """Runs the calls. expected: the rows of the table after each commit. done: the number of commits that have returned.
-    under_way: one more commit may be there."""
+    """Runs the calls. expected: the rows of the table after each commit. done: the number of commits that have
+    returned. under_way: one more commit may be there."""
 
     def __init__(self, place: Path, seed: int) -> None:
         self.rng = random.Random(seed)

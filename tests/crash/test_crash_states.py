@@ -1,4 +1,5 @@
-"""The simulated disk leaves the states that a kernel may leave, also those in which names, lengths and bytes disagree."""
+"""The simulated disk leaves the states that a kernel may leave, also those in which names, lengths and bytes
+disagree."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every fault that a call can have is injected at every call site of file I/O, and every allocation fails.
 
-The table of call sites is made from the sources (tests/support/io_sites.py), so it has each new site at once. A site must
-be on the stack of a call of some operation (tests/crash/operations.py), or in unreached_sites.tsv with the reason. The
-ordinary run injects a sample of the faults; `deep` injects all.
+The table of call sites is made from the sources (tests/support/io_sites.py), so it has each new site at once. A site
+must be on the stack of a call of some operation (tests/crash/operations.py), or in unreached_sites.tsv with the reason.
+The ordinary run injects a sample of the faults; `deep` injects all.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ while True:
 
 
 def kill_writer(path: Path, acknowledgements: int) -> int:
-    """Run the writer until it has acknowledged this many appends, and kill it. Returns the last acknowledged log end."""
+    """Run the writer until it has acknowledged this many appends, and kill it. Returns the last acknowledged log
+    end."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None

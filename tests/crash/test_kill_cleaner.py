@@ -1,7 +1,8 @@
 """SIGKILL, at random times and repeatedly, of a manager whose cleaner runs beside appends.
 
-The writer prints each append before and after it. After a kill each key has the last acknowledged value or tombstone, or
-the one that was announced but not acknowledged. No key has an older value again, even if its tombstone was cleaned away.
+The writer prints each append before and after it. After a kill each key has the last acknowledged value or tombstone,
+or the one that was announced but not acknowledged. No key has an older value again, even if its tombstone was cleaned
+away.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""SIGKILL or a failing disk stops klog.spark.materialize at any point: the next call finds a whole table, and readers of
-the target see each record once at any time.
+"""SIGKILL or a failing disk stops klog.spark.materialize at any point: the next call finds a whole table, and readers
+of the target see each record once at any time.
 
 The ordinary run stops at a sample of the steps; `deep` at all.
 """
@@ -54,7 +54,8 @@ def copied(home: Path, latest: bool) -> Path:
 
 
 def check(home: Path, target: Path, latest: bool) -> bool:
-    """Check the target after a stop, and that the next call completes it. Returns whether the new records were added."""
+    """Check the target after a stop, and that the next call completes it. Returns whether the new records were
+    added."""
     rows = in_log(home / "data")
     new = latest_of(rows) if latest else sorted(rows)
     old = sorted(stored(home / f"before-{latest}"))

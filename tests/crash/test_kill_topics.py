@@ -1,5 +1,5 @@
-"""SIGKILL at every file operation while a topic is created, deleted or moved: the topic exists as a whole or not at all,
-in one directory, with all records. The page cache survives a kill; test_power_cut covers its loss."""
+"""SIGKILL at every file operation while a topic is created, deleted or moved: the topic exists as a whole or not at
+all, in one directory, with all records. The page cache survives a kill; test_power_cut covers its loss."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def check(logs: klog.LogManager, least: object) -> None:
 
 @pytest.mark.parametrize("work", WORK)
 def test_a_suspended_writer_keeps_its_log_until_it_dies(tmp_path: Path, work: str, crash_seed: int) -> None:
-    """F30: other processes may read, but not write. The writer continues after it is resumed, and its death releases its
-    lock."""
+    """F30: other processes may read, but not write. The writer continues after it is resumed, and its death releases
+    its lock."""
     rng, path, read = random.Random(crash_seed), tmp_path / "data", 0
     for _ in range(3):
         with Worker(WORK[work](path)) as writer:
@@ -112,7 +112,7 @@ def test_a_suspended_writer_keeps_its_log_until_it_dies(tmp_path: Path, work: st
     assert read
 
 
-# ---- the holder dies, and its child lives --------------------------------------------------------------------------------
+# ---- the holder dies, and its child lives ----------------------------------------------------------------------------
 
 
 def _forked() -> int:
@@ -165,7 +165,7 @@ def test_a_dead_writer_s_child_holds_no_lock(tmp_path: Path, kind: str, alone: b
             os.kill(message.content, signal.SIGKILL)
 
 
-# ---- forks while threads append -------------------------------------------------------------------------------------------
+# ---- forks while threads append --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

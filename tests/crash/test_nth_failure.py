@@ -123,7 +123,7 @@ def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -
         assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]
 
 
-# ---- the Nth system call ----------------------------------------------------------------------------------------------
+# ---- the Nth system call ---------------------------------------------------------------------------------------------
 
 _BEHIND = {"segment.bytes": 60_000, "klog.io.write.behind.bytes": 4096}
 _DIRECT = {"segment.bytes": 400_000, "klog.io.write": "direct"}
@@ -163,8 +163,8 @@ ERRORS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO, "EIN
 def life(
     path: Path, files: RealFiles, policy: WritePolicy, arm: Callable[[], object]
 ) -> tuple[list[bytes], list[bytes]]:
-    """Run appends that roll, flushes and a clean stop, on a disk that fails after arm(). Returns the acknowledged values,
-    and the values of an append whose own sync failed: all of them may be there when the log is opened again."""
+    """Run appends that roll, flushes and a clean stop, on a disk that fails after arm(). Returns the acknowledged
+    values, and the values of an append whose own sync failed: all of them may be there when the log is opened again."""
     acknowledged: list[bytes] = []
     in_doubt: list[bytes] = []
     logs = open_logs(path, files, durability=policy.durability)
@@ -232,7 +232,7 @@ def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, 
     raise AssertionError("no run had fewer calls")
 
 
-# ---- encoded batches ----------------------------------------------------------------------------------------------------
+# ---- encoded batches -------------------------------------------------------------------------------------------------
 
 
 def send(log: klog.Log, number: int) -> list[bytes]:

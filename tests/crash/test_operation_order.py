@@ -1,7 +1,7 @@
 """The order in which truncations, undone operations and loads change the disk, checked at each operation.
 
-A sample of power cuts may miss a wrong order that shows in few crash states. And a simulated disk that keeps the changes
-of one directory in order cannot show every wrong order.
+A sample of power cuts may miss a wrong order that shows in few crash states. And a simulated disk that keeps the
+changes of one directory in order cannot show every wrong order.
 """
 
 from __future__ import annotations

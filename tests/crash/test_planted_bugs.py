@@ -152,7 +152,7 @@ def test_a_power_cut_finds_the_planted_bug(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "stop_at=" in caught.value.__notes__[-1], "the workload itself failed, not a crash state"
 
 
-# ---- a truncation while a flush is under way ----------------------------------------------------------------------------
+# ---- a truncation while a flush is under way -------------------------------------------------------------------------
 
 
 class SyncLockThatWaits:
@@ -223,7 +223,7 @@ def test_a_power_cut_finds_an_ignored_generation(monkeypatch: pytest.MonkeyPatch
     assert "stop_at=" in caught.value.__notes__[-1]
 
 
-# ---- failed operations ---------------------------------------------------------------------------------------------------
+# ---- failed operations -----------------------------------------------------------------------------------------------
 
 
 def test_a_failure_finds_a_snapshot_left_by_a_failed_roll(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

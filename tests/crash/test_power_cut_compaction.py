@@ -1,6 +1,6 @@
 """A power cut at every operation of a cleaning with several rounds and groups, including its checkpoint. The disk keeps
-any part of the unsynced changes. Each group of segments opens in its old or its new state, and the next cleaning has the
-same result as one without a power cut.
+any part of the unsynced changes. Each group of segments opens in its old or its new state, and the next cleaning has
+the same result as one without a power cut.
 
   W1  the new names are synced before the files that they replace are removed
   W2  an incomplete .swap does not replace a segment

@@ -1,8 +1,8 @@
 """After a power cut klog opens the state, and stops or dies. Then Kafka's own loader loads the directory.
 
-Kafka finds the same log start and end, segments, records, producers, epochs and aborted transactions as klog, both after
-a clean stop and when it recovers the log. Kafka also loads the state directly as the cut has left it, before klog opens
-it: it finds every record that klog has promised, without a gap.
+Kafka finds the same log start and end, segments, records, producers, epochs and aborted transactions as klog, both
+after a clean stop and when it recovers the log. Kafka also loads the state directly as the cut has left it, before klog
+opens it: it finds every record that klog has promised, without a gap.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ CONFIG = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.byte
 
 @dataclasses.dataclass
 class Expected:
-    """values: every value passed to append, in order. acknowledged: for how many of them append() has returned. durable:
-    for how many flush() or close() has returned. stops: the numbers of values at clean stops."""
+    """values: every value passed to append, in order. acknowledged: for how many of them append() has returned.
+    durable: for how many flush() or close() has returned. stops: the numbers of values at clean stops."""
 
     values: list[bytes] = dataclasses.field(default_factory=list)
     acknowledged: int = 0

@@ -1,7 +1,7 @@
 """The list of the workloads of the simulated disk. A seed decides the workload, its content and the crash states.
 
-In group commit, real threads wait for each other in a fixed order. Every other workload uses one thread. So a seed gives
-the same case each time.
+In group commit, real threads wait for each other in a fixed order. Every other workload uses one thread. So a seed
+gives the same case each time.
 """
 
 from __future__ import annotations

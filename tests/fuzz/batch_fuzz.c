@@ -57,7 +57,8 @@ static void payload(const uint8_t *at, size_t size, const kl_batch_t *b) {
     CLAIM(order == whole || (whole == KL_OK && order == KL_EORDER));
 }
 
-/* The walk over a file holds no more than a header of each batch: the same result, and the same batch without a limit. */
+/* The walk over a file holds no more than a header of each batch: the same result, and the same batch without a limit.
+ * */
 static void from_a_file(const uint8_t *at, size_t left, int status, const kl_batch_t *b) {
     size_t held = left < KL_BATCH_HEADER ? left : KL_BATCH_HEADER;
     uint8_t *header = fuzz_exact(at, held);

@@ -1,8 +1,8 @@
 """Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N | --inputs N | --keep] [NAME ...]
 
     tests/fuzz/<name>_fuzz.c       over csrc, by libFuzzer with address and undefined sanitizers (clang)
-    tests/fuzz/face.py             over the Python API, by atheris: the codecs' framing and the text files are Python
-    tests/fuzz/kept/<name>/        inputs that once failed, and other useful ones; each run begins with them
+    tests/fuzz/face.py             over the Python API, by atheris: the frames of the codecs and the text files are
+    Python tests/fuzz/kept/<name>/        inputs that once failed, and other useful ones; each run begins with them
     tests/fuzz/corpus/<name>.zip   the smallest inputs of earlier runs that together reach all that those reached
     build/fuzz/                    programs, seeds made from tests/golden, new inputs of runs, and findings
 
@@ -45,7 +45,7 @@ _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "
 
 
 class Unavailable(Exception):
-    """This machine lacks something; the text names it."""
+    """This machine lacks a program or a library; the text names it."""
 
 
 def _sources() -> list[str]:
@@ -95,7 +95,7 @@ def seeds(name: str) -> Path:
 
 
 def corpus(name: str) -> Path:
-    """A directory with the corpus of the repository, and with what runs here have added."""
+    """A directory with the corpus of the repository and the inputs that runs on this machine have added."""
     folder, packed = WORK / "corpus" / name, HERE / "corpus" / f"{name}.zip"
     folder.mkdir(parents=True, exist_ok=True)
     if packed.exists():
@@ -126,7 +126,7 @@ def fuzz(name: str, *limits: str, timeout: float | None = None) -> subprocess.Co
     folders = [corpus(name), seeds(name)]
     if kept(name):
         folders.append(HERE / "kept" / name)
-    # Without the places of every allocation: a finding is run again, and then has them.
+    # Without a stack for each allocation: a finding is run again, with stacks.
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -168,8 +168,8 @@ def _program_of_face(name: str) -> Path:
 
 
 def keep(name: str) -> int:
-    """Store the inputs that are needed to reach all that this target's inputs reach, beyond those of its seeds; returns
-    their number."""
+    """Store the smallest set of inputs that, together with the seeds, reaches all code that this target's inputs reach.
+    Returns their number."""
     smallest = WORK / "smallest" / name
     shutil.rmtree(smallest, ignore_errors=True)
     shutil.copytree(seeds(name), smallest)
@@ -195,14 +195,14 @@ def figures(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def long(names: list[str], total: int) -> bool:
-    """Give each target its share of `total` inputs, in turns of one million, one process per core. Prints a table;
-    returns whether something was found."""
+    """Run each target on its share of `total` inputs, in rounds of one million, one process per core. Prints a table.
+    Returns whether there was a finding."""
     given, cover, spent = dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
     share, found = -(-total // len(names)), False
     for name in names:
         build_fuzzer(name)
 
-    def turn(name: str) -> subprocess.CompletedProcess[str]:
+    def one_round(name: str) -> subprocess.CompletedProcess[str]:
         began = time.monotonic()
         done = fuzz(name, f"-runs={min(_TURN, share)}", f"-seed={time.time_ns() % (1 << 31)}")
         spent[name] += time.monotonic() - began
@@ -210,7 +210,7 @@ def long(names: list[str], total: int) -> bool:
 
     with progress_bar(True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in range(-(-share // _TURN)):
-            for name, done in zip(names, pool.map(turn, names), strict=True):
+            for name, done in zip(names, pool.map(one_round, names), strict=True):
                 seen = figures(done)
                 given[name] += seen.get("number_of_executed_units", 0)
                 cover[name] = max(cover[name], seen.get("cover", 0))

@@ -1,11 +1,12 @@
 /* The compaction of a batch: choices:16 payload.
  *
  *   choices := attributes:u8 rules:u8 count:u16 base:u32 slots:u8 start:u8 spread:u16 latest:u16 delta:u16
- *   rules   := bit 0 everything stays, 1 stale offsets are tracked, 2 a key is purged, 3 a marker is done, 4 the horizon is
+ *   rules   := bit 0 everything stays, 1 stale offsets are tracked, 2 a key is purged, 3 a marker is done, 4 the
+ * horizon is
  *              over, 5 magic 1, 6 its tombstones stay
  *
- * Both passes accept where the walk accepts. The survivors are those of a plain model, record by record; the written
- * batch fits the announced size, and a reader finds it; a search finds a key as often as it occurs.
+ * Both passes accept the payloads that batch.c accepts. The survivors are those of a plain model, record by record; the
+ * written batch fits the announced size, and a reader finds it; a search finds a key as often as it occurs.
  */
 #include "fuzz.h"
 
@@ -45,7 +46,7 @@ static int rises(const seen_t *seen, int32_t count) {
     return 1;
 }
 
-/* Compares the written survivors with the source records: at each place the next one that stays. */
+/* Compares the written survivors with the source records: each one is the next source record that should stay. */
 static void check_written(const kl_batch_t *b, const kl_cleaned_t *cleaned, const seen_t *seen, int32_t count,
                           const uint8_t *stays, const uint8_t *written, int64_t size) {
     const uint8_t *at = written, *end = written + size;

@@ -1,7 +1,8 @@
 /* Batches to Arrow columns: choices:6 batch*; the exported arrays are valid Arrow data.
  *
  *   choices := fields:u8 start:u8 stop:u8 hint:u8 views:u8 ...
- *                      a bit for each field that is left out; offsets relative to the first batch, 0 is all; views by bit 0
+ *                      a bit for each field that is left out; offsets relative to the first batch, 0 is all; views by
+ * bit 0
  */
 #include "fuzz.h"
 
@@ -49,7 +50,7 @@ static void binary(const struct ArrowArray *a, int text) {
     }
 }
 
-/* The buffers of views, in separate blocks of exact size: each is released with its last share. */
+/* The buffers of views, in separate blocks of exact size: each is released with its last reference. */
 static int pinned, let_go;
 
 static void let_go_of(void *payload) {

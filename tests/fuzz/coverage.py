@@ -82,8 +82,8 @@ def _source_of(path: str) -> str:
 
 
 def _statements(c_file: Path, pyx: str, counts: dict[int, int]) -> dict[int, int]:
-    """The largest count of the C lines of each statement inside functions: Cython names the statement in a comment
-    before them."""
+    """For each statement inside a function, the largest count of its C lines. Cython writes the statement into a
+    comment before these lines."""
     source = (build.ROOT / pyx).read_text().splitlines()
     marker = re.compile(rf'\s*/\* "{re.escape(pyx)}":(\d+)$')
     largest: dict[int, int] = {}

@@ -52,7 +52,8 @@ _CONFIGS = tuple(
 
 
 def decode_target(data: bytes) -> None:
-    """A buffer of batches, through each reader; all agree. An odd first byte: with recomputed lengths and checksums."""
+    """Read a buffer of batches with each reader: all readers agree. If the first byte is odd, lengths and checksums are
+    recomputed before."""
     if not data:
         return
     data = reseal(data[1:]) if data[0] & 1 else data[1:]
@@ -69,7 +70,8 @@ def decode_target(data: bytes) -> None:
 
 
 def append_target(data: bytes) -> None:
-    """rules:u8 produced: a leader raises a KlogError, or stores what a reader accepts. An odd first byte as above."""
+    """rules:u8 produced: a leader raises a KlogError, or stores a batch that a reader accepts. The first byte has the
+    same meaning as above."""
     if not data:
         return
     config = _CONFIGS[data[0] >> 1 & 3]
@@ -116,7 +118,8 @@ class _Kept:
 
 
 def _compacted(data: bytes, start: int, latest_of: KeyMap, aborted: list[AbortedTransaction]) -> bytes:
-    """Run both passes over a segment of the offsets [0, 2^31), as in a round; return what is left."""
+    """Run both passes over a segment of the offsets [0, 2^31), as in a cleaning round. Returns the remaining
+    batches."""
     kept = _Kept()
     with tempfile.TemporaryFile() as file:
         file.write(data)
@@ -137,8 +140,8 @@ def _compacted(data: bytes, start: int, latest_of: KeyMap, aborted: list[Aborted
 
 
 def compact_target(data: bytes) -> None:
-    """rules:u8 start:u8 segment: CorruptBatch, or a subset of the records, without duplicates, valid enough to be
-    compacted again. An odd first byte as above."""
+    """rules:u8 start:u8 segment: raises CorruptBatch, or leaves a subset of the records, without duplicates, that can
+    be compacted again. The first byte has the same meaning as above."""
     if len(data) < 2:
         return
     segment = reseal(data[2:]) if data[0] & 1 else data[2:]
@@ -185,7 +188,8 @@ _MEASURED = {
     "checkpoint": ("klog.log.directory.",),
     "snapshot": ("klog.log.state.",),
 }
-"""The packages whose Python code is measured, "klog.codec." for the others. libFuzzer covers the native modules in C."""
+"""The packages whose Python code is measured, "klog.codec." for the others. libFuzzer covers the native modules in
+C."""
 PROGRAM = "KLOG_FUZZ_PROGRAM"
 """Environment: the program by which libFuzzer starts this one again."""
 

@@ -1,4 +1,5 @@
-/* Headers of batches to Arrow columns: choices:4 batch*; the exported array is valid Arrow data with the headers' values.
+/* Headers of batches to Arrow columns: choices:4 batch*; the exported array is valid Arrow data with the headers'
+ * values.
  *
  *   choices := left_out:u32     a bit for each column that is left out
  */

@@ -90,7 +90,8 @@ def damaged(files: dict[str, bytes], data: bytes) -> dict[str, bytes]:
 
 
 def directory_target(data: bytes) -> None:
-    """A KlogError, or a log of records that were once appended, which takes another one and opens again."""
+    """Opening raises a KlogError, or the log has only records that were once appended, accepts another record, and
+    opens again."""
     if not data:
         return
     plain = directory(bool(data[0] & 1))
@@ -105,7 +106,7 @@ def directory_target(data: bytes) -> None:
             path.write_bytes(content)
         with contextlib.suppress(KlogError):
             found, again = _use(place, "kafka" if data[0] & 2 else "strict")
-            # Only a wrong checksum shows that a record's offset is not one of its batch.
+            # Only a wrong checksum shows that a record's offset lies outside its batch.
             assert set(found) <= set(again) if resealed else found == again, (found, again)
 
 

@@ -14,7 +14,7 @@ static int32_t offset_of(const uint8_t *e, int32_t i) { return (int32_t)kl_load_
 static int32_t position_of(const uint8_t *e, int32_t i) { return (int32_t)kl_load_u32(e + 8 * i + 4); }
 static int64_t time_of(const uint8_t *e, int32_t i) { return (int64_t)kl_load_u64(e + 12 * i); }
 
-/* The searches compared with a walk from the front. */
+/* The searches compared with a linear scan from the start. */
 static void offsets(const uint8_t *data, size_t size, int32_t target) {
     uint8_t *e = fuzz_exact(data, size / 8 * 8);
     int32_t n = (int32_t)(size / 8);

@@ -1,6 +1,7 @@
 /* Messages of magic 0 and 1 made into records: choices:12 message*; the records equal the messages, and are no larger.
  *
- *   choices := kind:u8 attributes:u8 offset:i64 touch:u16     kind: bit 0 a wrapper, bit 1 its magic; bit 2 touches a byte
+ *   choices := kind:u8 attributes:u8 offset:i64 touch:u16     kind: bit 0 a wrapper, bit 1 its magic; bit 2 touches a
+ * byte
  *
  * Checksums are not required; a message's checksum is also computed by the plain implementation.
  */

@@ -1,9 +1,10 @@
 /* The framing of lz4 payloads: choices:2 payload, and the way back.
  *
- *   choices := kind:u8 capacity:u8      kind: bit 0 pack the payload and unpack it; capacity: less than enough by this much
+ *   choices := kind:u8 capacity:u8      kind: bit 0 pack the payload and unpack it; capacity: less than enough by this
+ * much
  *
- * In place of the LZ4 library there is a codec of runs, (count, byte) pairs, which also fails where the library may: what
- * is tested is that the framing reads and writes only what it may.
+ * In place of the LZ4 library there is a codec of runs, (count, byte) pairs, which also fails where the library may:
+ * what is tested is that the framing reads and writes only what it may.
  */
 #include "fuzz.h"
 

@@ -122,7 +122,7 @@ _BASE_OFFSET, _LEADER_EPOCH, _KEY_OF_MARKER = 7, 15, 69
 
 
 def _past_bugs() -> Iterator[bytes]:
-    """Damage that klog once did not report, or took for something else: tests/crash/FINDINGS.md."""
+    """Damage that klog once did not report, or reported wrongly: tests/crash/FINDINGS.md."""
     for rules in range(3):
         files = directory(bool(rules & 1))
         names = sorted(files)

@@ -1,5 +1,5 @@
-"""Abandon a manager or a log as if its process had died: nothing is flushed, no clean-shutdown file, locks are
-released."""
+"""Abandon a manager or a log as if its process had died: nothing is flushed, no clean-shutdown file is written, and
+locks are released."""
 
 from __future__ import annotations
 

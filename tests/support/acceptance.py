@@ -1,6 +1,7 @@
-"""What readers accept and refuse: one or a few batches for each row of the format's acceptance matrix and file scanner.
+"""The batches that readers accept and refuse: one or a few for each row of the format's acceptance matrix, and for each
+row about the scan of a file.
 
-The rows are the observed behaviour of Kafka's classes. tests/record/test_acceptance.py compares klog with them,
+The rows state the observed behaviour of Kafka's classes. tests/record/test_acceptance.py compares klog with them,
 tests/interop/test_acceptance.py compares Kafka.
 """
 

@@ -1,10 +1,10 @@
-"""A disk whose writes and flushes are known: a loop device over a file that this process serves through FUSE.
+"""A disk that records its writes and flushes: a loop device over a file that this process serves through FUSE.
 
     ext4 or xfs  →  loop device  →  one FUSE file  →  Server: image file, list of records
 
-The loop driver turns a flush of the block layer, and a write with FUA, into FSYNC of its file; so all that the device
-may lose in a power cut are the writes after the last flush in the list. The device can fail flushes, and writes that
-contain a marker. It needs /dev/fuse and loop devices, no other program.
+The loop driver handles a flush of the block layer, and a write with FUA, as FSYNC of its file. So in a power cut the
+device may lose only the writes after the last flush in the list. The device can fail flushes, and writes that contain a
+marker. It needs /dev/fuse and loop devices, no other program.
 
 Linux: include/uapi/linux/fuse.h.
 """
@@ -65,12 +65,12 @@ class Device:
 
     @property
     def count(self) -> int:
-        """How many writes and flushes there were."""
+        """The number of writes and flushes so far."""
         return self._control.get(_COUNT)
 
     @property
     def failures(self) -> int:
-        """How many of them failed."""
+        """The number of writes and flushes that failed."""
         return self._control.get(_FAILURES)
 
     def fail(self, *, flushes: bool = False, marked: bool = False) -> None:
@@ -216,16 +216,17 @@ HOW = ("all", "none", "some", "some sectors", "all but one")
 
 
 class Remains:
-    """Builds what a power cut may leave of a device: `base`, the image before the first record, is moved forward."""
+    """Builds the images that a power cut may leave of a device. `base` is the image before the first record; records
+    are applied to it as the cuts advance."""
 
     def __init__(self, base: Path, log: Path) -> None:
         self.records = records(log)
         self._base, self._done = base, 0
 
     def build(self, image: Path, cut: int, how: str, rng: random.Random, *, honest: int | None = None) -> None:
-        """Make `image` what a cut after `cut` records leaves; cuts must not decrease.
+        """Make `image` the image that a cut after `cut` records leaves. From call to call, `cut` must not decrease.
 
-        honest: flushes from this record on did nothing."""
+        honest: flushes from this record on did nothing; None: all flushes worked."""
         flushes = [number for number in range(self._done, cut) if not self.records[number].data]
         durable = max((number for number in flushes if honest is None or number < honest), default=self._done)
         _apply(self._base, self.records[self._done : durable])

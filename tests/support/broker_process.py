@@ -18,7 +18,7 @@ from tests.support.sockets import KeptPort
 
 
 class BrokerProcess:
-    """One thread. log: what all its lives wrote to stderr."""
+    """Starts and stops the process. For one thread. log: the stderr output of all starts."""
 
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         self.directory = directory
@@ -38,7 +38,7 @@ class BrokerProcess:
         return self._process.pid
 
     def start(self) -> Self:
-        """Returns when it serves."""
+        """Start the broker. Returns when it serves requests."""
         settings = [part for key, value in self.config.items() for part in ("--config", f"{key}={value}")]
         command = [
             sys.executable,
@@ -70,7 +70,7 @@ class BrokerProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int | None:
-        """Returns its exit status; None if it was not running."""
+        """Stop the broker. Returns its exit status; None if it was not running."""
         return self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -88,7 +88,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def rss_kib(self) -> int:
-        """The memory that it has now."""
+        """The resident memory of the process now, in KiB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
 

@@ -11,7 +11,8 @@ from typing import Any
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What work() returns in a forked child. An exception there is returned as (class name, text)."""
+    """Run work() in a forked child and return its result. An exception in the child is returned as (class name,
+    text)."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -38,7 +39,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 @contextmanager
 def living_child() -> Iterator[int]:
-    """The id of a forked child that only lives until the end of the block."""
+    """The process id of a forked child that does nothing, and exits at the end of the block."""
     end_read, end_write = os.pipe()
     ready_read, ready_write = os.pipe()
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""The outcome of a cleaning of a partition directory as comparable values, and the model's outcome of the same."""
+"""The result of cleaning a partition directory as comparable values, and the model's result for the same directory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def index_of(path: Path, base_offset: int) -> list[tuple[int, int]]:
 def open_planned(
     directory: Path, plan: Plan, config: Mapping[str, object], clock: ManualClock | None = None
 ) -> klog.Log:
-    """The log at the beginning of a planned cleaning."""
+    """Open the log as a planned cleaning needs it."""
     return klog.Log.open(
         directory,
         config={
@@ -67,7 +67,7 @@ def open_planned(
 
 
 def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
-    """The model's input for a directory, which this opens, rolls if the plan requires it, and closes."""
+    """The model's input for a directory. The log is opened, rolled if the plan requires it, and closed."""
     with open_planned(directory, plan, config) as log:
         if plan.roll and log.segments[-1].size:
             log.roll()
@@ -170,10 +170,10 @@ def _size(path: Path) -> int:
 
 
 def files_differ(mine: Path, theirs: Path, *, bytes_alike: bool) -> list[str]:
-    """The differences between two directories that were cleaned alike and closed.
+    """The differences between two directories that klog and Kafka have cleaned in the same manner, and closed.
 
-    Where records are compressed, each codec implementation has its own bytes, and so sizes and indexes: then batches
-    are compared field by field and record by record.
+    Two implementations of a codec compress to different bytes, so that sizes and indexes differ, too. Then batches are
+    compared field by field and record by record.
     """
     names, others = {path.name for path in mine.iterdir()}, {path.name for path in theirs.iterdir()}
     found = [f"{name}: only there" for name in sorted(others - names)]
@@ -196,8 +196,8 @@ def files_differ(mine: Path, theirs: Path, *, bytes_alike: bool) -> list[str]:
 
 
 def _aborted_differ(got: list[AbortedTransaction], expected: list[AbortedTransaction], directory: Path) -> list[str]:
-    """klog lets an entry begin with the first remaining batch of its transaction, if it has read it; a last stable
-    offset that is too low only makes readers look further."""
+    """Compare the aborted transactions. In klog an entry begins with the first remaining batch of its transaction, if
+    klog has read that batch. A last stable offset may be lower than Kafka's: then readers only search further."""
     if [(entry[0], entry[2]) for entry in got] != [(entry[0], entry[2]) for entry in expected]:
         return [f"{got}, there {expected}"]
     batches = [
@@ -220,7 +220,7 @@ _FIELDS = (
 
 
 def _first_difference(mine: Path, theirs: Path) -> str:
-    """Where two .log files differ, "" if only in size; for other files ""."""
+    """The first difference between two .log files; "" if only their sizes differ, and for other files."""
     if mine.suffix != ".log":
         return ""
     got, expected = batches_of(mine), batches_of(theirs)

@@ -1,19 +1,21 @@
-"""Slow and plain model of one cleaning round: which batches and records of which segments survive, and how.
+"""A slow and simple model of one cleaning round: which batches and records survive, and in which segments.
 
-Written only from the rules (Kafka: Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo), on dicts and lists,
-without klog's cleaner. It trusts its input: the range to clean, the active producers, the aborted transactions. It does
-not model bytes.
+It is written only from the rules (Kafka: Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo), with dicts and
+lists, without klog's cleaner. It trusts its input: the range to clean, the active producers, the aborted transactions.
+It does not model bytes.
 
-    M1  a key's last offset in the dirty range beats every earlier record of that key, in that range and below it
+    M1  the record at a key's last offset in the dirty range replaces all earlier records of that key, also those below
+        the range
     M2  records above the last offset in the map are kept
-    M3  a tombstone goes at its batch's horizon, a marker at its own once no batch of its transaction is left
-    M4  a batch that holds an active producer's last sequence or the end of the range stays, if need be empty
+    M3  a tombstone is removed after the delete horizon of its batch, a marker after its own once no batch of its
+        transaction is left
+    M4  a batch with an active producer's last sequence, or at the end of the range, is kept, even without records
 
-Where Kafka breaks its own rules, `mistaken` does the same: a range that begins inside a segment is read from the index
-entry below it, yet the aborted transactions are those of the whole segment. One whose marker lies before that entry
-never ends for Kafka, and records that its producer commits afterwards are left out of the map: old values stay, and
-reappear when the tombstone that should have removed them goes. klog follows M1. Kafka also forgets transactions whose
-marker lies below the log start, and keeps their records, which no reader can read.
+Where Kafka breaks its own rules, `mistaken` does the same. Kafka reads a range that begins inside a segment from the
+index entry below it, but uses the aborted transactions of the whole segment. A transaction whose marker is before that
+entry never ends for Kafka, and records that its producer commits afterwards are not put into the map: old values stay,
+and reappear when the tombstone that should have removed them is removed. klog follows M1. Kafka also ignores
+transactions whose marker is below the log start, and keeps their records, which no reader can read.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Kept:
-    """A remaining batch: its range of offsets, those of its records, its horizon."""
+    """A remaining batch: its range of offsets, the offsets of its records, its delete horizon."""
 
     base_offset: int
     last_offset: int
@@ -82,7 +84,7 @@ class Cleaned:
 
 @dataclass
 class Transactions:
-    """Which data was aborted, and whether a marker still has data; fed batch by batch."""
+    """Tracks which data was aborted, and whether a marker's transaction still has data. It gets batch after batch."""
 
     aborted: list[AbortedTransaction]
     ongoing: dict[int, tuple[AbortedTransaction, bool]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What tests print that they have counted: lines "count: N WHAT"."""
+"""Reads the numbers that tests print: lines "count: N WHAT"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _COUNT = re.compile(r"^count: (\d+) ([^,\n]+)", re.MULTILINE)
 
 
 def counts(output: str) -> Counter[str]:
-    """The sums by WHAT, up to a comma."""
+    """The sum of the numbers for each WHAT, which ends at a comma."""
     found: Counter[str] = Counter()
     for number, what in _COUNT.findall(output):
         found[what] += int(number)

@@ -1,8 +1,8 @@
-"""A disk that can lose power: it tracks unsynced changes, so that a power cut can choose among them (crash_states.py).
+"""A disk that can lose power: it tracks unsynced changes, so that a power cut can lose any of them (crash_states.py).
 
 Reads see every write at once, as through a page cache. In addition, each file keeps its durable content and the changes
-since its last fsync, and each directory keeps its names in the same way. Any thread: the order of the operations is the
-one in which they reach the disk.
+since its last fsync, and each directory does the same for its names. For any thread: the operations reach the disk in
+the order of their calls.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class PowerCut(BaseException):
-    """The machine stops here. An `except Exception` must not catch it."""
+    """The machine stops here. It is a BaseException, so that `except Exception` does not catch it."""
 
 
 class MappedFiles:
-    """The durable content of files whose stores are invisible; by inode number, since names change.
+    """The durable content of mapped files, whose stores are invisible. By inode number, since names change.
 
     table: address of a kl_io_t whose fsync reports to this object.
     """
@@ -64,7 +64,7 @@ class MappedFiles:
         self._durable.pop((status.st_dev, status.st_ino), None)
 
     def now_and_durable(self, path: str) -> tuple[bytes, bytes | None]:
-        """The content, and the last synced one; None: it was never synced."""
+        """The content now, and the last synced content; None: the file was never synced."""
         fd = os.open(path, os.O_RDONLY)
         try:
             status = os.fstat(fd)
@@ -92,7 +92,7 @@ class CrashFile(LogFile):
         return at - position
 
     def write_behind(self, position: int, size: int, wait: bool = False) -> None:
-        """Promises nothing: a cut may still leave any of it."""
+        """Does nothing: a cut may still lose any of the bytes."""
         self.disk.step(f"write behind {os.path.basename(self.path)} {position}+{size} {wait=}")
 
     def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
@@ -102,8 +102,9 @@ class CrashFile(LogFile):
 
 
 class CrashDirectFile(CrashFile):
-    """Its whole pages bypass the cache: head, pages and tail of a write may land in any order. The part through the
-    cache lands by the page, with earlier writes to that page."""
+    """A file with O_DIRECT. The whole pages of a write bypass the cache: its head, pages and tail may reach the disk in
+    any order. The parts that go through the cache are written back by page, together with earlier writes to that
+    page."""
 
     def write(self, data: bytes, position: int) -> None:
         view, end = memoryview(data), position + len(memoryview(data))
@@ -117,7 +118,7 @@ class CrashDirectFile(CrashFile):
 
 
 class Exchange:
-    """Two directories that have exchanged their names. unsynced: those of their parents that were not synced since."""
+    """Two directories that have exchanged their names. unsynced: their parents that were not synced since then."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -186,7 +187,7 @@ class CrashFiles(RealFiles):
                     self._mapped.keep(path)
 
     def is_synced(self, path: str) -> bool:
-        """Would a cut leave the bytes of this file as they are, if it leaves the name?"""
+        """Whether a cut leaves the bytes of this file as they are, if it leaves its name."""
         if is_mapped(path):
             now, durable = self._mapped.now_and_durable(path)
             return now == durable
@@ -264,7 +265,7 @@ class CrashFiles(RealFiles):
         self._name(self.names[source], source, target)
 
     def _rename_directory(self, source: str, target: str) -> None:
-        """Its files have the new path from here on; until the parent is synced, a cut may undo that."""
+        """Rename a directory. Its files then have the new path; until the parent is synced, a cut may undo that."""
         self._notice_directories(os.path.dirname(source))
         os.rename(source, target)
         self._directories[target] = self._directories.pop(source, source)
@@ -272,7 +273,8 @@ class CrashFiles(RealFiles):
         self._have_moved({source: target})
 
     def exchange(self, path: str, other: str) -> None:
-        """Two directories exchange their names. Until the parents of both are synced, a cut may undo that as a whole."""
+        """Exchange the names of two directories. Until the parents of both are synced, a cut may undo the exchange for
+        both."""
         self.step(f"exchange {os.path.basename(path)} {os.path.basename(other)}")
         for directory in (path, other):
             self._notice_directories(os.path.dirname(directory))
@@ -300,7 +302,7 @@ class CrashFiles(RealFiles):
         self._notice_directories(os.path.dirname(path))
 
     def _have_moved(self, moves: Mapping[str, str]) -> None:
-        """The files of directories are known by their new paths from here on."""
+        """Use the new paths of moved directories for their files from now on."""
 
         def moved(path: str | None) -> str | None:
             for source, target in moves.items():
@@ -316,8 +318,8 @@ class CrashFiles(RealFiles):
             self._unsynced[path] = [NameChange(one.inode, moved(one.gone), moved(one.there)) for one in of]
 
     def _notice_directories(self, parent: str) -> None:
-        """Some directories are created and removed past this object. A new one is not on disk before its parent is
-        synced."""
+        """Find directories that were created or removed without a call of this object. A new directory is not on disk
+        until its parent is synced."""
         there = {entry.path: entry.inode() for entry in os.scandir(parent) if entry.is_dir()}
         for path, number in there.items():
             if self._known_directories.get(path) != number:
@@ -339,13 +341,13 @@ class CrashFiles(RealFiles):
             self._name(None, path, None)
 
     def _known(self, path: str) -> Inode:
-        """A mapped file's creation is invisible; register it here."""
+        """The inode of a path. The creation of a mapped file is invisible, so it is registered here."""
         if path not in self.names:
             self._name(Inode(mapped=is_mapped(path)), None, path)
         return self.names[path]
 
     def _loses_its_name(self, path: str) -> None:
-        """A mapped file loses its name: after a cut the old name may exist, with its current content."""
+        """Handle a mapped file that loses its name: after a cut the old name may exist, with the current content."""
         if is_mapped(path) and os.path.exists(path):
             self._known(path).durable = bytearray(Path(path).read_bytes())
             self._mapped.forget(path)
@@ -383,12 +385,13 @@ class CrashFiles(RealFiles):
     # ---- after the cut -------------------------------------------------------------------------------------------
 
     def states(self, root: Path, out: Path, seed: int, randoms: int = 2) -> Iterator[tuple[str, Path]]:
-        """(name, directory) of the cuts of the tree at root, each laid out under out."""
+        """Yields (name, directory) for each crash state of the tree at root, with its files in a directory under
+        out."""
         for cut in self.cuts(root, seed, randoms):
             yield cut.name, cut.lay_out(out / cut.name)
 
     def cuts(self, root: Path, seed: int, randoms: int = 2) -> Iterator[State]:
-        """Crash states of the tree at root, each content once. "all" comes first: there only the process has died."""
+        """Yields crash states of the tree at root, each content once. "all" comes first: only the process has died."""
         cut, rng = self.cut(root), random.Random(seed)
         seen: set[int] = set()
         for state in cut.states(rng, randoms):

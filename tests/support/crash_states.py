@@ -1,17 +1,18 @@
-"""What a power cut can leave of a directory tree: a choice among the changes that were not synced.
+"""The states that a power cut can leave of a directory tree: some of the changes that were not synced are in effect.
 
-What a cut leaves is chosen independently:
+These are chosen independently:
 
     names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
-             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A rename
-             from one directory to another comes after all that came before it in either. A new directory, or the new name of one, may be missing until its parent is synced. Two directories that have exchanged
-             their names have both done so, or neither
+             in which the journals of ext4, xfs and btrfs keep them; independently for each directory. A rename from one
+             directory to another takes effect after all earlier changes of both. A new directory, or the new name of
+             one, may be missing until its parent is synced. If two directories have exchanged their names, the exchange
+             is in effect for both or for neither
     bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
              pages; each sector as any of its writes left it; any subset of the writes; the last one torn
-    length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
-             bytes below it that have not landed are NULs
-    indexes  mapped files, whose stores are invisible, only their syncs: each as it is, as it was some entries before,
-             any of its pages as they are and the others as synced or zeros, or missing
+    length   where bytes are chosen by pages or sectors: the durable length, the newest, or the end of the last changed
+             page or sector; bytes below it whose writes are lost are NULs
+    indexes  mapped files: only their syncs are visible, not their stores. Each is as it is, or as it was some entries
+             before, or has any of its pages as they are and the others as synced or zeros, or is missing
 
 A `Cut` is one moment. Its states are a few fixed ones, and any number that a random generator chooses.
 """
@@ -38,8 +39,8 @@ Change = tuple[int, bytes] | int
 
 @dataclasses.dataclass(eq=False)
 class Inode:
-    """A file's durable bytes, and its pending changes. mapped: the content is in the real file; the bytes here count
-    once it has no name."""
+    """A file's durable bytes, and its pending changes. mapped: the content is in the real file; the bytes here are used
+    only after the file has lost its name."""
 
     durable: bytearray = dataclasses.field(default_factory=bytearray)
     pending: list[Change] = dataclasses.field(default_factory=list)
@@ -58,8 +59,8 @@ def apply(content: bytearray, change: Change) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NameChange:
-    """A change of a directory's names in one step: `gone` is removed, `there` is the new name. One from a directory to
-    another is among the changes of both."""
+    """A change of a directory's names in one step: the name `gone` is removed, the name `there` is added. A rename from
+    one directory to another is in the list of changes of both."""
 
     inode: Inode | None
     gone: str | None
@@ -67,7 +68,7 @@ class NameChange:
 
 
 def digest_of(files: Mapping[str, bytes]) -> int:
-    """Equal for equal names and bytes: 128 bits."""
+    """A digest of 128 bits: equal for equal names and bytes."""
     whole = 0
     for one in files.items():
         whole ^= _digest_of_file(*one)
@@ -76,7 +77,7 @@ def digest_of(files: Mapping[str, bytes]) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _digest_of_file(path: str, data: bytes) -> int:
-    """Most files of a state are those of the one before."""
+    """Cached, since most files of a state are the same as in the previous state."""
     digest = hashlib.blake2b(b"%s\0" % path.encode(), digest_size=16)
     digest.update(data)
     return int.from_bytes(digest.digest(), "big")
@@ -84,10 +85,10 @@ def _digest_of_file(path: str, data: bytes) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut before operation `stop_at` may leave below a directory. files: bytes by relative path. links: those of
-    them that are further names of another one, which comes before them.
+    """The files that a cut before operation `stop_at` may leave below a directory. files: bytes by relative path.
+    links: for each path that is another name of an earlier file, the path of that file.
 
-    by_sectors: part of a page may have landed without the rest, which "strict" cannot always tell from damage."""
+    by_sectors: part of a page may be on disk without the rest. "strict" cannot always distinguish this from damage."""
 
     name: str
     stop_at: int
@@ -98,7 +99,7 @@ class State:
 
     @functools.cached_property
     def key(self) -> int:
-        """Equal for equal content."""
+        """A number that is equal for states of equal content."""
         if not self.links:
             return digest_of(self.files)
         return digest_of({**self.files, "\0links": repr(sorted(self.links.items())).encode()})
@@ -108,7 +109,7 @@ class State:
         for directory in self.directories:
             (out / directory).mkdir(parents=True, exist_ok=True)
         for path, data in self.files.items():
-            (out / path).parent.mkdir(parents=True, exist_ok=True)  # one whose removal is not on disk either
+            (out / path).parent.mkdir(parents=True, exist_ok=True)  # a directory whose removal is not on disk
             if path in self.links:
                 (out / path).hardlink_to(out / self.links[path])
             else:
@@ -117,10 +118,14 @@ class State:
 
 
 class Cut:
-    """The moment before operation `stop_at`. names, durable_names: what each name leads to, as processes see it, and
-    as the last syncs of the directories left it. unsynced: the changes between the two, by directory. mapped: of each
-    mapped file the content and the last synced one, None if it was never synced. there: all directories. directories:
-    those whose own names are not synced, and their synced ones, None for a new one. exchanges: those of them that have exchanged their names."""
+    """The moment before operation `stop_at`.
+
+    names: the file of each name, as processes see it. durable_names: the same as the last syncs of the directories left
+    it. unsynced: the changes between the two, one list for each directory. mapped: of each mapped file the content, and
+    the last synced content, None if it was never synced. there: all directories. directories: for each directory whose
+    own name is not synced, its synced name, None for a new directory. exchanges: those of them that have exchanged
+    their names.
+    """
 
     def __init__(
         self,
@@ -163,26 +168,27 @@ class Cut:
         return not (self._pending or self._unsynced or self._moved)
 
     def states(self, rng: random.Random, randoms: int) -> Iterator[State]:
-        """Fixed states, torn ones, and as many chosen ones; contents may repeat. Once everything is on disk, none is
-        chosen."""
+        """The fixed states, the torn states, and `randoms` randomly chosen ones; contents may repeat. If everything is
+        on disk, no random state is chosen."""
         yield from self.fixed()
         yield from self.torn(rng)
         for number in range(0 if self.is_settled else randoms):
             yield self.chosen(f"random-{number}", rng)
 
     def any_state(self, rng: random.Random) -> State:
-        """One of them, which is not torn."""
+        """One state at random, but not a torn one."""
         return rng.choice([*self.fixed(), self.chosen("random", rng)])
 
     def fixed(self) -> Iterator[State]:
-        """The state that the death of the process leaves, "all", and those that are the same for every seed."""
+        """The states that are the same for every seed. The first, "all", is the one that the death of the process
+        leaves."""
         yield self._state("all", self._names, Bytes(landed), as_it_is)
         yield self._state("none", self._durable_names, Bytes(durable), as_synced, self._moved)
         yield self._state("late-names", self._names, Bytes(durable), missing)
         yield self._state("old-names", self._durable_names, Bytes(landed), as_it_is, self._moved)
 
     def torn(self, rng: random.Random) -> Iterator[State]:
-        """The last write torn at a byte; part of one write missing."""
+        """Two states: in one the last write is torn at some byte, in the other a part of one write is missing."""
         if self._pending:
             most = max((len(inode.pending) for inode in self._names.values()), default=0)
             share = rng.random()
@@ -190,19 +196,19 @@ class Cut:
             yield self._state("hole", self._names, hole(rng), as_it_is)
 
     def chosen(self, name: str, rng: random.Random) -> State:
-        """Any names, any bytes, any index pages."""
+        """A random state: any names, any bytes, any index pages."""
         undone = {path: synced for path, synced in self._moved.items() if rng.random() < 0.5}
         for other, one in self._exchanged.items():
             undone.pop(other, None)
             if one in undone:
                 undone[other] = one
-        return self._state(name, self._some_names(rng), rng.choice(WAYS)(rng), some_indexes(rng), undone)
+        return self._state(name, self._some_names(rng), rng.choice(CHOICES)(rng), some_indexes(rng), undone)
 
     def _state(
         self,
         name: str,
         names: dict[str, Inode],
-        way: Bytes,
+        chosen: Bytes,
         index_of: IndexOf,
         undone: Mapping[str, str | None] = MappingProxyType({}),
     ) -> State:
@@ -214,13 +220,13 @@ class Cut:
             data = self._settled.get(inode)
             if data is None:
                 mapped = self._mapped.get(inode)
-                data = bytes(way.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
+                data = bytes(chosen.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
             if data is not None:
                 files[path[self._below :]] = data
                 if first.setdefault(inode, path) is not path:
                     links[path[self._below :]] = first[inode][self._below :]
         if not undone:
-            return State(name, self.stop_at, files, self._directories, way.by_sectors, links)
+            return State(name, self.stop_at, files, self._directories, chosen.by_sectors, links)
         there = tuple(_undone(path, undone) for path in self._directories)
         places = {path: _undone(path, undone) for path in {old.rpartition("/")[0] for old in files}}
         now: dict[str, str] = {}
@@ -233,7 +239,7 @@ class Cut:
             self.stop_at,
             {now[old]: data for old, data in files.items() if old in now},
             tuple(filter(None, there)),
-            way.by_sectors,
+            chosen.by_sectors,
             {now[old]: now[of] for old, of in links.items() if old in now and of in now},
         )
 
@@ -249,8 +255,8 @@ class Cut:
         return names
 
     def _in_order(self, landed: list[int]) -> list[int]:
-        """How many changes of each directory have landed, if no more than these have: one of two directories has landed
-        in both."""
+        """Lower these numbers of changes in effect for each directory, so that a rename from one directory to another
+        is in effect in both or in neither."""
         while self._of_two:
             late = [
                 (one, at)
@@ -266,7 +272,8 @@ class Cut:
 
 
 def _undone(path: str, undone: Mapping[str, str | None]) -> str | None:
-    """Where a directory is, or None, if these renames and creations of directories are undone."""
+    """The path of a directory if these renames and creations of directories are undone; None if its creation is
+    undone."""
     synced = undone.get(path, path)
     if synced is None:
         return None
@@ -282,28 +289,28 @@ def is_mapped(path: str | Path) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _entry_size(path: str) -> int:
-    """Of a mapped file; 0 for another one."""
+    """The size of an index entry, in bytes; 0 if the file is not an index."""
     return next((INDEXES[suffix] for suffix in Path(path).suffixes if suffix in INDEXES), 0)
 
 
-# ---- bytes: what a file holds after the cut ------------------------------------------------------------------------------
+# ---- bytes: what a file holds after the cut --------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Bytes:
-    """A way to choose what has landed of a file; by_sectors: also within its pages."""
+    """Chooses the bytes of a file after the cut. by_sectors: it may choose differently for sectors of one page."""
 
     of: Callable[[Inode], bytearray]
     by_sectors: bool = False
 
 
 def durable(inode: Inode) -> bytearray:
-    """No unsynced change."""
+    """Without the unsynced changes."""
     return inode.durable
 
 
 def landed(inode: Inode) -> bytearray:
-    """Every change."""
+    """With every change."""
     content = bytearray(inode.durable)
     for change in inode.pending:
         apply(content, change)
@@ -311,7 +318,7 @@ def landed(inode: Inode) -> bytearray:
 
 
 def torn(inode: Inode, share: float, most: int) -> bytearray:
-    """Every change except the end of the last write, in files with this many changes."""
+    """With every change, except the end of the last write in files with `most` changes."""
     if most == 0 or len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
         return landed(inode)
     position, data = last
@@ -319,13 +326,14 @@ def torn(inode: Inode, share: float, most: int) -> bytearray:
 
 
 def some_writes(rng: random.Random) -> Bytes:
-    """Any of the changes, each whole or not at all. No page cache loses a write and keeps a later one of the same
-    sector, but other layers may."""
+    """With any of the changes, each whole or not at all. A page cache does not lose a write and keep a later one of the
+    same sector, but other layers may."""
     return Bytes(lambda inode: landed(Inode(inode.durable, [it for it in inode.pending if rng.random() < 0.5])))
 
 
 def hole(rng: random.Random) -> Bytes:
-    """Every change except part of one write, so that its header has landed and its body has not, or the reverse."""
+    """With every change except a part of one write: for example, a header is on disk and its body is not, or the
+    reverse."""
     unit = rng.choice([PAGE, SECTOR])
 
     def of(inode: Inode) -> bytearray:
@@ -343,7 +351,7 @@ def hole(rng: random.Random) -> Bytes:
 
 
 def whole_pages(rng: random.Random) -> Bytes:
-    """Any of the pages in their newest state; the rest as durable."""
+    """Any of the pages in their newest state, the other pages as synced."""
     return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.choice([0, len(inode.pending)])))
 
 
@@ -357,7 +365,7 @@ def earlier_sectors(rng: random.Random) -> Bytes:
     return Bytes(lambda inode: _chosen(inode, rng, SECTOR, lambda: rng.randrange(len(inode.pending) + 1)), True)
 
 
-WAYS = (whole_pages, earlier_pages, earlier_sectors, earlier_sectors, hole, hole, some_writes, some_writes)
+CHOICES = (whole_pages, earlier_pages, earlier_sectors, earlier_sectors, hole, hole, some_writes, some_writes)
 
 
 def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], int]) -> bytearray:
@@ -372,14 +380,14 @@ def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], in
 
 
 def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int | None) -> bytearray:
-    """Each page or sector as the first `version(number)` of the pending changes left it, and the file's length after
-    `length` of them; None: as far as bytes have landed."""
+    """Each page or sector as the first `version(number)` of the pending changes left it. The file's length is that
+    after `length` changes; None: it ends after the last page or sector that a change has reached."""
     content, size = bytearray(inode.durable), len(inode.durable)
     sizes, landed_to = [size], size
     for number, change in enumerate(inode.pending):
         if isinstance(change, int):
             size = change
-            if length is not None and number < length:  # bytes beyond are gone, landed or not
+            if length is not None and number < length:  # the bytes above are removed, even if they were written back
                 content[change:] = bytes(max(0, len(content) - change))
                 landed_to = min(landed_to, change)
         else:
@@ -398,7 +406,7 @@ def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int
     return content[:end]
 
 
-# ---- mapped indexes ------------------------------------------------------------------------------------------------------
+# ---- mapped indexes --------------------------------------------------------------------------------------------------
 
 
 class Mapped(NamedTuple):
@@ -410,7 +418,7 @@ class Mapped(NamedTuple):
 
     @property
     def before(self) -> bytes:
-        """What a cut leaves of it if nothing has landed since that sync."""
+        """The content after a cut if nothing was written back since that sync."""
         return bytes(len(self.data)) if self.durable is None else self.durable
 
 
@@ -422,12 +430,12 @@ def as_it_is(index: Mapped) -> bytes:
 
 
 def as_synced(index: Mapped) -> bytes:
-    """The last synced content; zeros if never synced."""
+    """The last synced content; zeros if the file was never synced."""
     return index.before
 
 
 def missing(index: Mapped) -> bytes | None:
-    """The last synced content; missing if never synced."""
+    """The last synced content; the file is missing if it was never synced."""
     return index.durable
 
 
@@ -440,20 +448,20 @@ def earlier(index: Mapped, rng: random.Random) -> bytes:
 
 
 def some_index_pages(index: Mapped, rng: random.Random) -> bytes:
-    """Any of its pages, the others as synced; either of the two lengths."""
+    """Any of its pages as they are, the others as synced; the length is either of the two."""
     end = len(rng.choice([index.data, index.before]))
     data, before = (it + bytes(max(0, end - len(it))) for it in (index.data, index.before))
     return b"".join(rng.choice([data, before])[at : min(at + PAGE, end)] for at in range(0, end, PAGE))
 
 
 def some_indexes(rng: random.Random) -> IndexOf:
-    """One way for all of them, or one for each."""
-    ways: list[IndexOf] = [
+    """One of these functions for all indexes, or another one for each."""
+    functions: list[IndexOf] = [
         as_it_is,
         as_synced,
         missing,
         lambda index: earlier(index, rng),
         lambda index: some_index_pages(index, rng),
     ]
-    one = rng.choice(ways)
-    return rng.choice([one, lambda index: rng.choice(ways)(index)])
+    one = rng.choice(functions)
+    return rng.choice([one, lambda index: rng.choice(functions)(index)])

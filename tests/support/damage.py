@@ -20,8 +20,8 @@ def mutations(steps_max: int = 4) -> st.SearchStrategy[list[Step]]:
 
 
 def mutate(data: bytes, steps: list[Step], *, huge: bytes, replaces: int) -> bytes:
-    """Apply the steps: a byte set, inserted or deleted, or `huge`, which overwrites bytes with the format's largest
-    length."""
+    """Apply the steps. Each sets, inserts or deletes a byte, or overwrites bytes with `huge`, the largest length of the
+    format."""
     for where, kind, byte in steps:
         at = where % (len(data) + 1)
         if kind == "set":

@@ -1,8 +1,8 @@
-"""Partition directories for a cleaner, with everything that decides what survives, all generated from one seed.
+"""Partition directories for a cleaner, generated from one seed, with everything that a cleaner's decisions depend on.
 
-A DirtyLog alternates: write() appends, as leaders and as followers do, plan() chooses the next cleaning, while time
-passes. Either klog or Kafka may clean between two calls of write(): a DirtyLog keeps only the state of its producers,
-and reads the rest from the directory.
+write() appends as leaders and as followers do; plan() chooses the next cleaning. Time passes between them. Either klog
+or Kafka may clean between two calls of write(): a DirtyLog keeps only the state of its producers, and reads the rest
+from the directory.
 
 Contents: few keys, so that most records are superseded; tombstones, empty keys and values, keys with the bytes of a
 marker's, records without keys; a log start inside a segment; producers with sequences; transactions that commit, abort,
@@ -46,7 +46,8 @@ class _Producer:
 
 @dataclass(frozen=True)
 class Plan:
-    """One cleaning, from the checkpoint on, or `afresh`: from the start. `high_watermark` None: the log end."""
+    """One cleaning. It begins at the checkpoint, or, if `afresh`, at the log start. `high_watermark` None: the log
+    end."""
 
     now_ms: int
     log_end_offset: int
@@ -132,7 +133,7 @@ class DirtyLog:
             step = chance.choice([0, 0, 1, 20, 400])
             clock.advance(step)
             self.now_ms += step
-        if chance.random() < 0.6:  # else cleaning stops at the first one that stays open
+        if chance.random() < 0.6:  # otherwise cleaning stops at the first transaction that stays open
             for producer in self._producers:
                 if producer.open:
                     self._decide(log, producer)
@@ -202,7 +203,7 @@ class DirtyLog:
         producer.open = False
 
     def _replicate_oddity(self, log: klog.Log) -> None:
-        """Batches that a follower gets from a leader that has cleaned: with horizons, or empty."""
+        """Append a batch as a follower gets it from a leader that has cleaned: with a delete horizon, or empty."""
         chance = self._chance
         if chance.random() < 0.4:
             self._send(log, [], last_offset_delta=chance.choice([0, 3]), max_timestamp=self.now_ms - 50)
@@ -212,7 +213,7 @@ class DirtyLog:
         self._replicate(log, self._records(tombstones=0.6), delete_horizon_ms=horizon)
 
     def _replicate(self, log: klog.Log, records: list[Any], **fields: Any) -> int:
-        """Append as a follower; return how many offsets the batch takes, 0 if it is too large for a segment."""
+        """Append as a follower. Returns how many offsets the batch takes; 0 if it is too large for a segment."""
         chance = self._chance
         hole = chance.choice([0] * 12 + [1, 7])
         last = len(records) - 1 + hole
@@ -254,7 +255,8 @@ class DirtyLog:
     # -------------------------------------------------------------------------------------------------- cleaning
 
     def plan(self, *, once: bool | None = None) -> Plan:
-        """The next cleaning. Horizons set by the previous one are then reached, just missed, or far away."""
+        """The next cleaning. At its time, the delete horizons set by the previous one have just passed, will soon pass,
+        or are far away."""
         chance = self._chance
         due = [horizon + step for horizon in self._horizons for step in (-1, 0) if horizon + step >= self.now_ms]
         jump = chance.choice([0, 1, 300, 5000, self._retention_ms, 2 * self._retention_ms + 7])

@@ -1,4 +1,4 @@
-"""Batches of every kind that encode() makes, for other readers to describe."""
+"""Batches of every kind that encode() makes, for comparison with other readers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _compacted(compression: str | None) -> bytes:
 
 
 def batches(compression: str | None) -> dict[str, bytes]:
-    """By name; each begins at an offset of its own."""
+    """The batches by name; each begins at an offset of its own."""
     common = {"compression": compression, "leader_epoch": 7}
     return {
         "plain": encode(SHAPES, base_offset=10, **common),
@@ -60,7 +60,7 @@ def batches(compression: str | None) -> dict[str, bytes]:
 
 
 def control_batches() -> dict[str, bytes]:
-    """They are never compressed."""
+    """Control batches, which are never compressed."""
 
     def end(name: str, **options: object) -> bytes:
         return encode([(*marker(name, 5), T)], is_control=True, is_transactional=True, **PRODUCER, **options)

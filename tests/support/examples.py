@@ -11,8 +11,8 @@ OF_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_sco
 
 
 def examples(*, deep: int, most: int | None = None) -> int:
-    """The current profile's number, and at most `most`, for a property whose examples take long; in the deep profile
-    `deep`, for one that needs more, or costs more."""
+    """Settings with the number of examples: `deep` in the deep profile; in any other profile the profile's number, but
+    at most `most`, for a property whose examples take long."""
     if os.environ.get("HYPOTHESIS_PROFILE") == "deep":
         return deep
     number: int = settings.default.max_examples

@@ -1,8 +1,7 @@
-"""A disk that fails on purpose: the Nth operation, once or from then on, or every one below a path.
+"""A disk that fails on purpose: at the Nth operation, once or from then on, or at every operation below a path.
 
-Operations are those of Files: open to write, create, write, fsync, fdatasync, truncate, replace, rename, link, unlink,
-fsync_dir.
-Failures of system calls below Files are in faulty_io.
+Operations are those of Files: open for writing, create, write, fsync, fdatasync, truncate, replace, rename, link,
+unlink, fsync_dir. faulty_io makes single system calls fail.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ class FailingFile(LogFile):
 
 
 class FailingFiles(RealFiles):
-    """nth: 0 for none. under: paths below which every operation fails from then on.
+    """nth: the number of the operation that fails; 0 for none. under: every operation below these paths fails.
 
-    torn: half of a failing write reaches the file. Nothing is counted or fails until it is armed.
-    only: the kinds of operations that may fail, if limited.
+    torn: half of a failing write reaches the file. Nothing is counted or fails until the object is armed.
+    only: the kinds of operations that may fail; by default all.
     failed: the kinds of the failed operations; places: their paths.
     """
 

@@ -1,4 +1,4 @@
-"""A /proc and /sys in a directory, which show a healthy machine until something is planted."""
+"""A directory with the files of /proc and /sys of a healthy machine. A test changes some of them."""
 
 from __future__ import annotations
 

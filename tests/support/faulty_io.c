@@ -1,8 +1,9 @@
-/* A table of system calls that follow rules, and otherwise call the kernel. Every call is counted.
+/* A table of system calls. A call that matches a rule follows it; any other call goes to the kernel. Every call is
+ * counted.
  *
- * A rule is for one function: from call number `first` on (1: the next one that is counted), `times` of them wait
- * `delay_us`, or until the rule is released, then fail with `error`, or move at most `at_most` bytes. The first rule that
- * matches counts.
+ * A rule is for one function. Beginning with call number `first` (1: the next call), `times` calls wait `delay_us`, or
+ * until the rule is released, and then fail with `error`, or move at most `at_most` bytes. If several rules match, the
+ * first one is used.
  */
 #include "osio.h"
 

@@ -1,7 +1,9 @@
-"""A kernel that fails, tears and delays by rules: a table of functions in C, for RealFiles(table=...).
+"""System calls that fail, write only a part, or take long, by rules: a table of functions in C, for
+RealFiles(table=...).
 
-It does below klog's code, without the GIL, what FailingFiles and CrashFiles do to Python calls: a slow fdatasync lets
-other threads run. One table per process, so one test at a time: `with FaultyIo() as io`.
+FailingFiles and CrashFiles replace Python calls. This table is below klog's code, and runs without the GIL, so that
+other threads run during a slow fdatasync. There is one table per process, so one test can use it at a time: `with
+FaultyIo() as io`.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def _load() -> ctypes.CDLL:
 
 
 class FaultyIo:
-    """The table and its rules. Without a rule a call goes to the kernel."""
+    """The table and its rules. A call that matches no rule goes to the kernel."""
 
     def __init__(self) -> None:
         library = _load()
@@ -98,8 +100,8 @@ class FaultyIo:
         """From the nth call from now on, `times` calls: wait, then fail, or move at most this many bytes. Returns the
         rule's number.
 
-        claims: a sendfile, fsync or fdatasync does nothing and returns success. A test should not race with the wait: make it long,
-        and release() it."""
+        claims: a sendfile, fsync or fdatasync does nothing and returns success. A test should not race with the wait:
+        make it long, and release() it."""
         free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
         index = FUNCTIONS.index(function)
         first = self._calls[index] + nth
@@ -116,9 +118,9 @@ class FaultyIo:
         self._rules[number].times = 0
 
     def calls(self, function: str) -> int:
-        """How often it was called since heal()."""
+        """The number of calls of this function since heal()."""
         return int(self._calls[FUNCTIONS.index(function)])
 
     def hits(self, number: int) -> int:
-        """How many calls a rule has matched."""
+        """The number of calls that this rule has matched."""
         return int(self._hits[number])

@@ -1,4 +1,5 @@
-"""A real file system on a loop device, whose power a test cuts: writes that were not synced never reach the device.
+"""A real file system on a loop device. A test can cut its power: then writes that were not synced never reach the
+device.
 
 It is mounted only in a mount namespace of its own (`alone`). The kernel unmounts it and detaches the loop device when
 the last process there ends, however it ends; each such process ends with its parent (`end_with_parent`).
@@ -31,7 +32,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Kind(NamedTuple):
-    """A file system: how it is made, mounted and, where it has no journal, checked after a power cut."""
+    """A kind of file system: the commands that make it, mount it and, if it has no journal, check it after a power
+    cut."""
 
     make: tuple[str, ...]
     megabytes: int
@@ -134,7 +136,7 @@ class FileSystem:
             raise OSError(ctypes.get_errno(), "syncfs")
 
     def write_back(self, rng: random.Random) -> None:
-        """What the kernel may do at any time: write some pages of some files, and commit the journal."""
+        """Write some pages of some files, and commit the journal, as the kernel may do at any time."""
         for directory, _, names in os.walk(self.place):  # which passes over what the writer removes meanwhile
             for name in sorted(names):
                 if rng.random() < 0.3:

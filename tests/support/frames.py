@@ -1,4 +1,4 @@
-"""Counts the Python frames that a call enters, the library's included. Native functions enter none."""
+"""Counts the Python frames that a call enters, including those of libraries. Native functions enter none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directories under tests/golden, written by Apache Kafka, and what Kafka reads in them."""
+"""The directories under tests/golden, written by Apache Kafka, and the records that Kafka reads in them."""
 
 from __future__ import annotations
 

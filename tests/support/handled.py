@@ -1,4 +1,4 @@
-"""Log calls interrupted by a signal handler: at every disk operation, or anywhere.
+"""Calls of a log that a signal handler interrupts: at every disk operation, or at any moment.
 
 Run as `python -m tests.support.handled SCENARIO HANDLER DURABILITY STEP`, or `anywhere SEED DURABILITY ROUNDS`. After
 some seconds without progress it prints the stacks and ends. It prints JSON: the outcomes of the handler's calls.
@@ -95,7 +95,8 @@ CONFIG = {"segment.bytes": 16384, "cleanup.policy": "compact", "file.delete.dela
 
 
 def at(nth: int, scenario: str, handler: str, durability: Any, where: Path) -> tuple[bool, Counter[str]]:
-    """One run with the signal at the nth operation: whether there was one, and the outcome of the handler's call."""
+    """Run once with the signal at the nth operation. Returns whether the run had an nth operation, and the result of
+    the handler's call."""
     files, became = Interrupted(nth, armed=False), Counter[str]()
     logs = klog.open(
         where, create=True, durability=durability, files=files, config={"num.recovery.threads.per.data.dir": 2}
@@ -145,7 +146,7 @@ def at_every_operation(scenario: str, handler: str, durability: Any, step: int) 
 
 
 def anywhere(seed: int, durability: Any, rounds: int) -> dict[str, int]:
-    """Signals from a timer, each with one of the handlers; those that close the log come last."""
+    """Send signals by a timer, with different handlers; the handlers that close the log come last."""
     rng, total = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as where:
         for _ in range(rounds):
@@ -164,7 +165,8 @@ def anywhere(seed: int, durability: Any, rounds: int) -> dict[str, int]:
 
 
 def _until_closed(logs: klog.LogManager, log: klog.Log, rng: random.Random, total: Counter[str]) -> list[Acked]:
-    """Append and flush under signals until a handler closes the log; return the appends that returned."""
+    """Append and flush, interrupted by signals, until a handler closes the log. Returns the values of the appends that
+    returned."""
     acked: list[Acked] = []
     calls, inside = 0, False
 

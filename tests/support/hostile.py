@@ -1,7 +1,7 @@
-"""Requests that no correct client sends, and the check that a broker is none the worse for them.
+"""Requests that no correct client sends, and the check that a broker is unharmed by them.
 
-A Victim is a broker in a process of its own. After an attack it must live, have logged no error, be within its memory,
-and serve a well-behaved client as fast as before.
+A Victim is a broker in a process of its own. After an attack it must be alive, have logged no error, be within its
+memory limit, and serve a correct client.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Victim:
         self.rss_before_kib = broker.rss_kib()
 
     def offer_topics(self) -> None:
-        """Create the topics that attacks name, and may have deleted. A deletion whose client did not wait for it may
-        come between: then once more."""
+        """Create the topics that attacks name and may have deleted. If an unfinished deletion removes one meanwhile,
+        create them again."""
         Topic = messages.CreateTopics.Request.Topic
         asked = [Topic(name=name, num_partitions=2, replication_factor=1) for name in ("topic-1", "a")]
         named = [messages.Metadata.Request.Topic(name=each.name) for each in asked]
@@ -78,7 +78,7 @@ class Victim:
         return socket.create_connection(("127.0.0.1", self.broker.port), timeout=HANG_SECONDS)
 
     def behave(self) -> None:
-        """Be a client that asks, produces and fetches, on a new connection."""
+        """Act as a correct client: connect, request metadata, produce and fetch."""
         with self.client() as client:
             found = client.call(ApiKey.METADATA, 9, topics=[messages.Metadata.Request.Topic(name="good")])
             assert [(each.name, each.error_code, len(each.partitions)) for each in found.topics] == [("good", 0, 2)]
@@ -88,7 +88,8 @@ class Victim:
             assert fetch(client, "good", 0, self._produced - 1) == [value]
 
     def check(self) -> None:
-        """The broker is alive, has logged no error and no traceback since the last check, and is within its memory."""
+        """Check that the broker is alive, has logged no error and no traceback since the last check, and is within its
+        memory limit."""
         self.behave()
         assert self.broker.is_alive()
         said = self.broker.log.read_text()
@@ -101,7 +102,7 @@ class Victim:
 
 @contextmanager
 def victim(path: Path, *, rss_growth_max_mib: int = 256, **config: Any) -> Iterator[Victim]:
-    """A broker with these properties, by names with underscores."""
+    """A broker with these properties; underscores in the names stand for dots."""
     properties = {name.replace("_", "."): value for name, value in config.items()}
     with BrokerProcess(path / "data", properties) as broker:
         found = Victim(broker, rss_growth_max_mib << 10)
@@ -134,7 +135,7 @@ def fetch(client: WireClient, topic: str, partition: int, offset: int) -> list[b
 
 
 def peak_kib(found: Victim, frame: bytes) -> tuple[int, int]:
-    """What a request costs: the growth of the broker's memory at its highest, and the size of the response in bytes."""
+    """The cost of a request: the peak growth of the broker's memory in KiB, and the size of the response in bytes."""
     process = Path(f"/proc/{found.broker.pid}")
     before = found.broker.rss_kib()
     (process / "clear_refs").write_text("5")  # forgets the highest so far
@@ -153,7 +154,8 @@ def peak_kib(found: Victim, frame: bytes) -> tuple[int, int]:
 
 
 def request(api: ApiKey, version: int, chance: random.Random, topic_ids: list[uuid.UUID]) -> bytes:
-    """The frame of a valid encoding, size included: some values are plausible, some at the limits of their types."""
+    """The frame of a validly encoded request, including its size: some values are plausible, some at the limits of
+    their types."""
     layout = load(api.message)["request"]
     message = wire.make(getattr(messages, api.message).Request, layout, version, chance)
     _season(message, layout.section.top, version, chance, topic_ids)
@@ -194,7 +196,7 @@ def _flavour(field: Any, chance: random.Random, topic_ids: list[uuid.UUID]) -> A
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
-    """The frame with some bytes flipped, a count replaced, cut, or extended; its size fits mostly."""
+    """The frame with some bits flipped, a count replaced, or its end cut off or extended; its size mostly fits."""
     body = bytearray(frame[4:])
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(4, max(5, len(body)))
@@ -217,7 +219,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
 
 
 def answered(sock: socket.socket, seconds: float) -> bool | None:
-    """Did a whole frame arrive: True; was the connection closed: False; neither within the time: None."""
+    """True if a whole frame arrived, False if the connection was closed, None if neither happened within the time."""
     deadline, data = time.monotonic() + seconds, b""
     while True:
         sock.settimeout(max(0.001, deadline - time.monotonic()))

@@ -1,9 +1,10 @@
-/* Preloaded (LD_PRELOAD): calls of libc that read, write or name files, and allocations, are shown to a hook first. See
- * intercept.py.
+/* A library for LD_PRELOAD: before a call of libc that reads, writes or names files, a hook is called. It also counts
+ * allocations. See intercept.py.
  *
- * A file call is shown if its path, or that of its descriptor, is at or below the watched directory, or if its memory is
- * mapped from there. The hook returns what is to happen: IC_PASS, an errno to fail with, or one of the IC_ values below.
- * It gets the return addresses of all klog libraries on the stack, the innermost first.
+ * The hook is called if the path of the call, or that of its descriptor, is at or below the watched directory, or if
+ * its memory is mapped from a file there. The hook returns what the call does: IC_PASS, an errno to fail with, or one
+ * of the IC_ values below. Its arguments include the return addresses of all klog libraries on the stack, the innermost
+ * first.
  *
  * An allocation is counted if klog's own libraries make it. From number ic_fail_first on, ic_fail_times of them fail.
  */
@@ -82,7 +83,7 @@ void ic_watch(const char *directory, hook_t new_hook) {
     hook = new_hook;
 }
 
-/* ---- allocations ---------------------------------------------------------------------------------------------------- */
+/* ---- allocations ------------------------------------------------------------------------------------------------- */
 
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
@@ -143,7 +144,7 @@ void *PyMem_Realloc(void *old, size_t size) {
     return real(old, size);
 }
 
-/* ---- file calls ----------------------------------------------------------------------------------------------------- */
+/* ---- file calls -------------------------------------------------------------------------------------------------- */
 
 static int is_below(const char *path) {
     return strncmp(path, watched, watched_size) == 0 && (path[watched_size] == '/' || path[watched_size] == 0);
@@ -375,7 +376,7 @@ DIR_ *opendir(const char *path) {
     return real(path);
 }
 
-/* Maps of watched files are remembered, so that their msync can be shown. */
+/* Mappings of watched files are stored, so that the hook is called for their msync. */
 static void *do_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
     NEXT("mmap", void *(*)(void *, size_t, int, int, int, off_t));
     if (fd < 0 || hook == NULL || inside)

@@ -1,7 +1,7 @@
 """File calls that fail at chosen call sites, and allocations that fail: the Python half of intercept.c.
 
-Only in a process with the library preloaded: `preloaded(command)` runs one. There, `record` runs work and returns its file
-calls with the call sites on their stacks; `inject` runs it with one fault at one of them.
+Only in a process with the library preloaded: `preloaded(command)` runs one. There, `record` runs work and returns its
+file calls with the call sites on their stacks; `inject` runs it with one fault at one of them.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def watched(root: Path, decide: Callable[[Call, str], int]) -> Iterator[None]:
 
 
 def record(root: Path, work: Callable[[], object]) -> list[Call]:
-    """Run work, and return its file calls, each once."""
+    """Run work. Returns its file calls, without repetitions."""
     found: dict[Call, None] = {}
 
     def note(call: Call, _path: str) -> int:
@@ -141,7 +141,7 @@ def record(root: Path, work: Callable[[], object]) -> list[Call]:
 
 
 class Injection:
-    """One fault, at the first call like this one; forever: at every later call that can have it, too."""
+    """One fault at the first call that equals this one. forever: also at every later call that can have the fault."""
 
     def __init__(self, call: Call, fault: Fault) -> None:
         self.call, self.fault = call, fault
@@ -163,8 +163,8 @@ class Injection:
 
 
 def faults_of(call: Call) -> list[Fault]:
-    """Every fault that this call can have, once and for good. An interruption for good would be a livelock, and a process
-    dies once."""
+    """Every fault that this call can have, once and for good. An interruption for good would be a livelock, and a
+    process dies once."""
     found = []
     for kind in APPLICABLE[call.name]:
         found.append(Fault(kind, False))
@@ -174,7 +174,7 @@ def faults_of(call: Call) -> list[Fault]:
 
 
 class Sites:
-    """The table of call sites, and which of them are on the stack of a call."""
+    """The table of call sites. It finds those that are on the stack of a call."""
 
     def __init__(self) -> None:
         self.all = sites()

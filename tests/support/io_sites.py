@@ -4,8 +4,8 @@
     Cython  the same, and calls of the kl_ functions of csrc/osio.h and of libc; found by line
     C       calls through the kl_io_t table and of libc; found by line
 
-A site of Python is known by the position of its call, which a frame knows, too; one of Cython or C by its line, to which
-the debug information of the libraries leads from a return address.
+A site of Python is known by the position of its call, which a frame knows, too; one of Cython or C by its line, to
+which the debug information of the libraries leads from a return address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ENGINE = (
     "broker",
     "handover",
 )
-"""The packages that read or write a log.dir. klog.inspect only reads; klog.importing and klog.spark write through these."""
+"""The packages that read or write a log.dir. klog.inspect only reads; klog.importing and klog.spark write through
+these."""
 FILES = (
     "open",
     "open_direct",
@@ -94,7 +95,8 @@ _DEFINED_IN_CYTHON = re.compile(r"\s*(?:cdef|cpdef|def|async def)\b[^=(]*\b(\w+)
 
 
 class Site(NamedTuple):
-    """column: 0 outside Python. function: what the call is in, so that `key` does not change with the lines above."""
+    """A call site. column: 0 outside Python. function: the function around the call, so that `key` does not change when
+    lines above it change."""
 
     path: str
     line: int
@@ -132,7 +134,7 @@ def _in_python(path: Path) -> Iterator[Site]:
 
 
 def _calls(node: ast.AST, inside: tuple[str, ...]) -> Iterator[tuple[ast.Call, str]]:
-    """Every call below a node, and the names of the classes and functions that it is in."""
+    """Yields every call below a node, and the names of the classes and functions around it."""
     if isinstance(node, ast.Call):
         yield node, ".".join(inside)
     if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -186,7 +188,7 @@ def _without_comments(text: str, is_cython: bool) -> str:
     return re.sub(r"//[^\n]*", "", re.sub(r"/\*(?:.|\n)*?\*/", blank, text))
 
 
-# ---- from return addresses to lines ---------------------------------------------------------------------------------------
+# ---- from return addresses to lines ----------------------------------------------------------------------------------
 
 
 def lines_of(library: str, addresses: list[int]) -> dict[int, list[tuple[str, int]]]:
@@ -222,7 +224,7 @@ def _source_line(path: str, line: str) -> list[tuple[str, int]]:
 
 @cache
 def _generated(path: str) -> list[tuple[str, int]]:
-    """Of each line of a generated file the line of the .pyx that it is from."""
+    """For each line of a generated file, the line of the .pyx from which it was generated."""
     here, lines = ("", 0), []
     for line in (ROOT / path).read_text().split("\n"):
         if match := re.match(r'\s*/\* "(klog/[^"]*)":(\d+)$', line):

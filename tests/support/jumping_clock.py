@@ -21,6 +21,6 @@ class Jumping:
         self.passed += seconds
 
     def pass_by(self, seconds: float) -> None:
-        """Both times pass."""
+        """Advance both clocks."""
         self.passed += seconds
         self.wall += round(seconds * 1000)

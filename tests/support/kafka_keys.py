@@ -27,7 +27,7 @@ class KafkaKey:
 
 
 def text_of(answer: Mapping[str, Any]) -> str:
-    """The file's text, from the judge's output."""
+    """The text of the file, made from the output of Kafka's classes."""
     lines = ["\t".join((kind, *row)) for kind in ("topic", "broker") for row in answer[kind]]
     lines += [f"synonyms\t{topic}\t{','.join(names)}" for topic, names in answer["synonyms"].items()]
     return "".join(f"{line}\n" for line in lines if "\tsasl." not in line and "\tgroup." not in line)

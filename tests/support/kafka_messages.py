@@ -1,7 +1,7 @@
-"""Records of Kafka's internal topics as Kafka's own classes write them, and the same as Kafka's JSON.
+"""Records of Kafka's internal topics as Kafka's own classes write them, and the same records as Kafka's JSON.
 
 tests/golden/internal-topics: every type and version (messages.jsonl.gz, by tests/interop/java/InternalTopics.java), and
-what Kafka's dump tool prints of the golden case `internal` (dumped.txt.gz).
+the output of Kafka's dump tool for the golden case `internal` (dumped.txt.gz).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMBER_FIELDS = ("subscription", "assignment")
 
 
 class Message(NamedTuple):
-    """kind: the name of Kafka's class. json: with the names and values of klog."""
+    """kind: the name of Kafka's class. json: the fields with klog's names and values."""
 
     kind: str
     version: int

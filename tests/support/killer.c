@@ -1,8 +1,8 @@
 /* A child that is stopped at every system call it makes, and killed at one of them: see killer.py.
  *
- * The child calls kl_be_traced(), which stops it; the parent then calls kl_kill_at(), which lets it run from system call
- * to system call. A call is counted when it begins, so that a kill there leaves what all calls before it have done. Calls
- * that only affect memory, threads, signals or clocks are not counted.
+ * The child calls kl_be_traced(), which stops it. Then the parent calls kl_kill_at(), which runs it from one system
+ * call to the next. A call is counted when it begins, so that a kill there leaves the effects of all calls before it.
+ * Calls that only affect memory, threads, signals or clocks are not counted.
  *
  * kind KL_TEAR counts only calls that write to a file, lets the last of them move half of its bytes, and then kills: as
  * the kernel itself may do to a long write. All threads of the child that begin after its call are traced.
@@ -90,7 +90,7 @@ static int may_change(const struct __ptrace_syscall_info *info) {
     return 1;
 }
 
-/* In the child: be traced from here on; 0, or -errno if that is not allowed. */
+/* Called in the child: the parent traces it from here on. Returns 0, or -errno if that is not allowed. */
 int kl_be_traced(void) {
     if (setpgid(0, 0) != 0 || ptrace(PTRACE_TRACEME, 0, 0, 0) != 0)
         return -errno;
@@ -114,7 +114,7 @@ static int halve(pid_t thread) {
 #endif
 
 /* The end of a process is reported after those of its other threads, so all of them are waited for. */
-static void kill_and_bury(pid_t child, int *status) {
+static void kill_and_reap(pid_t child, int *status) {
     int now;
     pid_t thread;
     kill(child, SIGKILL);
@@ -129,8 +129,8 @@ static void kill_and_bury(pid_t child, int *status) {
     }
 }
 
-/* Run a child that is stopped, or about to be, until its nth call begins (0: to its end). Notes the numbers of the calls
- * counted in calls[0..calls_max), -1 for one that only opens a file. status[0] is waitpid()'s status.
+/* Run a child that is stopped, or about to be stopped, until its nth call begins (0: to its end). Stores the numbers of
+ * the counted calls in calls[0..calls_max), -1 for one that only opens a file. status[0] is waitpid()'s status.
  * Returns how many calls were counted. */
 int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t calls_max, int *status) {
     const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE;
@@ -157,7 +157,7 @@ int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t c
             memset(&info, 0, sizeof info);
             ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
             if (thread == torn && info.op == PTRACE_SYSCALL_INFO_EXIT) {
-                kill_and_bury(child, status);
+                kill_and_reap(child, status);
                 return count;
             }
             if (info.op == PTRACE_SYSCALL_INFO_ENTRY && is_counted((long)info.entry.nr, kind)) {
@@ -169,7 +169,7 @@ int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t c
                     if (halve(thread) != 0)
                         return -ENOSYS;
                 } else if (count == nth) {
-                    kill_and_bury(child, status);
+                    kill_and_reap(child, status);
                     return count;
                 }
             }

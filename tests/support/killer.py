@@ -1,7 +1,7 @@
-"""SIGKILL at any system call of a forked child, by ptrace. The C half, killer.c, is compiled when first used.
+"""SIGKILL at any system call of a forked child, by ptrace. The part in C, killer.c, is compiled at the first use.
 
-The child is forked from this process, with everything loaded, so that hundreds of kills take seconds. Its effects
-before the call stay as a real kill leaves them: files, the page cache, no flush, no `finally`.
+The child is forked from this process, which has loaded everything, so that hundreds of kills take seconds. The child's
+effects are those of a real kill: files and page cache stay, nothing is flushed, no `finally` runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Work = Callable[[Callable[[], None]], object]
 
 @dataclass(frozen=True)
 class End:
-    """killed: at the requested call. calls: the names of all counted calls; "" for those that change nothing."""
+    """killed: whether the child was killed at the requested call. calls: the names of all counted calls; "" for a call
+    that changes nothing."""
 
     killed: bool
     calls: list[str]
@@ -59,7 +60,8 @@ def _library() -> ctypes.CDLL:
 
 
 def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
-    """Run a child until its nth call begins, 0: to its end. tear: until its nth write has moved half of its bytes."""
+    """Run a child until its nth call begins, and kill it; 0: run it to its end. tear: kill it when its nth write has
+    written half of its bytes."""
     library = _library()
     if tear and not library.kl_can_tear():
         pytest.skip("needs: a processor whose registers are supported")

@@ -1,5 +1,5 @@
-"""Slow and plain model of the leader's validator, over the models of the formats. Shares no line with the fast code
-except the codecs other than gzip. Written from the rules: Kafka's LogValidator, and klog's stricter checks.
+"""A slow and simple model of the leader's validator, over the models of the formats. It shares no line with the fast
+code, except the codecs other than gzip. It is written from the rules: Kafka's LogValidator, and klog's stricter checks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Taken:
 
 
 def take(case: Produced) -> Taken:
-    """The validated batches, or Refusal."""
+    """The validated batches. Raises Refusal."""
     batches = _split(case.data)
     codecs = [batch[22] & 7 if batch[16] == 2 else batch[17] & 7 for batch in batches]
     source = next((codec for codec in reversed(codecs) if codec), 0)
@@ -111,7 +111,7 @@ def _magic_2(case: Produced, data: bytes, target: int) -> Taken:
     if any(row.delta != n for n, row in enumerate(rows)):
         raise Refusal(RECORD, OFFSETS)
     stays = codec == target or bool(attributes & 32)
-    _judge(case, rows, stamped=bool(attributes & 8), written=not stays)
+    _check_rules(case, rows, stamped=bool(attributes & 8), written=not stays)
     new = _summary(case, codec if stays else target, rows, attributes & (0x70 if stays else 0x10), changed=not stays)
     new.producer = (producer_id, epoch, sequence)
     if stays:
@@ -154,14 +154,14 @@ def _legacy(case: Produced, batches: list[bytes], source: int, target: int) -> T
     stamped = bool(magic == 1 and attributes & 8)
     if source:
         rows = _inner(batches[0], first.value, source)
-        _judge(case, rows, stamped=stamped, written=True)
+        _check_rules(case, rows, stamped=stamped, written=True)
         return _summary(case, target, rows, 0, changed=True)
     rows = []
     for batch in batches:
         if batch[16] != magic:
             raise Refusal(RECORD, MAGICS)
         row = _message(batch)
-        _judge(case, [row], stamped=stamped, written=True)
+        _check_rules(case, [row], stamped=stamped, written=True)
         rows.append(row)
     return _summary(case, target, rows, 0, changed=True)
 
@@ -210,10 +210,10 @@ def _inner(wrapper: bytes, value: bytes | None, codec: int) -> list[Row]:
     return rows
 
 
-def _judge(case: Produced, rows: list[Row], *, stamped: bool, written: bool) -> None:
+def _check_rules(case: Produced, rows: list[Row], *, stamped: bool, written: bool) -> None:
     bad: dict[int, str] = {}
     for n, row in enumerate(rows):
-        age = reference.signed(case.now - row.timestamp, 64)  # in Java's longs, which wrap
+        age = reference.signed(case.now - row.timestamp, 64)  # as Java's long, which wraps
         outside = row.timestamp != -1 and (age > case.before_max or reference.signed(-age, 64) > case.after_max)
         if row.foreign:
             bad[n] = MAGICS

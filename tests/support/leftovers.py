@@ -1,8 +1,8 @@
-"""Looks for threads that a test has started and that go on after it: they work beside the tests after it, and what those
-count in this process, or draw from `random`, would depend on them.
+"""Finds threads that a test has started and that still run after it. They would run beside later tests, and change what
+those tests count in this process or draw from `random`.
 
-Threads of a client of Kafka fail the test: they connect again and again. Other threads are a warning. A thread that is
-about to end is waited for, and one of a fixture for several tests may live as long as the fixture.
+Threads of a Kafka client fail the test: they connect again and again. Other threads cause a warning. A thread that is
+about to end is waited for. A thread of a fixture for several tests may run as long as the fixture exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS_OF_OTHERS = 2.0
 
 
 def _threads() -> set[threading.Thread]:
-    """Those that Python has started: a library's own that have called Python cannot be joined."""
+    """The threads that Python has started. Threads of a library that have called Python cannot be joined."""
     return {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
 
 
@@ -75,7 +75,7 @@ class NoThreadIsLeft:
         return result
 
     def _left(self) -> set[threading.Thread]:
-        """Those that do not end in time."""
+        """The threads that do not end in time."""
         allowed = self._known.union(*self._of_fixtures.values())
         begin = time.monotonic()
         for thread in _threads() - allowed:

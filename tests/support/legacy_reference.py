@@ -1,6 +1,6 @@
-"""Slow and plain model of magic 0 and 1, the record formats before Kafka 0.11. Shares no line with the fast code.
+"""A slow and simple model of magic 0 and 1, the record formats before Kafka 0.11. It shares no line with the fast code.
 
-Written from the format only, on ints and slices. Codecs: none and gzip.
+It is written from the format only, with ints and slices. Codecs: none and gzip.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def rows_of(outer: Message) -> list[Row]:
 
 
 def decode(data: bytes) -> list[Row]:
-    """The records of all messages of data, or Malformed."""
+    """The records of all messages of data. Raises Malformed."""
     reader, rows = Reader(data), []
     while reader.left:
         rows += rows_of(take_message(reader))

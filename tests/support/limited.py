@@ -37,7 +37,7 @@ def rlimit(kind: int, size: int) -> Limit:
 
 def few_descriptors() -> Limit:
     free = max(map(int, os.listdir("/proc/self/fd")))
-    while (fd := os.open("/dev/null", os.O_RDONLY)) < free:  # all lower ones are taken
+    while (fd := os.open("/dev/null", os.O_RDONLY)) < free:  # all lower descriptors are in use
         pass
     os.close(fd)
     return rlimit(resource.RLIMIT_NOFILE, fd)

@@ -33,7 +33,8 @@ def values(log: klog.Log, *args: Any, **options: Any) -> list[bytes | None]:
 
 
 def settle() -> None:
-    """Until the file system's clock has moved on: a reader's look right after a change does not count as unchanged."""
+    """Wait until the file system's clock has advanced. Before that, a reader cannot tell from the times of a file that
+    it is unchanged."""
     time.sleep(0.02)
 
 

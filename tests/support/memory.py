@@ -1,7 +1,7 @@
-"""Memory that a call takes, without what other threads of the test process allocate meanwhile.
+"""Memory that a call takes, without the memory that other threads of the test process allocate at the same time.
 
-tracemalloc counts the whole process, and clients of earlier tests may still work in threads of their own. What stays
-allocated is counted by where it was allocated: in klog or in a test. A peak is the least of some rounds.
+tracemalloc counts the whole process, and clients of earlier tests may still run in threads of their own. Memory that
+stays allocated is counted only if klog or a test has allocated it. A peak is the smallest of some rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OURS = [
 
 
 def _traced(call: Callable[[], object]) -> tuple[int, int]:
-    """Bytes that the call left allocated, and the most that the process had allocated at one time."""
+    """The bytes that the call left allocated, and the peak of the bytes that the process had allocated."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -35,7 +35,7 @@ def _traced(call: Callable[[], object]) -> tuple[int, int]:
 
 
 def peak_bytes(call: Callable[[], object], rounds: int = 3) -> int:
-    """The most bytes that were allocated at one time during the call: the least of some rounds."""
+    """The peak of the bytes that were allocated during the call: the smallest of some rounds."""
     return min(_traced(call)[1] for _ in range(rounds))
 
 

@@ -1,4 +1,4 @@
-"""A forked process that works and sends messages, each with the time at which it was sent."""
+"""A forked process that runs a function and sends messages, each with the time at which it was sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 class Worker:
-    """Runs work(send) in a forked child. Used in a `with` block, whose end kills the child if it still runs."""
+    """Runs work(send) in a forked child. For a `with` block: at its end the child is killed if it still runs."""
 
     def __init__(self, work: Callable[[Callable[[Any], None]], None]) -> None:
         parent = os.getpid()
@@ -65,7 +65,7 @@ class Worker:
         return list(iter(self.message, None))
 
     def end(self) -> int:
-        """Wait for its end and return its exit code, negative for a signal."""
+        """Wait until the child ends. Returns its exit code, negative for a signal."""
         self._pipe.close()
         self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._code

@@ -41,7 +41,7 @@ class Client:
         self.sock.sendall(b"".join(map(frame, bodies)))
 
     def exactly(self, size: int) -> bytes:
-        """So many bytes; less if the server closes."""
+        """Receive this many bytes; fewer if the server closes the connection."""
         got = bytearray()
         while len(got) < size and (part := self.sock.recv(min(size - len(got), 1 << 20))):
             got += part
@@ -59,7 +59,7 @@ class Client:
         return self.receive()
 
     def is_closed(self) -> bool:
-        """Wait for the end of the connection; what comes before is dropped."""
+        """Wait until the server closes the connection; bytes that arrive before are dropped."""
         try:
             while self.sock.recv(1 << 20):
                 pass
@@ -73,7 +73,7 @@ class Client:
         self.sock.close()
 
     def is_silent(self, seconds: float = 0.05) -> bool:
-        """Does nothing arrive for a moment? True does not show that nothing will."""
+        """Whether nothing arrives for a moment. True does not prove that nothing will arrive."""
         return not select.select([self.sock], [], [], seconds)[0]
 
     def __enter__(self) -> Client:
@@ -132,6 +132,6 @@ def serving(
 
 
 def ended(server: Server) -> bool:
-    """Have there been connections, and is none left?"""
+    """Whether there have been connections, and all of them are closed."""
     metrics = server.metrics()
     return metrics["ConnectionsAccepted"] > 0 and metrics["ConnectionCount"] == 0

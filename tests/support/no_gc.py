@@ -1,4 +1,4 @@
-"""Python code that runs in callbacks of the garbage collector: it is not of the call under test."""
+"""Keeps the garbage collector from running its callbacks, which are Python code, during a call under test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_gc() -> Iterator[None]:
-    """No collection begins inside: Hypothesis runs a callback for each, which would be counted, and in which the
-    exception of a signal handler would be lost."""
+    """No collection begins inside the block. Hypothesis runs a callback for each collection: it would be counted, and
+    an exception that a signal handler raises in it would be lost."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,5 @@
-"""Names that klog makes of random numbers, as those of staged files and of a table's files, are the same in each run."""
+"""Names that klog makes of random numbers, as those of staged files and of a table's files, are the same in each
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Make files cold or hot, whole or in part; and mincore(2) of them, without klog's own calls.
+"""Bring files into the page cache (hot) or out of it (cold), whole or in part, and check that with mincore(2), without
+klog's own calls.
 
 On request the kernel drops only clean pages that are not mapped. By itself it may drop any page at any time, and with
 DAMON it does so even with plenty of memory: a test that does not check at once needs kept_hot(). Because of large
@@ -79,7 +80,7 @@ def kept_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> 
 
 
 def resident_pages(path: str | os.PathLike[str]) -> list[bool]:
-    """For each page of the file: is it in the page cache? The check caches none."""
+    """For each page of the file, whether it is in the page cache. The check itself caches no page."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _pages_of(fd)
@@ -93,7 +94,7 @@ def resident_below(directory: str | os.PathLike[str]) -> dict[str, list[bool]]:
 
 
 def _on_tmpfs(path: str | os.PathLike[str]) -> bool:
-    """By the longest mount point that contains it."""
+    """Whether the path is on tmpfs, by the longest mount point that contains it."""
     real, best, kind = os.path.realpath(path), "", ""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         place, found = line.split()[1:3]

@@ -14,7 +14,7 @@ PATIENCE = 240.0
 
 
 def until(holds: Callable[[], object], pause: float = 0.002) -> None:
-    """Wait until it holds, which other threads or processes bring about. It is asked again after each pause, in
+    """Wait until holds() is true, through other threads or processes. It is called again after each pause, in
     seconds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():

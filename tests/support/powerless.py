@@ -10,7 +10,7 @@ _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER = 1, 2, 3
 
 
 def powerless() -> None:
-    """For preexec_fn of subprocess. OSError if root cannot drop its capabilities."""
+    """Drop the capabilities; for preexec_fn of subprocess. Raises OSError if root cannot drop them."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER):

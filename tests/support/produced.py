@@ -1,4 +1,5 @@
-"""Buffers as producers send them, valid, odd and damaged, with the topic they are for: all from one seed."""
+"""Buffers as producers send them, valid, unusual and damaged, with the config of their topic: all made from one
+seed."""
 
 from __future__ import annotations
 
@@ -132,8 +133,9 @@ def _magic_2(rng: random.Random, tame: bool) -> bytes:
     data = batch_of(records, codec=rng.randrange(5), base_timestamp=base, loose=rng.random() < 0.2, **fields)
     if not tame and rng.random() < 0.3:
         changes = [
-            ((LAST_OFFSET_DELTA, 0),), ((LAST_OFFSET_DELTA, 15),), ((LAST_OFFSET_DELTA, -3),), ((COUNT, 0),), ((COUNT, -1),),
-            ((LAST_OFFSET_DELTA, 5), (COUNT, 6)), ((LAST_OFFSET_DELTA, 0), (COUNT, 1)), ((PRODUCER_ID, 5), (BASE_SEQUENCE, -2)),
+            ((LAST_OFFSET_DELTA, 0),), ((LAST_OFFSET_DELTA, 15),), ((LAST_OFFSET_DELTA, -3),), ((COUNT, 0),), ((COUNT,
+            -1),), ((LAST_OFFSET_DELTA, 5), (COUNT, 6)), ((LAST_OFFSET_DELTA, 0), (COUNT, 1)), ((PRODUCER_ID, 5),
+            (BASE_SEQUENCE, -2)),
         ]  # fmt: skip
         data = override(data, *rng.choice(changes))
     return data

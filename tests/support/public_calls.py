@@ -47,7 +47,8 @@ class Call:
 
 
 def public_calls() -> Iterator[Call]:
-    """In the order of klog.__all__; of the modules CHECKED, the names in their __all__, or those they define."""
+    """Yields the public callables in the order of klog.__all__, then those of the modules CHECKED: the names in their
+    __all__, or those that they define."""
     seen: set[object] = set()
     for name in klog.__all__:
         thing = getattr(klog, name)
@@ -101,7 +102,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _declared(module: str, path: tuple[str, ...]) -> tuple[Parameter, ...]:
-    """The parameters as written, including self or cls; none if the source declares none."""
+    """The parameters as written in the source, including self or cls."""
     body: list[ast.stmt] = _tree(module).body
     for name in path:
         found = [node for node in body if getattr(node, "name", None) == name]

@@ -1,6 +1,6 @@
-"""Slow and plain model of record batches, magic 2: what the fast code must agree with. Shares no line with it.
+"""A slow and simple model of record batches, magic 2. The fast code must agree with it, and shares no line with it.
 
-Written from the format only, field by field, on ints and slices. Codecs: none and gzip.
+It is written from the format only, field by field, with ints and slices. Codecs: none and gzip.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def decode_record(reader: Reader, batch: ReferenceBatch) -> ReferenceRecord:
 
 
 def decode(data: bytes) -> list[ReferenceBatch]:
-    """All batches of data, or Malformed."""
+    """All batches of data. Raises Malformed."""
     reader = Reader(data)
     batches = []
     while reader.left:

@@ -8,8 +8,8 @@ from klog.codec import crc32c
 
 
 def reseal(data: bytes) -> bytes:
-    """The same batches, as far as their lengths lead, each with magic 2 and a matching checksum; the last one's length
-    is the rest."""
+    """The same batches, found by their lengths, each with magic 2 and a matching checksum. The last batch gets all
+    remaining bytes."""
     out, at = [], 0
     while len(data) - at >= 61:
         (length,) = struct.unpack_from(">i", data, at + 8)

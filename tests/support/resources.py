@@ -1,4 +1,4 @@
-"""How much memory a process holds, and which threads and descriptors."""
+"""The memory, threads and descriptors that a process has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 def open_descriptors() -> set[tuple[int, str]]:
-    """The descriptors of this process with what they refer to. A descriptor that nothing refers to any more is closed
-    by the next collection of garbage, also during a test: compare with <=."""
+    """The descriptors of this process, each with the target that it refers to. If an object with a descriptor is no
+    longer used, a garbage collection closes it at any moment, also during a test: compare with <=."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
@@ -23,12 +23,13 @@ def open_descriptors() -> set[tuple[int, str]]:
 
 
 def threads_and_descriptors() -> set[threading.Thread | tuple[int, str]]:
-    """What a call must not leave behind: compare with <= what there was before it."""
+    """The threads and descriptors of this process. A call must not add any: compare with <= with the state before
+    it."""
     return {*threading.enumerate(), *open_descriptors()}
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Of this process, or of another."""
+    """The resident memory of this process, or of another one."""
     with open(f"/proc/{pid or 'self'}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -69,7 +70,7 @@ class Growth(NamedTuple):
 
 
 def growth(work: Callable[[], object], times: int) -> Growth:
-    """What `times` calls leak, after earlier calls have filled every cache and pool."""
+    """The memory that `times` calls leak, after earlier calls have filled every cache and pool."""
     for _ in range(times // 4):
         work()
     gc.collect()
@@ -82,7 +83,7 @@ def growth(work: Callable[[], object], times: int) -> Growth:
 
 
 def held(source: bytearray) -> bool:
-    """Whether the bytearray has an export: a resize is tried, which an export forbids."""
+    """Whether the bytearray is exported as a buffer: then it cannot be resized, which is tried here."""
     try:
         source.append(0)
     except BufferError:

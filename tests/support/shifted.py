@@ -1,4 +1,4 @@
-"""A log in use while the wall clock of its process jumps.
+"""Uses a log while the wall clock of its process jumps.
 
 Run under shifted_clock.c as `python -m tests.support.shifted DIRECTORY CLOCK`; CLOCK is the file with the shift.
 """
@@ -35,7 +35,7 @@ class Shift:
 
 
 def flushes_go_on(root: Path, shift: Shift) -> None:
-    """Of the thread for durability="interval"."""
+    """Check the thread that flushes with durability="interval"."""
     with klog.open(root, create=True, durability="interval") as logs:
         logs.create_topic("flushed", config=CONFIG)
         log = logs.log("flushed")
@@ -50,7 +50,7 @@ def flushes_go_on(root: Path, shift: Shift) -> None:
 
 
 def commits_and_waits_go_on(root: Path, shift: Shift) -> None:
-    """Of group commit, of a tail with a timeout."""
+    """Check group commit, and a tail with a timeout."""
     with klog.open(root, durability="sync") as logs:
         logs.create_topic("shared", config=CONFIG)
         log = logs.log("shared")
@@ -99,7 +99,8 @@ def lookups_are_exact(root: Path, shift: Shift) -> None:
 
 
 def retention_deletes_what_is_old(root: Path, shift: Shift) -> None:
-    """A jump back deletes nothing; one forwards what the clock calls old, but no record that is appended after it."""
+    """A jump back deletes nothing. A jump forwards deletes the records that are then too old, but no record that is
+    appended after it."""
     shift.set(0)
     with klog.open(root) as logs:
         logs.create_topic("kept", config={**CONFIG, "retention.ms": DAY * 1000})

@@ -1,5 +1,5 @@
-/* Shifts CLOCK_REALTIME of a process by the nanoseconds at the beginning of the file KLOG_TEST_CLOCK; other clocks keep.
- * For LD_PRELOAD. */
+/* A library for LD_PRELOAD: shifts CLOCK_REALTIME of a process by the nanoseconds at the beginning of the file
+ * KLOG_TEST_CLOCK. Other clocks do not change. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""A signal to the main thread while it waits in the kernel, however busy the machine is."""
+"""Sends a signal to the main thread while it waits in the kernel, however busy the machine is."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _SECONDS = 0.05
 
 @contextmanager
 def signal_when_waiting(number: signal.Signals) -> Iterator[None]:
-    """Send the signal whenever the main thread, inside the block, has slept for a quarter of a second without a wake-up.
+    """Send the signal whenever the main thread, inside the block, has slept for a quarter of a second without a
+    wake-up.
 
-    A thread that waits for a processor does not sleep, and one that waits for the GIL wakes up all the time. A call that
-    writes the rest after a signal is reached by the next one.
+    A thread that waits for a processor does not sleep, and one that waits for the GIL wakes up all the time. A call
+    that writes the rest after a signal is reached by the next one.
     """
     main = threading.main_thread()
     ended = threading.Event()

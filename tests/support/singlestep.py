@@ -1,7 +1,7 @@
-"""Counts the instructions of single calls in user mode: a child of this process is run step by step (ptrace).
+"""Counts the instructions of single calls in user mode: a child process is run one instruction at a time (ptrace).
 
-Neither load nor the speed of the machine changes the counts. Another version of Python or of the compiler, another
-libc and, by a few percent, another processor do.
+The load and the speed of the machine do not change the counts. Another version of Python, of the compiler or of libc
+does, and, by a few percent, another processor.
 """
 
 from __future__ import annotations

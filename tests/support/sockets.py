@@ -20,9 +20,9 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class KeptPort:
-    """A free port of 127.0.0.1 for a server in another process, as long as this object lives: it is bound here, without
-    listening, so that no other process is given it while the server does not run. A server that sets SO_REUSEADDR can
-    bind it, too."""
+    """A free port of 127.0.0.1 for a server in another process, reserved as long as this object exists. The port is
+    bound here, without listening, so that no other process gets it while the server is not running. A server that sets
+    SO_REUSEADDR can bind it, too."""
 
     def __init__(self) -> None:
         sock = socket.socket()
@@ -54,7 +54,7 @@ class Reader:
 
 
 def again_and_again(send: Callable[[], object], times: int = 1000) -> None:
-    """Call it many times; a test expects that it fails at some point."""
+    """Call send() up to `times` times. A test expects that it raises at some point."""
     for _ in range(times):
         send()
 

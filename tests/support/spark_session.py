@@ -52,8 +52,8 @@ def spark_session(home: Path, **conf: object) -> Iterator[SparkSession]:
 
 @contextmanager
 def spark_program(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Run a program that prints "begun" when its session has started. What still runs of it after the block is killed:
-    the program, its JVM and its Python workers."""
+    """Run a program that prints "begun" when its session has started. After the block its processes are killed if they
+    still run: the program, its JVM and its Python workers."""
     program = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=_ROOT,
@@ -71,8 +71,8 @@ def spark_program(script: str, *arguments: object) -> Iterator[subprocess.Popen[
 
 
 def _kill_session(leader: int) -> None:
-    """Kill all processes of a session, and return when none is left. PySpark's daemon has a process group of its own,
-    and its workers go on for a while without the JVM."""
+    """Kill all processes of a session. Returns when none is left. PySpark's daemon has a process group of its own, and
+    its workers run for a while without the JVM."""
     while running := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _runs_in(pid, leader)]:
         for pid in running:
             with suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""One directory in which crash states are laid out one after the other: cheaper than a new tree for each.
+"""One directory that gets the files of one crash state after the other: cheaper than a new tree for each.
 
-Every file of a state is compared with what is there, and written where it differs. Its descriptor stays open: while the
-name leads to the same inode, the comparison is one pread(2).
+Every file of a state is compared with the existing file, and the bytes that differ are written. The descriptor of the
+file stays open: as long as the name has the same inode, the comparison is one pread(2).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StateDirectory:
         self._open.clear()
 
     def lay_out(self, state: State) -> Path:
-        """Replace whatever is here by a state."""
+        """Replace the content of the directory by a state."""
         if len(self._open) > _OPEN_MAX:
             self._close_all()
         there: dict[str, int] = {}
@@ -47,7 +47,8 @@ class StateDirectory:
         return self.path
 
     def _sweep(self, directory: str, state: State, there: dict[str, int]) -> None:
-        """Create a directory, or remove from it what the state does not have. Notes the inode numbers of the rest."""
+        """Create a directory, or remove the entries that the state does not have. Adds the inode numbers of the
+        remaining entries to `there`."""
         at, prefix = (self._root, "") if directory == "." else (f"{self._root}/{directory}", directory + "/")
         try:
             with os.scandir(at) as entries:

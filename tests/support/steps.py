@@ -1,4 +1,4 @@
-"""Run an action between two steps of a call: at each line of Python that klog runs for it."""
+"""Runs an action in the middle of a call, before a chosen line of Python that klog executes for the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _KLOG = os.path.dirname(klog.__file__) + os.sep
 
 
 def at_step(number: int, action: Callable[[], object], call: Callable[[], Any]) -> tuple[bool, Any]:
-    """The result of call(), with action() run before its line of this number, from 0 on; False: it has fewer lines."""
+    """Run call(), and action() before the line with this number, counted from 0. Returns whether the call has so many
+    lines, and its result."""
     left = number
     came = False
 

@@ -1,4 +1,5 @@
-"""Materialized tables without Spark: the tasks run here, one after the other, and the shuffle is a sort."""
+"""Materialized tables without Spark: the tasks run in this process, one after the other, and a sort replaces the
+shuffle."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 
 class LocalJobs:
-    """The jobs in this process, each task in its own call. files: those of the tasks."""
+    """Runs the jobs in this process, each task in its own call. files: the Files that the tasks use."""
 
     def __init__(self, reader: Any, files: Files | None = None) -> None:
         self._reader, self._files = reader, files
@@ -105,7 +106,7 @@ def manifest(target: Path) -> Manifest:
 
 
 def shown(target: Path) -> list[Row]:
-    """What a reader of Parquet sees in the target."""
+    """The rows that a reader of Parquet sees in the target."""
     found = pa.dataset.dataset(target, format="parquet")
     return rows_of(found.to_table(["partition", "offset", "key", "value"])) if found.files else []
 
@@ -119,7 +120,7 @@ def stored(target: Path) -> list[Row]:
 
 
 def check_seen(seen: list[Row], old: list[Row], new: list[Row], latest: bool) -> None:
-    """Check what a reader of Parquet sees while a commit is shown (A2 of table_store.py)."""
+    """Check the rows that a reader of Parquet sees while a commit changes the target (A2 of table_store.py)."""
     assert len(set(seen)) == len(seen) and set(seen) <= {*old, *new}
     if latest:
         assert len({(row[0], row[2]) for row in seen}) == len(seen)

@@ -1,4 +1,4 @@
-"""TLS over a pair of sockets, with a self-signed certificate that lives as long as the process."""
+"""TLS over a pair of sockets, with a self-signed certificate that exists as long as the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of a broker as its components see them, over a LogManager."""
+"""The topics of a broker, as its components use them, stored in a LogManager."""
 
 from __future__ import annotations
 

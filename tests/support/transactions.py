@@ -25,7 +25,7 @@ ERRORS = {int(each): each for each in ErrorCode}
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class FaultyLog:
@@ -53,7 +53,7 @@ class FaultyTopics(ManagerTopics):
         self.faults: dict[tuple[str, int], BaseException] = {}
 
     def ensure_internal(self, topic: str) -> None:
-        """Also by several threads at once, as the broker's topics do it."""
+        """May be called by several threads at once, as for the broker's own topics."""
         with contextlib.suppress(TopicExists):
             super().ensure_internal(topic)
 
@@ -140,7 +140,7 @@ class Cluster:
         return self.manager.log(topic, partition)
 
     def values(self, partition: int, topic: str = TOPIC) -> list[bytes | None]:
-        """What a read_committed consumer gets."""
+        """The values that a read_committed consumer gets."""
         return [record.value for record in self.log(partition, topic).read(isolation="read_committed")]
 
     def control(self, partition: int, topic: str = TOPIC) -> list[tuple[str, int, int]]:
@@ -182,7 +182,7 @@ class Cluster:
 
 
 class Producer:
-    """A client. version: 1 adds partitions by AddPartitionsToTxn, and 2 by its first Produce to each."""
+    """A transactional producer. version: 1 adds a partition by AddPartitionsToTxn, 2 by its first Produce to it."""
 
     def __init__(self, cluster: Cluster, name: str = "t", version: int = 2, timeout_ms: int = 60_000) -> None:
         self.cluster = cluster

@@ -84,7 +84,7 @@ def kafka_class(layout: Layout) -> str:
 
 
 def kafka_json(message: Any, layout: Layout, version: int) -> dict[str, Any]:
-    """What Kafka's <Message>JsonConverter reads."""
+    """The message as JSON that Kafka's <Message>JsonConverter reads."""
     return _json_struct(message, layout.section.top, version)
 
 

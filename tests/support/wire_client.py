@@ -55,7 +55,7 @@ class WireClient:
         return found
 
     def is_closed(self) -> bool:
-        """Does the broker close the connection without sending anything?"""
+        """Whether the broker closes the connection without sending anything."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:
