@@ -28,7 +28,7 @@ from tests.support.tls import tls_pair
 
 SIZE = 3_000_001
 DATA = random.Random(7).randbytes(SIZE)
-WAYS = {"sendfile": (), "splice": ("sendfile",), "copied": ("sendfile", "splice")}
+METHODS = {"sendfile": (), "splice": ("sendfile",), "copied": ("sendfile", "splice")}
 
 
 @pytest.fixture
@@ -43,21 +43,21 @@ def file(tmp_path: Path, kernel: FaultyIo) -> LogFile:
     return RealFiles(kernel.table).open(str(tmp_path / "a"))
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, kernel: FaultyIo) -> str:
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest, kernel: FaultyIo) -> str:
     """Disable the methods before this one, each with a different errno that means unsupported."""
     name: str = request.param
-    for function, error in zip(WAYS[name], (errno.EINVAL, errno.ENOSYS), strict=False):
+    for function, error in zip(METHODS[name], (errno.EINVAL, errno.ENOSYS), strict=False):
         kernel.rule(function, error=error)
     return name
 
 
-def only(way: str, size: int) -> dict[str, int]:
-    return {**dict.fromkeys(WAYS, 0), way: size}
+def only(method: str, size: int) -> dict[str, int]:
+    return {**dict.fromkeys(METHODS, 0), method: size}
 
 
 def counted(counts: SendCounts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in WAYS}
+    return {name: getattr(counts, name) for name in METHODS}
 
 
 def sent_to_a_reader(file: LogFile, kind: str, counts: SendCounts, *slices: tuple[int, int]) -> bytes:
@@ -69,14 +69,14 @@ def sent_to_a_reader(file: LogFile, kind: str, counts: SendCounts, *slices: tupl
         return reader.finished()
 
 
-# ---- ways --------------------------------------------------------------------------------------------------------
+# ---- methods --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
-def test_each_method_sends_the_same_bytes_and_is_counted(file: LogFile, way: str, kind: str) -> None:
+def test_each_method_sends_the_same_bytes_and_is_counted(file: LogFile, method: str, kind: str) -> None:
     counts = SendCounts()
     assert sent_to_a_reader(file, kind, counts, (0, 10), (4097, SIZE - 4097)) == DATA[:10] + DATA[4097:]
-    assert counted(counts) == only(way, SIZE - 4097 + 10)
+    assert counted(counts) == only(method, SIZE - 4097 + 10)
 
 
 def test_a_method_refused_in_the_middle_is_replaced_by_the_next(file: LogFile, kernel: FaultyIo) -> None:
@@ -120,7 +120,7 @@ def test_no_descriptor_of_a_pipe_leaks(file: LogFile, kernel: FaultyIo) -> None:
     assert open_descriptors() <= before
 
 
-def test_a_slice_to_a_pipe(file: LogFile, way: str) -> None:
+def test_a_slice_to_a_pipe(file: LogFile, method: str) -> None:
     ours, counts = os.pipe(), SendCounts()
     got = bytearray()
     with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
@@ -130,10 +130,10 @@ def test_a_slice_to_a_pipe(file: LogFile, way: str) -> None:
         target.close()
         thread.join()
     assert got == DATA[5:]
-    assert counted(counts) == only(way, SIZE - 5)
+    assert counted(counts) == only(method, SIZE - 5)
 
 
-def test_a_slice_to_a_nonblocking_pipe(file: LogFile, way: str) -> None:
+def test_a_slice_to_a_nonblocking_pipe(file: LogFile, method: str) -> None:
     ours = os.pipe()
     os.set_blocking(ours[1], False)
     with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
@@ -166,9 +166,9 @@ def test_a_target_without_a_descriptor_raises(file: LogFile) -> None:
 # ---- partial sends -------------------------------------------------------------------------------------------------
 
 
-def test_interrupted_and_short_calls_and_full_sockets_continue(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_interrupted_and_short_calls_and_full_sockets_continue(file: LogFile, kernel: FaultyIo, method: str) -> None:
     """F23: EINTR, short counts, EAGAIN."""
-    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[method]
     kernel.rule(function, at_most=777, times=1)
     rules = [
         kernel.rule(function, error=errno.EINTR, nth=2, times=2),
@@ -179,7 +179,7 @@ def test_interrupted_and_short_calls_and_full_sockets_continue(file: LogFile, ke
     assert [kernel.hits(rule) for rule in rules[:2]] == [2, 6]
     with pair("tcp") as (ours, theirs):
         ours.settimeout(PATIENCE)
-        full = kernel.rule(function, error=errno.EAGAIN, nth=2 if way == "splice" else 1, times=1)
+        full = kernel.rule(function, error=errno.EAGAIN, nth=2 if method == "splice" else 1, times=1)
         reader = Reader(theirs)
         assert send_slice(ours, file, 0, SIZE, SendCounts()) == SIZE
         ours.close()
@@ -187,7 +187,7 @@ def test_interrupted_and_short_calls_and_full_sockets_continue(file: LogFile, ke
         assert kernel.hits(full) == 1
 
 
-def test_partial_sends_to_a_nonblocking_socket(file: LogFile, way: str) -> None:
+def test_partial_sends_to_a_nonblocking_socket(file: LogFile, method: str) -> None:
     counts, done, got = SendCounts(), 0, bytearray()
     with pair("tcp") as (ours, theirs):
         ours.setblocking(False)
@@ -197,7 +197,7 @@ def test_partial_sends_to_a_nonblocking_socket(file: LogFile, way: str) -> None:
             while len(got) < done:
                 got += theirs.recv(1 << 20)
     assert got == DATA
-    assert counted(counts) == only(way, SIZE)
+    assert counted(counts) == only(method, SIZE)
 
 
 def test_more_than_two_gib_in_a_slice_and_after_it(tmp_path: Path, kernel: FaultyIo) -> None:
@@ -220,7 +220,7 @@ def test_more_than_two_gib_in_a_slice_and_after_it(tmp_path: Path, kernel: Fault
 # ---- what goes wrong -----------------------------------------------------------------------------------------------
 
 
-def test_a_lost_peer_raises_with_the_number_of_bytes_sent(file: LogFile, way: str) -> None:
+def test_a_lost_peer_raises_with_the_number_of_bytes_sent(file: LogFile, method: str) -> None:
     counts = SendCounts()
     with pair("tcp") as (ours, theirs):
         ours.setblocking(False)
@@ -231,17 +231,17 @@ def test_a_lost_peer_raises_with_the_number_of_bytes_sent(file: LogFile, way: st
             again_and_again(lambda: sent.append(send_slice(ours, file, 0, 1000, counts)))
     assert isinstance(caught.value, ConnectionError)
     assert caught.value.errno in (errno.EPIPE, errno.ECONNRESET)
-    assert counted(counts) == only(way, sum(sent) + caught.value.sent)
+    assert counted(counts) == only(method, sum(sent) + caught.value.sent)
 
 
-def test_a_peer_lost_half_way(file: LogFile, kernel: FaultyIo, way: str) -> None:
-    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
+def test_a_peer_lost_half_way(file: LogFile, kernel: FaultyIo, method: str) -> None:
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[method]
     kernel.rule(function, at_most=1000, times=2)
     kernel.rule(function, error=errno.ECONNRESET, nth=3)
     counts = SendCounts()
     with pair("unix") as (ours, _), pytest.raises(PeerGone, match="1000 bytes|2000 bytes") as caught:
         send_slice(ours, file, 0, SIZE, counts)
-    assert counted(counts) == only(way, caught.value.sent)
+    assert counted(counts) == only(method, caught.value.sent)
 
 
 def test_no_sigpipe_even_with_the_default_handler(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ except PeerGone:
     assert (run.returncode, run.stdout) == (0, "gone set()\n" * 6 + "True\n"), run.stderr
 
 
-def test_a_peer_that_reads_nothing_times_out(file: LogFile, way: str) -> None:
+def test_a_peer_that_reads_nothing_times_out(file: LogFile, method: str) -> None:
     counts = SendCounts()
     with pair("unix") as (ours, _):
         ours.settimeout(0.02)
@@ -288,10 +288,10 @@ def test_a_peer_that_reads_nothing_times_out(file: LogFile, way: str) -> None:
             send_slice(ours, file, 0, SIZE, counts)
     assert isinstance(caught.value, TimeoutError)
     assert 0 < caught.value.sent < SIZE
-    assert counted(counts) == only(way, caught.value.sent)
+    assert counted(counts) == only(method, caught.value.sent)
 
 
-def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, method: str) -> None:
     with pair("unix") as (ours, theirs):
         reader = Reader(theirs)
         with pytest.raises(EOFError, match=f"ends 50 bytes before the slice, {SIZE - 10} had been sent"):
@@ -300,11 +300,11 @@ def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, way:
         assert reader.finished() == DATA[10:]
 
 
-def test_a_disk_read_error_names_its_file(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_a_disk_read_error_names_its_file(file: LogFile, kernel: FaultyIo, method: str) -> None:
     """F20: the error is the disk's, with its path, and what went before is counted."""
-    function = {"sendfile": "sendfile", "splice": "splice", "copied": "pread"}[way]
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "pread"}[method]
     kernel.rule(function, error=errno.EIO, nth=3)
-    kernel.rule(function, at_most=-1 if way == "copied" else 1000)
+    kernel.rule(function, at_most=-1 if method == "copied" else 1000)
     counts = SendCounts()
     with pair("tcp") as (ours, _), pytest.raises(OSError, match="Input/output error") as caught:
         send_slice(ours, file, 0, SIZE, counts)
@@ -313,7 +313,7 @@ def test_a_disk_read_error_names_its_file(file: LogFile, kernel: FaultyIo, way: 
     assert 0 < sum(counted(counts).values()) < SIZE // 2
 
 
-def test_a_signal_ends_a_blocked_send(file: LogFile, way: str) -> None:
+def test_a_signal_ends_a_blocked_send(file: LogFile, method: str) -> None:
     """G2."""
 
     class Enough(Exception):
@@ -420,7 +420,7 @@ def test_bytes_to_a_blocked_or_lost_peer() -> None:
             again_and_again(lambda: send_bytes(ours, memoryview(DATA), False))
 
 
-def test_no_sigpipe_after_a_partial_write(file: LogFile, way: str) -> None:
+def test_no_sigpipe_after_a_partial_write(file: LogFile, method: str) -> None:
     """The kernel then returns their number and still sends the signal. Here a thread does."""
     seen: list[int] = []
     before = signal.signal(signal.SIGPIPE, lambda number, _: seen.append(number))
@@ -444,7 +444,7 @@ def test_no_sigpipe_after_a_partial_write(file: LogFile, way: str) -> None:
         signal.signal(signal.SIGPIPE, before)
 
 
-def test_a_failing_target_is_not_a_disk_error(file: LogFile, way: str) -> None:
+def test_a_failing_target_is_not_a_disk_error(file: LogFile, method: str) -> None:
     """A terminal whose other end is closed gives the same EIO as an unreadable disk."""
     terminal, end = os.openpty()
     tty.setraw(end)

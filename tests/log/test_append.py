@@ -1,4 +1,4 @@
-"""Log.append: what it takes, what it refuses, and that a refused append leaves the log unchanged."""
+"""Log.append: the records that it accepts and refuses; a refused append leaves the log unchanged."""
 
 from __future__ import annotations
 
@@ -315,7 +315,8 @@ def test_log_append_time_is_the_clocks_time_for_every_record(tmp_path: Path) -> 
 
 
 def test_log_append_time_is_the_time_when_a_group_is_appended(tmp_path: Path) -> None:
-    """As in Kafka. The time of the generator's start would be earlier than that of others' appends meanwhile."""
+    """As in Kafka. The time at which the generator started would be earlier than the times of other appends that were
+    made while it ran."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_type="LogAppendTime") as log:
 
@@ -336,7 +337,8 @@ def test_log_append_time_is_the_time_when_a_group_is_appended(tmp_path: Path) ->
 
 
 def test_each_group_of_a_slow_generator_has_its_own_time(tmp_path: Path) -> None:
-    """timestamp None is the time of the group; the bounds of before and after count from that time, too."""
+    """timestamp None means the time of the group; message.timestamp.before.max.ms and after.max.ms count from that
+    time, too."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_after_max_ms=1000) as log:
 

@@ -116,7 +116,7 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
 
     with opened(tmp_path, files) as log:
         asyncio.run(main())
-        assert values(log) == [b"first", b"under way", b"later"]  # the commit under way was finished
+        assert values(log) == [b"first", b"under way", b"later"]  # the commit that had begun was finished
 
 
 def test_a_failed_fdatasync_raises_in_every_waiting_task(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""An append or a roll that raises at any step has no effect: none of it is read, no offset is lost, and the
-next append works as if it had never been tried."""
+"""An append or a roll that raises at any step has no effect: none of its records is read, no offset is lost, and the
+next append works as if the failed one had never been tried."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_log(path: Path, **more: Any) -> Log:
 
 
 class Unsynced(RealFiles):
-    """Leaves out syncing, for speed."""
+    """Does not sync, for speed."""
 
     def fsync(self, file: LogFile) -> None: ...
 
@@ -51,8 +51,8 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> RealFiles:
 
 
 def _leaves_a_with(frame: FrameType) -> bool:
-    """Is it about to call __exit__? Tracing reports the line of the `with` again then. An exception there would skip
-    the call, but no signal's handler runs between the two."""
+    """Whether the frame is about to call __exit__. Tracing then reports the line of the `with` again. An exception
+    there would skip the call, but no signal handler runs at that point."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
     enters = dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF"))
     return line.startswith("with ") and not enters
@@ -115,8 +115,8 @@ def test_an_interrupt_at_any_line_of_an_append(tmp_path: Path, fast: RealFiles, 
 
 
 def test_an_interrupt_at_any_line_of_a_marker(tmp_path: Path, fast: RealFiles) -> None:
-    """Data of a transaction, its end and a roll before: producers, aborted transactions and read_committed records are
-    those before or after the append, and the same when the log is opened again."""
+    """The append is interrupted in data of a transaction, in its marker, and in a roll before. Producers, aborted
+    transactions and read_committed records are those before or after the append, and the same after a reopen."""
     sent = batch([b"x" * 300], leader_epoch=0, base_offset=2) + transactional(1, 0, 5, 2, base_offset=3)
     sent += marker(1, 0, "abort", base_offset=5) + transactional(2, 0, 0, 1, base_offset=6)
 

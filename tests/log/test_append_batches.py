@@ -1,4 +1,4 @@
-"""append_batches(): what a leader and a follower take and refuse, and that a refusal leaves the log unchanged."""
+"""append_batches(): the batches that a leader and a follower accept and refuse; a refusal leaves the log unchanged."""
 
 from __future__ import annotations
 
@@ -357,7 +357,8 @@ def test_batches_of_a_later_leader_are_ignored(log: klog.Log) -> None:
 
 
 def test_a_follower_does_not_check_sequences(log: klog.Log) -> None:
-    """UL34: also the same ones again at higher offsets, in one append and in two, and an older epoch."""
+    """UL34: it also accepts the same sequences again at higher offsets, in one append and in two, and an older
+    epoch."""
     follow(log, produced(1, 0, 0, 2, base_offset=0))
     follow(log, produced(1, 0, 0, 2, base_offset=2))
     assert log.log_end_offset == 4
@@ -392,7 +393,8 @@ def test_sparse_offsets(tmp_path: Path) -> None:
 
 
 def test_offsets_too_far_from_the_segments_base_begin_a_new_segment(tmp_path: Path) -> None:
-    """LC14: base 0, then 2^31 + 1: a segment of that base with a snapshot; what follows stays there."""
+    """LC14: offsets 0, then 2^31 + 1: a new segment with the second base offset and a snapshot; later batches go
+    there."""
     far = 2**31 + 1
     with opened(tmp_path) as log:
         follow(log, batch(1, base_offset=0))
@@ -408,7 +410,7 @@ def test_offsets_too_far_from_the_segments_base_begin_a_new_segment(tmp_path: Pa
 
 
 def test_old_messages_far_from_the_segments_base_begin_a_new_segment(tmp_path: Path) -> None:
-    """LC14: compressed sets name only their end; the segment begins 2^31-1 before that, or at the log end."""
+    """LC14: a compressed set has only its last offset; the segment begins 2^31-1 before that, or at the log end."""
     far = 2**31
     with opened(tmp_path) as log:
         for first in (0, far, 2 * far, 4 * far):
@@ -432,7 +434,7 @@ def test_a_refused_append_removes_the_segment_rolled_for_its_gap(tmp_path: Path)
 
 
 def test_a_missing_sequence_is_refused(log: klog.Log) -> None:
-    """UL37: sequence 2 after 0 is refused."""
+    """UL37: sequence 2 directly after 0 is refused."""
     log.append_batches(produced(1, 0, 0))
     with pytest.raises(OutOfOrderSequence) as caught:
         log.append_batches(produced(1, 0, 2))
@@ -452,7 +454,7 @@ def test_a_duplicate_batch_returns_its_first_offsets(log: klog.Log) -> None:
 
 
 def test_a_part_of_an_earlier_batch_is_refused(log: klog.Log) -> None:
-    """UL39: two of the three records are out of order."""
+    """UL39: a batch with two of the three records again has sequences out of order."""
     log.append_batches(produced(1, 0, 0, 3))
     for sequence, count in ((1, 2), (0, 2)):
         with pytest.raises(OutOfOrderSequence):
@@ -469,7 +471,7 @@ def test_the_last_five_batches_are_recognized_as_duplicates(log: klog.Log) -> No
 
 
 def test_an_older_producer_epoch_is_refused(log: klog.Log) -> None:
-    """UL41: it is refused."""
+    """UL41: a batch with it is refused."""
     log.append_batches(produced(1, 5, 0))
     with pytest.raises(InvalidProducerEpoch) as caught:
         log.append_batches(produced(1, 4, 0))
@@ -477,7 +479,7 @@ def test_an_older_producer_epoch_is_refused(log: klog.Log) -> None:
 
 
 def test_an_unknown_producer_may_begin_at_any_sequence(log: klog.Log) -> None:
-    """UL42: with any epoch."""
+    """UL42: this holds for any epoch."""
     log.append_batches(produced(1, 4, 17))
     assert (log.producers[1].epoch, log.producers[1].last_sequence) == (4, 17)
 
@@ -579,7 +581,7 @@ def test_append_and_append_batches_alternate(tmp_path: Path) -> None:
 
 
 def test_records_get_the_epoch_that_another_append_has_just_raised(log: klog.Log) -> None:
-    """A4: every append looks for the latest epoch."""
+    """A4: every append uses the latest epoch."""
     log.append([(b"k", b"a")])
     log.append_batches(batch(1), leader_epoch=3)
     log.append([(b"k", b"b")])
@@ -598,7 +600,7 @@ def test_a_new_epoch_is_on_disk_when_its_first_append_returns(log: klog.Log) -> 
 
 
 def test_a_refused_batch_of_a_leader_leaves_no_epoch(log: klog.Log) -> None:
-    """A4: the next append would be counted to an epoch that no record has."""
+    """A4: otherwise the next append would get an epoch that no record has."""
     follow(log, transactional(1, 0, 0, 1, base_offset=0, leader_epoch=1))
     with pytest.raises(InvalidTxnState):
         follow(log, produced(1, 0, 1, 1, base_offset=1, leader_epoch=2))
@@ -608,7 +610,7 @@ def test_a_refused_batch_of_a_leader_leaves_no_epoch(log: klog.Log) -> None:
 
 
 def test_sequence_numbers_wrap_inside_a_batch(log: klog.Log) -> None:
-    """PS: after 2^31-1 comes 0."""
+    """PS: the sequence after 2^31-1 is 0."""
     log.append_batches(produced(7, 0, 2**31 - 2))
     log.append_batches(produced(7, 0, 2**31 - 1, 2))
     assert log.producers[7].last_sequence == 0

@@ -1,6 +1,6 @@
-"""Gates on the number of Python frames that an append enters: noise cannot move them.
+"""Limits on the number of Python frames that an append enters: these numbers do not depend on the load of the machine.
 
-A path that leaves the fast one by mistake enters some fifty.
+An append that takes the full path by mistake enters some fifty frames.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.failing_files import FailingFiles
 from tests.support.frames import frames_of
 from tests.support.no_gc import no_gc
 
-APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms three more look for due tasks
+APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms, three more frames check for due tasks
 FULL_MIN = 15
 FULL_PATHS = (append_batches.lead_locked, append_batches.group_locked, append_batches.follow_locked)
 
@@ -144,7 +144,7 @@ def test_a_signal_ends_an_append_of_an_iterator_without_python_code(log: klog.Lo
 
 
 def sent(log: klog.Log, batch: bytes, **how: Any) -> int:
-    """Appends it. Returns the number of frames."""
+    """Append the batch. Returns the number of frames."""
     return frames_of(lambda: log.append_batches(batch, **how)).total()
 
 
@@ -198,7 +198,7 @@ def test_anything_else_of_a_producer_has_the_result_of_the_full_path(tmp_path: P
 
 
 def replicated(log: klog.Log, *batches: bytes) -> bytes:
-    """The batches with the next offsets, as their leader stored them."""
+    """The batches as their leader stored them, with the next offsets."""
     parts, offset = [], log.log_end_offset
     for each in batches:
         (found,) = decode(each)
@@ -259,7 +259,8 @@ def test_a_failed_write_leaves_the_producer_as_it_was(tmp_path: Path) -> None:
 def test_a_batch_is_a_duplicate_even_if_a_waiter_was_interrupted(
     log: klog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The producer's state moves before the log end, and before any Python code: here the one that wakes readers."""
+    """The producer's state changes before the log end, and before any Python code runs, such as the code that wakes
+    readers."""
     log.append_batches(produced(5, 0, 0))
 
     def interrupt(notifier: Notifier) -> None:

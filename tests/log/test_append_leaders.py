@@ -1,4 +1,4 @@
-"""Which thread leads a commit when tasks wait: late workers, stopped loops, and Ctrl-C in between."""
+"""The thread that leads a commit while tasks wait: when workers are late, loops are stopped, or Ctrl-C comes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 
 import klog
 from klog.errors import StorageOffline
-from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, until
+from tests.log.test_group_commit import Appender, Gated, opened, put
 from tests.support.logs import values
+from tests.support.patience import PATIENCE, until
 
 
 def test_appends_that_fill_the_executor_do_not_wait_for_its_workers(tmp_path: Path) -> None:
-    """The worker that a task has requested is queued after appends in the executor: the first of those leads."""
+    """The worker that a task has requested is in the executor's queue after appends: the first of these appends
+    leads."""
 
     async def main() -> None:
         loop, begun, free = asyncio.get_running_loop(), threading.Event(), threading.Event()
@@ -38,7 +40,7 @@ def test_appends_that_fill_the_executor_do_not_wait_for_its_workers(tmp_path: Pa
             free.set()
             _, waiting = await asyncio.wait(jobs, timeout=PATIENCE)
             if waiting:
-                log._core.commits.renew()  # or the executor would never end
+                log._core.commits.renew()  # otherwise the executor would never end
             assert not waiting
 
     with opened(tmp_path, Gated()) as log:
@@ -59,7 +61,7 @@ def test_a_thread_leads_while_a_requested_worker_has_not_started(tmp_path: Path)
             try:
                 await asyncio.wait_for(
                     asyncio.shield(task), PATIENCE
-                )  # in the thread's commit, though no worker is free
+                )  # it is in the thread's commit, though no worker is free
                 thread.outcome()
             finally:
                 free.set()
@@ -82,7 +84,7 @@ def test_a_cancelled_worker_leaves_no_task_waiting(tmp_path: Path) -> None:
         executor = ThreadPoolExecutor(1)
         loop.set_default_executor(executor)
         busy = loop.run_in_executor(None, keep_busy)
-        assert begun.wait(PATIENCE)  # or it would be cancelled, too
+        assert begun.wait(PATIENCE)  # otherwise it would be cancelled, too
         task = asyncio.create_task(log.append_async([(None, b"task")]))
         while len(log._core.commits) == 0:
             await asyncio.sleep(0.001)
@@ -115,7 +117,7 @@ def test_ctrl_c_while_requesting_a_worker_blocks_no_other_appender(tmp_path: Pat
 
 
 def test_a_stopped_loop_does_not_block_the_tasks_of_other_loops(tmp_path: Path) -> None:
-    """Its task waits, and it is not closed, as in a notebook."""
+    """The stopped loop has a waiting task, and is not closed, as in a notebook."""
     files = Gated()
     with opened(tmp_path, files) as log:
         files.close()

@@ -1,4 +1,4 @@
-"""Appends of str, dict and other objects by a serializer, and of frames whose columns have names of their own."""
+"""Appends of str, dict and other objects with a serializer, and of data frames whose columns have other names."""
 
 from __future__ import annotations
 

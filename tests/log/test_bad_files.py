@@ -1,5 +1,5 @@
-"""Unexpected files, row by row of the fault table: a log opens with its valid records or names the damage. Nothing
-hangs, no length from disk sizes an allocation, no durable record is cut."""
+"""Unexpected files, one test for each row of the fault table: a log opens with its valid records or reports the damage.
+Nothing hangs, no allocation has a size that was read from disk unchecked, no durable record is cut."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def offsets_from(log: klog.Log, start: int) -> list[int]:
 @pytest.mark.parametrize("at", range(21))
 @pytest.mark.parametrize("number", [3, COUNT - 1])
 def test_a_flipped_bit_outside_the_checksum(tmp_path: Path, at: int, number: int) -> None:
-    """Fault 9: base offset, length, leader epoch, magic, and the checksum itself. Right records, or an error."""
+    """Fault 9: base offset, length, leader epoch, magic, or the checksum itself. The records are correct, or an error
+    is raised."""
     for bit in (0, 3, 7):
         data = bytearray(b"".join(BATCHES))
         data[number * SIZE + at] ^= 1 << bit
@@ -131,7 +132,7 @@ def test_a_flipped_bit_outside_the_checksum(tmp_path: Path, at: int, number: int
             if number < COUNT - 1 or at >= 8:
                 assert got == whole[: len(got)], (bit, policy)
                 assert len(got) >= number
-            else:  # no batch follows the last one to show its offset
+            else:  # no later batch contradicts the offset of the last one
                 assert got[:number] == whole[:number]
 
 

@@ -1,4 +1,4 @@
-"""Batch headers as columns: the batches of a reader that opens them all, and exact counts of records."""
+"""Batch headers as columns: they equal the fields of the opened batches, and the counts of records are exact."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def opened(log: klog.Log) -> list[dict[str, Any]]:
 
 
 def outcome(read: Callable[[klog.Log], Any], log: klog.Log) -> Any:
-    """What it returns, or the CorruptBatch that it raises."""
+    """The result of read(log), or the CorruptBatch that it raises."""
     try:
         return read(log)
     except CorruptBatch as error:
@@ -69,7 +69,7 @@ def outcome(read: Callable[[klog.Log], Any], log: klog.Log) -> Any:
 
 
 def check_counts(log: klog.Log, chance: random.Random, rounds: int = 12) -> None:
-    """In any range: the sum of the counts is the number of records."""
+    """Check in random ranges that the sum of the counts is the number of records."""
     start, end = log.log_start_offset, log.high_watermark
     for _ in range(rounds):
         low, high = sorted(chance.randint(start, end) for _ in range(2))
@@ -183,8 +183,8 @@ class TestDamage:
         return path / "events-0"
 
     def test_a_wrong_bit_in_any_header(self, tmp_path: Path) -> None:
-        """If a reader that opens the batches reads them all, this one returns the same; if this one raises, so does
-        the other, and the error has file, position and offset."""
+        """If a reader that opens the batches reads all of them, headers() returns the same fields. If headers() raises,
+        the reader raises, too, and the error has file, position and offset."""
         directory = self.log(tmp_path)
         file = sorted(directory.glob("*.log"))[1]
         good = file.read_bytes()

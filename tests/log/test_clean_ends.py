@@ -1,4 +1,5 @@
-"""After a clean stop the end of the last segment is confirmed in one step, or found by the loader: never another one."""
+"""After a clean stop, the end of the last segment is confirmed in one step, or the loader finds it. The result is the
+same in both cases."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def result(directory: Path, policy: Policy, point: int) -> tuple[Any, ...]:
-    """What a load returns or raises, and the files that it leaves."""
+    """The result or the error of a load, and the files that it leaves."""
     try:
         with klog.Log.open(
             directory, recovery=policy, clean_shutdown=True, recovery_point=point, clock=ManualClock(NOW)

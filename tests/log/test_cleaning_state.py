@@ -19,7 +19,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
-    """CM10: ending one in state none or paused is a mistake; in progress becomes none, aborted becomes paused."""
+    """CM10: ending a cleaning in state none or paused is an error; in progress becomes none, aborted becomes paused."""
     cleaning = CleaningState()
     with pytest.raises(AssertionError):
         cleaning.done()
@@ -45,7 +45,7 @@ def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
 
 
 def test_two_pauses_need_two_resumes() -> None:
-    """CM7: and no cleaning begins before; aborting works where nothing is in progress."""
+    """CM7: no cleaning begins before the second one; aborting also works if no cleaning is in progress."""
     cleaning = CleaningState()
     with cleaning.paused():
         pass
@@ -62,7 +62,8 @@ def test_two_pauses_need_two_resumes() -> None:
 
 
 def test_a_cleaning_ends_when_a_pause_waits() -> None:
-    """CM7: several waiting threads, too; each of them finds no cleaning, and in the end the state is none again."""
+    """CM7: also with several waiting threads. Each of them finds no cleaning, and in the end the state is none
+    again."""
     cleaning, free, found = CleaningState(), threading.Event(), []
 
     def truncate() -> None:
@@ -167,7 +168,7 @@ def test_a_wait_inside_a_cleaning_is_woken_by_an_abort() -> None:
 
 
 def test_a_thread_never_waits_for_itself() -> None:
-    """Y1: as the handler of a signal would during a pause, its wait, or a cleaning."""
+    """Y1: a signal handler would do so during a pause, during the wait for one, or during a cleaning."""
     cleaning, met = CleaningState(), []
 
     class Interrupted(threading.Condition):

@@ -1,4 +1,4 @@
-"""The wall clock jumps, forwards and back: nothing that waits for time to pass waits longer or shorter."""
+"""The wall clock jumps forwards and back: no wait becomes longer or shorter."""
 
 from __future__ import annotations
 

@@ -121,10 +121,10 @@ def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str
 
 
 class InFlight(FailingFiles):
-    """Appends of other threads stop in the middle, until they are released, or made to fail.
+    """Makes appends of other threads stop in the middle, until they are released or made to fail.
 
-    fast: they stop in the write, the only step of the fast path. Else they take the full path, because of a listener,
-    and stop after the write, when the segment has changed and the log end has not.
+    fast: they stop in the write, the only step of the fast path. Otherwise a listener makes them take the full path,
+    and they stop after the write, when the segment has changed and the log end has not.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
@@ -200,8 +200,8 @@ def test_an_append_that_begins_during_a_call_hides_nothing(
 def test_an_append_counts_when_it_completes(
     tmp_path: Path, in_flight: InFlight, question: str, fails: bool, segment_bytes: int
 ) -> None:
-    """It is in the file when the call begins. During the call it completes, or is rolled back and another one is
-    appended."""
+    """The append is in the file when the call begins. During the call it completes, or it is rolled back and another
+    record is appended."""
     ask, number, came = QUESTIONS[question], 0, True
     in_flight.fails = fails
     with made(tmp_path, 0) as log:
@@ -228,7 +228,7 @@ def test_an_append_counts_when_it_completes(
 
 
 class Asking(RealFiles):
-    """Calls in the middle of each fdatasync."""
+    """Makes a call of the log in the middle of each fdatasync."""
 
     ask: Callable[[], object] | None = None
 
@@ -241,7 +241,7 @@ class Asking(RealFiles):
 @pytest.mark.parametrize("records", [1, 40])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_commit_under_way_is_not_visible(tmp_path: Path, question: str, records: int) -> None:
-    """It does not hide existing records either, also where it begins a segment."""
+    """It does not hide existing records, not even if it begins a segment."""
     ask, files, results = QUESTIONS[question], Asking(), []
     with made(tmp_path, 0, 600, durability="sync", files=files) as log:
         before = ask(log)

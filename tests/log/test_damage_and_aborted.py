@@ -30,7 +30,8 @@ def end(log: klog.Log, pid: int, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two segments; producer 1 aborts in each and across both, and commits between; producer 2 aborts at the end."""
+    """Two segments. Producer 1 aborts a transaction in each of them and one across both, and commits between; producer
+    2 aborts at the end."""
     directory = tmp_path_factory.mktemp("original") / "t-0"
     with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
         log.append_batches(batch(2))
@@ -81,7 +82,7 @@ def test_the_undamaged_log_shows_only_committed_records(original: Path) -> None:
 
 
 def flips(path: Path, every: int) -> list[tuple[int, int]]:
-    """Byte and bit: the headers of a file up to the last offset delta, or one of `every` of them."""
+    """Positions (byte, bit) in the batch headers of a file, up to the last offset delta: one of `every` of them."""
     batches = [item.position for item in walk_file(path)]
     return [(begin + byte, bit) for begin in batches for byte in range(27) for bit in range(8)][::every]
 
@@ -111,9 +112,10 @@ def shows_too_much(directory: Path, policy: Policy, *, read_only: bool) -> set[i
 def test_no_flipped_bit_shows_an_aborted_record(
     original: Path, tmp_path: Path, base: int, policy: Policy, lost: str, every: int
 ) -> None:
-    """After a clean stop, where the damage stays. lost: the files of this kind are missing, too. The aborts are lost if
-    both an index and its markers are missing, by damage or by a cut of recovery="kafka". Without the snapshots and the
-    only batch of an open transaction the records after it, which are not aborted, are shown."""
+    """The log is opened after a clean stop, so that the damage stays. lost: the files of this kind are missing, too. An
+    abort is lost if both its index entry and its marker are missing, because of damage or a cut by recovery="kafka". If
+    the snapshots and the only batch of an open transaction are missing, the records after it, which are not aborted,
+    are returned."""
     name = f"{base:020d}.log"
     data, directory = (original / name).read_bytes(), tmp_path / "t-0"
     batches = walk_file(original / name)

@@ -1,5 +1,5 @@
-"""Damage is reported, never hidden: strict recovery cuts only what a crash can tear. Readers of a batch with a wrong
-base offset get the right one or an error, never fewer records."""
+"""Damage is reported, never hidden: strict recovery cuts only bytes that a crash can have torn. Readers of a batch with
+a wrong base offset get the correct one or an error, never fewer records."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_batch_that_claims_offsets_of_the_next_ones_and_of_the_next_segment(tmp_path: Path, first: int) -> None:
-    """Its checksum is right, as a faulty writer would store it. Later records are not passed over in silence."""
+    """Its checksum is valid, as a faulty writer would store it. Later records are not skipped without an error."""
     path = tmp_path / "t-0"
     positions = write(path, b"0", b"1", b"2", b"3")
     with Log.open(path) as log:
@@ -217,7 +217,7 @@ def test_a_batch_that_claims_offsets_of_the_next_ones_and_of_the_next_segment(tm
 
 
 def test_a_last_batch_with_a_far_end_in_a_recovered_segment(tmp_path: Path) -> None:
-    """What that segment's scan finds must not hide the segments after it."""
+    """The result of that segment's scan must not hide the segments after it."""
     path = tmp_path / "t-0"
     position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
     flip(log_file(path), position, 1)
@@ -270,7 +270,7 @@ def test_a_batch_below_the_base_offset_of_its_segment(tmp_path: Path) -> None:
     assert (caught.value.kind, caught.value.position) == ("offset_order", 0)
 
 
-# ---- wrong caches -----------------------------------------------------------------------------------------------------
+# ---- wrong caches ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read_only", [False, True])

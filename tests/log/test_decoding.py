@@ -1,4 +1,4 @@
-"""Readers that decode keys and values: as Arrow columns, as Python objects, and what happens to bad values."""
+"""Readers that decode keys and values, as Arrow columns and as Python objects, and their handling of invalid values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_text_and_json_without_a_schema(logs: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"1 2", b"NaN", b"'a'", b"[" * 100_000, b'"\xff"', b"01"])
-def test_what_is_no_json_is_bad(tmp_path: Path, text: bytes) -> None:
+def test_invalid_json_is_a_bad_value(tmp_path: Path, text: bytes) -> None:
     with klog.Log.open(tmp_path / "u-0") as log:
         log.append([(None, text), (None, b" [1e400, null] ")])
         assert log.read(decode="json", on_bad="null").to_arrow()["value"].to_pylist()[0] is None
@@ -70,10 +70,10 @@ def test_a_schema_gives_typed_columns_to_every_target(logs: Any, tmp_path: Path)
         assert logs.read("t", decode=same, on_bad="null").to_arrow()["value"].to_pylist() == rows
 
 
-@pytest.mark.parametrize("way", ["to_arrow", "to_polars", "to_pandas"])
-def test_a_bad_value_raises_with_its_place(logs: Any, way: str) -> None:
+@pytest.mark.parametrize("method", ["to_arrow", "to_polars", "to_pandas"])
+def test_a_bad_value_raises_with_its_offset(logs: Any, method: str) -> None:
     with pytest.raises(BadValue, match="t-1, offset 2: the value is bad: .*id.*on_bad=.null") as caught:
-        getattr(logs.read("t", decode=SCHEMA), way)()
+        getattr(logs.read("t", decode=SCHEMA), method)()
     assert (caught.value.partition, caught.value.offset, caught.value.column) == ("t-1", 2, "value")
 
 
@@ -87,11 +87,11 @@ def test_what_comes_before_a_bad_value_is_returned(logs: Any) -> None:
     assert seen == [0, 1] and batches == [2]
 
 
-@pytest.mark.parametrize("way", ["decoded", "to_arrow"])
-def test_dead_letters_are_the_records_and_where_they_come_from(logs: Any, way: str) -> None:
+@pytest.mark.parametrize("method", ["decoded", "to_arrow"])
+def test_dead_letters_are_the_records_and_their_origin(logs: Any, method: str) -> None:
     read = logs.read("t", decode={"key": "utf8", "value": SCHEMA}, dead_letter=(logs, "letters"))
-    found = getattr(read, way)()
-    offsets = [each.record.offset for each in found] if way == "decoded" else found["offset"].to_pylist()
+    found = getattr(read, method)()
+    offsets = [each.record.offset for each in found] if method == "decoded" else found["offset"].to_pylist()
     assert offsets == [0, 1, 4]
     letters = list(logs.read("letters"))
     assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [
@@ -209,16 +209,16 @@ async def rows_async(found: Any) -> list[tuple[int, Any]]:
 GOOD = [(0, {"id": 1, "tags": ["a"]}), (1, None), (4, {"id": 4, "tags": None})]
 
 
-@pytest.mark.parametrize("way", ["log", "topic", "reader", "reader's tail"])
+@pytest.mark.parametrize("method", ["log", "topic", "reader", "reader's tail"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_tails_and_named_readers_decode(logs: Any, way: str, is_async: bool) -> None:
+def test_tails_and_named_readers_decode(logs: Any, method: str, is_async: bool) -> None:
     def opened(**options: Any) -> Any:
-        if way == "log":
+        if method == "log":
             return logs.log("t", 1).tail("earliest", timeout=0, **options)
-        if way == "topic":
+        if method == "topic":
             return logs.tail("t", "earliest", timeout=0, **options)
         reader = logs.reader("t", f"r{len(logs.readers())}{options.get('on_bad')}", **options)
-        return reader if way == "reader" else reader.tail(timeout=0)
+        return reader if method == "reader" else reader.tail(timeout=0)
 
     def read(found: Any) -> list[tuple[int, Any]]:
         return asyncio.run(rows_async(found.decoded())) if is_async else rows(found.decoded())
@@ -232,14 +232,14 @@ def test_tails_and_named_readers_decode(logs: Any, way: str, is_async: bool) -> 
         opened(on_bad="null")
 
 
-@pytest.mark.parametrize("way", ["log", "topic", "reader"])
-def test_what_comes_before_a_bad_value_is_handed_out(logs: Any, way: str) -> None:
+@pytest.mark.parametrize("method", ["log", "topic", "reader"])
+def test_tails_and_named_readers_return_the_records_before_a_bad_value(logs: Any, method: str) -> None:
     log = logs.log("t", 1)
     found: Any = {
         "log": lambda: log.tail("earliest", timeout=0, decode=SCHEMA),
         "topic": lambda: logs.tail("t", "earliest", timeout=0, decode=SCHEMA),
         "reader": lambda: logs.reader("t", "r", decode=SCHEMA, commit_every=1),
-    }[way]()
+    }[method]()
     seen: list[int] = []
     decoded = found.decoded()
     with pytest.raises(BadValue, match="t-1, offset 2"):
@@ -247,7 +247,7 @@ def test_what_comes_before_a_bad_value_is_handed_out(logs: Any, way: str) -> Non
     assert seen == [0, 1]
     with pytest.raises(BadValue, match="t-1, offset 2"):
         next(iter(decoded))
-    if way == "reader":
+    if method == "reader":
         assert found.position == {0: 0, 1: 2} and found.committed[1] == 2
         found.seek(4, 1)
         assert rows(found.decoded()) == GOOD[2:]
@@ -255,14 +255,14 @@ def test_what_comes_before_a_bad_value_is_handed_out(logs: Any, way: str) -> Non
 
 def test_the_tables_of_a_named_reader_are_decoded(logs: Any, tmp_path: Path) -> None:
     values = [value for _, value in [*GOOD[:2], (2, None), (3, None), GOOD[2]]]
-    for number, way in enumerate(("to_arrow", "to_polars", "to_pandas", "to_parquet")):
+    for number, method in enumerate(("to_arrow", "to_polars", "to_pandas", "to_parquet")):
         with logs.reader("t", f"r{number}", decode=SCHEMA, on_bad="null") as reader:
-            if way == "to_parquet":
+            if method == "to_parquet":
                 assert reader.to_parquet(tmp_path / "out") == 5
                 found = pq.read_table(tmp_path / "out")["value"].to_pylist()
             else:
-                table = getattr(reader, way)()
-                found = table["value"].to_pylist() if way == "to_arrow" else list(table["value"])
+                table = getattr(reader, method)()
+                found = table["value"].to_pylist() if method == "to_arrow" else list(table["value"])
             assert found == values and reader.position == {0: 0, 1: 5}
         assert logs.readers()[f"r{number}"] == {"t": {0: 0, 1: 5}}
     with logs.reader("t", "stored") as reader:

@@ -2,7 +2,7 @@
 
     went on     no effect
     refused     OSError; unchanged, readable and writable: the same call succeeds once there is space again
-    offline     OSError; what was acknowledged can be read, no append is taken, opening again decides from disk
+    offline     OSError; acknowledged records can be read, appends are refused, the next open reads the state from disk
     raised      OSError of a read; the log stays open, and the next read succeeds
 
 In every case every acknowledged record is there when the log is opened again, and the error names the file and what
@@ -118,12 +118,12 @@ def values(log: klog.Log) -> list[bytes]:
 
 
 def cold(kernel: FaultyIo) -> None:
-    """No read is served from memory, without the disk."""
+    """Make every read go to the disk."""
     kernel.rule("preadv2", error=errno.EAGAIN)
 
 
 def assert_helps(error: OSError, path: Path) -> None:
-    """It names a file of the log, and ends with what to do."""
+    """Check that the error has a file of the log, and that its text ends with what to do."""
     assert error.filename is not None and Path(error.filename).is_relative_to(path.parent), error
     step = str(error.strerror).partition("; ")[2]
     assert any(word in step for word in ("free", "raise", "open", "mount", "lower", "write")), error
@@ -308,7 +308,7 @@ def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation
 
 
 def test_a_failed_roll_needs_no_more_descriptors_than_the_log_has(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F21: not while its error is handled either, since the undo may need the last one."""
+    """F21: nor while its error is handled, since the undo may need the last descriptor."""
 
     def count() -> int:
         return sum(file.startswith(str(tmp_path)) for _, file in open_descriptors())
@@ -361,8 +361,8 @@ def test_retention_without_descriptors_deletes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_directory_that_vanishes_under_a_live_log(tmp_path: Path, left: str) -> None:
-    """ENOENT, ENOTDIR: open files are still read; a roll, which must create files, takes the log offline and names the
-    cause. When the directory is back, it has what it had."""
+    """ENOENT, ENOTDIR: open files are still read; a roll, which must create files, takes the log offline with an error
+    that names the cause. When the directory is back, all records are there."""
     path, aside = tmp_path / "t-0", tmp_path / "aside"
     log = opened(path)
     for number in range(6):

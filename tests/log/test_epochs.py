@@ -145,7 +145,7 @@ def test_negative_epochs_and_starts_are_refused(tmp_path: Path) -> None:
 
 
 def test_truncations_are_written_by_the_scheduler(tmp_path: Path) -> None:
-    """LE14: and clear_and_flush() empties memory and file at once."""
+    """LE14: but clear_and_flush() empties memory and file at once."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.flush()
     epochs.flush_with(Scheduler(ManualClock()))
@@ -253,7 +253,7 @@ def test_a_crash_before_the_first_batch_of_an_epoch_forgets_the_epoch(tmp_path: 
         assert log.leader_epochs == []
 
 
-# ---- a wrong bit in the epoch of a batch, which no checksum covers ----------------------------------------------------
+# ---- a wrong bit in the epoch of a batch, which no checksum covers ---------------------------------------------------
 
 FLIPPED_EPOCHS = [(1, 0), (1, 2), (1, 4), (2, 6), (4, 8), (4, 10)]  # (epoch, base offset) of each batch
 
@@ -294,7 +294,8 @@ def test_a_flipped_epoch_is_not_taken_over(tmp_path: Path, recovery: Any, option
 
 
 def test_a_flipped_epoch_without_a_checkpoint(tmp_path: Path) -> None:
-    """The neighbouring batches decide, except for the first and last batch. An epoch of one batch alone may be lost."""
+    """The neighbouring batches show the correct epoch, except for the first and the last batch. An epoch with a single
+    batch may be lost."""
     for number in (0, 1, 2, 3):
         for bit in range(32):
             directory = flipped_epoch(tmp_path, number, bit)

@@ -32,7 +32,7 @@ class FullDisk(FailingFiles):
 
 
 class Unsynced(FailingFiles):
-    """Leaves out syncing, for speed, but fails where it would fail."""
+    """Does not sync, for speed, but fails where a sync would fail."""
 
     def fsync(self, file: LogFile) -> None:
         self.check("fsync", file.path)
@@ -82,7 +82,7 @@ def test_a_producer_whose_batches_are_deleted_is_still_known(log: klog.Log, file
 
 
 def test_an_append_waits_for_the_undo_of_another_thread(tmp_path: Path) -> None:
-    """It is no reason to refuse it that the log goes offline if the undo fails."""
+    """The append is not refused merely because the log would go offline if the undo failed."""
 
     class AppendsInUndo(FullDisk):
         other: Appender | None = None
@@ -229,7 +229,8 @@ def test_a_failed_append_changes_no_state(tmp_path: Path, name: str, managed: bo
 def test_an_undo_that_is_interrupted_takes_no_batch_for_a_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second Ctrl-C, before the producer is as it was: the log is offline, and its next load goes by the batches."""
+    """A second Ctrl-C comes before the producer's state is restored: the log goes offline, and its next load computes
+    the state from the batches."""
     update, sent = Producers.update, produced(6, 0, 0)
 
     def interrupt_after(producers: Producers, append: ProducerAppend) -> None:

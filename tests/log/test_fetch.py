@@ -1,4 +1,4 @@
-"""Fetch: where it begins, where it ends, what it reports beside the bytes, how the bytes are sent."""
+"""Fetch: the start and the end of the bytes, the other results, and how the bytes are sent."""
 
 from __future__ import annotations
 
@@ -397,7 +397,7 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
         data, file = log.fetch(0), log.segments[0].file
         before = bytes(data.memory())
 
-        def look() -> None:
+        def read_views() -> None:
             try:
                 while not done.is_set():
                     try:
@@ -409,7 +409,7 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
             except BaseException as problem:
                 problems.append(problem)
 
-        threads = [threading.Thread(target=look) for _ in range(2)]
+        threads = [threading.Thread(target=read_views) for _ in range(2)]
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)  # so that a cut may come before a new map is registered
         try:
@@ -632,7 +632,8 @@ def test_a_tls_socket_is_served_from_memory(large: klog.Log, monkeypatch: pytest
 
 
 def test_the_first_fetch_of_a_reader_costs_what_a_fetch_costs(tmp_path: Path) -> None:
-    """The last stable offset may need a replay of the whole log: only read_committed, or who asks for it, waits."""
+    """The last stable offset may need a replay of the whole log: only a read_committed fetch waits for that, or a
+    caller that requests that offset."""
     with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 300}) as log:
         for _ in range(100):
             log.append_batches(single(0))

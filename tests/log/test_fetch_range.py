@@ -155,7 +155,7 @@ def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_segment_that_is_truncated_before_it_is_sent(log: klog.Log, read_only: bool) -> None:
-    """R3: nothing that was written in its place since then is sent."""
+    """R3: bytes that were written at the same position since then are not sent."""
     reader = klog.Log.open(log.path, read_only=True) if read_only else log
     try:
         data = reader.fetch_range(0)

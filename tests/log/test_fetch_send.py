@@ -1,4 +1,4 @@
-"""Sending what a fetch found: to sockets of every kind, in event loops, part after part."""
+"""Sending the result of a fetch: to sockets of every kind, in event loops, one part after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.patience import PATIENCE
 from tests.support.sockets import Reader, again_and_again, pair, tcp_pair
 from tests.support.tls import tls_pair
 
-WAYS = ("FetchBytesSendfile", "FetchBytesSplice", "FetchBytesCopied")
+METHODS = ("FetchBytesSendfile", "FetchBytesSplice", "FetchBytesCopied")
 
 
 def fill(log: klog.Log, batches: int = 40) -> klog.Log:
@@ -46,7 +46,7 @@ def whole(log: klog.Log) -> klog.FetchData:
 
 
 def counted(log: klog.Log) -> list[int]:
-    return [log.metrics()[name] for name in WAYS]
+    return [log.metrics()[name] for name in METHODS]
 
 
 def loops() -> list[Any]:
@@ -94,7 +94,7 @@ def test_metrics_count_the_bytes_of_each_method(tmp_path: Path) -> None:
                 assert reader.finished() == data.memory()
             expected[number] = data.size
             assert counted(log) == expected
-        assert [logs.metrics()[name]["t-0"] for name in WAYS] == expected
+        assert [logs.metrics()[name]["t-0"] for name in METHODS] == expected
 
 
 def test_a_read_only_log_counts_too(log: klog.Log) -> None:
@@ -107,7 +107,7 @@ def test_a_read_only_log_counts_too(log: klog.Log) -> None:
 
 
 def test_a_slice_that_is_cut_while_it_is_sent(log: klog.Log) -> None:
-    """The rest is gone: an error, and no other byte is sent."""
+    """The remaining bytes no longer exist: an error is raised, and no other byte is sent."""
     data = whole(log)
     with pair("unix") as (ours, theirs):
         ours.setblocking(False)
@@ -443,7 +443,7 @@ def test_a_send_resumes_after_a_timeout(log: klog.Log) -> None:
 
 
 def data_packets(sock: socket.socket) -> int:
-    """How many packets with data in them the socket has sent: tcpi_data_segs_out of struct tcp_info."""
+    """The number of packets with data that the socket has sent: tcpi_data_segs_out of struct tcp_info."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     return int(struct.unpack_from("I", info, 156)[0])
 

@@ -1,4 +1,4 @@
-"""The fast path of a fetch gives what the full path gives, by few reads and without Python frames."""
+"""The fast path of a fetch has the same result as the full path, with few reads and without Python frames."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ class Machine:
 def test_both_paths_agree(
     taken: list[tuple[str, Any]], max_bytes: int, isolation: Isolation, min_one: bool, stride: int
 ) -> None:
-    """After each step: from offsets on that are far apart, and on from where the last slice ended."""
+    """They are compared after each step, with fetches at offsets that are far apart, and with fetches that continue
+    where the last slice ended."""
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder))
         for name, what in taken:
@@ -122,10 +123,12 @@ def test_both_paths_agree(
         machine.log.close()
 
 
-@pytest.mark.parametrize("end", [40, 120])  # the places of the newest batches count, or only where slices ended
+@pytest.mark.parametrize(
+    "end", [40, 120]
+)  # the fast path uses the positions of the newest batches, or only the ends of slices
 @pytest.mark.parametrize("how", ["truncate", "compact", "reopen", "undo"])
 def test_places_are_forgotten_when_bytes_move(tmp_path: Path, how: str, end: int) -> None:
-    """Places of the newest batches, and where slices ended, count only until other bytes may be there."""
+    """The positions of the newest batches, and the ends of slices, are used only until other bytes may be there."""
     with FaultyIo() as io:
         machine = Machine(tmp_path, files=RealFiles(table=io.table), config={"cleanup.policy": "compact"})
         for number in range(30):
@@ -174,9 +177,9 @@ def test_a_slice_is_sent_without_python_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [100, 4000, 16_000])
 def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int) -> None:
-    """A random one: one read for where it begins, and one for where it ends if that is far away. One that goes on
-    where the last ended: none for the beginning. Near the log end: none. One read in sixteen is sampled, which is a
-    read more."""
+    """A fetch at a random offset: one read to find its start, and one to find its end if that is far away. A fetch that
+    continues where the last one ended: no read for the start. Near the log end: no read. One read in sixteen is
+    sampled, which takes one more read."""
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", files=RealFiles(table=io.table)) as log:
         count, batch = 3_000_000 // size, encode([(None, b"v" * size)])
         for _ in range(count):
@@ -223,7 +226,7 @@ def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
 
 
 def test_a_fetch_below_the_log_start_is_refused(tmp_path: Path) -> None:
-    """UL: its records are in the segment still."""
+    """UL: the records are still in the segment."""
     with klog.Log.open(tmp_path / "t-0") as log:
         for number in range(4):
             log.append([(b"k", b"%d" % number)])

@@ -1,5 +1,5 @@
-"""One wrong bit in the base offset of a batch, which no checksum covers: each answer by time is that of the log without
-it, or CorruptBatch. Nothing contradicts the base offset of the last batch of a log."""
+"""One wrong bit in the base offset of a batch, which no checksum covers: each query by time returns the result of the
+undamaged log, or raises CorruptBatch. The last batch of a log is left out: nothing contradicts its base offset."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_answer_is_right_or_an_error(tmp_path: Path, start: int) -> None:
     options = {"clean_shutdown": True, "log_start_offset": start, "recovery_point": LAST}
 
     def answers() -> dict[str, Any]:
-        """Of the queries that raise nothing."""
+        """The results of the queries that do not raise."""
         found = {}
         with (
             contextlib.suppress(CorruptLog),

@@ -155,7 +155,7 @@ def test_a_flush_that_ends_after_a_roll_does_not_lower_the_recovery_point(log: k
 
 
 def test_a_truncation_during_a_flush_bounds_the_recovery_point(log: klog.Log, files: Gated) -> None:
-    """F1: what is appended in its place is not on disk."""
+    """F1: records that are appended at the truncated offsets are not on disk."""
     flush = under_way(log, files)
     waits = threading.Event()
     append, log._core.check_writable = log._core.check_writable, lambda: (waits.set(), append())[1]  # type: ignore[method-assign]
@@ -281,7 +281,7 @@ def test_logs_with_bytes_to_flush_are_flushed_in_one_background_round(tmp_path: 
                 == {("t", number): parts[number].log_end_offset for number in range(4)}
             )
         )
-        assert files.checkpoints == 2  # after the flush under way, and after the three that waited for it
+        assert files.checkpoints == 2  # after the first flush, and after the three that waited for it
 
 
 def test_a_round_with_a_disk_error_reports_it_and_moves_no_recovery_point(
@@ -331,7 +331,7 @@ def test_a_new_flush_messages_holds_from_the_next_append_on(tmp_path: Path) -> N
 
 
 def test_a_flush_that_ends_after_a_roll_does_not_move_the_recovery_point_back() -> None:
-    """FS1: it was begun when the log was shorter."""
+    """FS1: the flush began when the log was shorter."""
     state = FlushState(0, ManualClock(NOW))
     state.synced_up_to(5)
     state.flushed_beside(3, state.moment(10))

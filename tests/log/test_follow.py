@@ -34,7 +34,7 @@ def test_tail_begins_where_the_log_ended_when_it_was_called(tmp_path: Path) -> N
 
 
 def test_tail_sees_records_that_come_while_it_waits(tmp_path: Path) -> None:
-    """The clock's sleep() lets the writer write: no thread, no waiting."""
+    """The writer appends in the clock's sleep(), so that the test needs no thread and no waiting."""
     left = [b"a", b"b", b"c"]
 
     class Writer(ManualClock):

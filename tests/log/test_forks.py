@@ -148,7 +148,7 @@ def _end(log: klog.Log) -> tuple[bool, int, int]:
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_what_only_reads_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    """It is opened there by its path; a range stays as it is, and a reader needs no close."""
+    """The other process opens it by its path; the range is the same, and a reader needs no close."""
     with klog.open(tmp_path, create=True) as writer:
         writer.create_topic("t", partitions=2, config={"segment.bytes": 2 << 20})
         for partition in range(2):

@@ -1,4 +1,5 @@
-"""klog reads what Apache Kafka wrote: every partition of tests/golden against Kafka's own account of it."""
+"""klog reads the files that Apache Kafka wrote: every partition of tests/golden is compared with the contents that
+Kafka's own classes listed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_all_cases_are_present() -> None:
 
 @by_partition
 def test_stored_files_are_the_ones_kafka_wrote(partition: golden.Partition) -> None:
-    """Guards the test itself: a checkout that changed line ends in a .log would otherwise fail unclearly."""
+    """Checks the test data: a checkout that changed line ends in a .log would otherwise fail with an unclear error."""
     assert partition.log_bytes_sha256 == partition.entry["batches_sha256"]
 
 

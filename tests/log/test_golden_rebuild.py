@@ -1,4 +1,5 @@
-"""Appended again with klog, Kafka's uncompressed logs come out byte for byte: batches, indexes, snapshots, epochs.
+"""klog appends the records of Kafka's uncompressed logs, and writes the same files byte for byte: batches, indexes,
+snapshots, epochs.
 
 Each stored batch is one append of its records, with the topic's configuration. Compressed batches are left to the
 interop tests: two compressors of one format need not produce the same bytes.

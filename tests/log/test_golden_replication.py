@@ -1,7 +1,8 @@
-"""What Kafka wrote, replicated batch by batch into an empty log of klog, gives Kafka's files and Kafka's account of them.
+"""The batches that Kafka wrote are replicated, one after the other, into an empty log of klog. The result is Kafka's
+files with the contents that Kafka lists.
 
-The segments too: where the broker rolled, klog does. Logs rewritten by a cleaner have other segments, and lack the
-records that began their epochs and ended their transactions; for them only the records are compared.
+The segments are the same, too: klog rolls where the broker rolled. Logs rewritten by a cleaner have other segments, and
+lack the records that began their epochs and ended their transactions; for them only the records are compared.
 """
 
 from __future__ import annotations

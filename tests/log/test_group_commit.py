@@ -52,13 +52,13 @@ class Gated(RealFiles):
         self.gate.clear()
 
     def arrival(self, of: Appender) -> None:
-        """Wait until an fdatasync has begun. One without which an append ends fails at once."""
+        """Wait until an fdatasync has begun. Fails at once if the append ends without one."""
         until(lambda: self.entered.acquire(blocking=False) or not of.is_alive())
         assert of.is_alive(), "it has ended without an fdatasync"
 
 
 class Appender(threading.Thread):
-    """One call, in a thread: its result or error."""
+    """Runs one call in a thread, and keeps its result or error."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -99,7 +99,7 @@ def opened(path: Path, files: Any, **config: Any) -> klog.Log:
 
 
 def together(log: klog.Log, files: Gated, *calls: Callable[[], Any]) -> list[Appender]:
-    """Run the calls as one group, in this order, after a group of one record; then the gate is open again."""
+    """Run the calls as one group, in this order, after a group of one record. Then the gate is open again."""
     files.close()
     leader = Appender(lambda: log.append([(None, b"leads")]))
     files.arrival(leader)
@@ -213,7 +213,7 @@ def test_a_refused_append_in_a_group_affects_no_other(log: klog.Log, files: Gate
 
 
 def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) -> None:
-    """A joined write that fails is rolled back, and each append is tried alone: those that fit succeed."""
+    """A write of the whole group that fails is rolled back, and each append is tried alone: those that fit succeed."""
     with FaultyIo() as io:
         files = Gated(io.table)
         with opened(tmp_path, files) as log:
@@ -239,7 +239,7 @@ def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) ->
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, failing: int) -> None:
-    """F19, S2: nothing is retried, and what was acknowledged before is there."""
+    """F19, S2: nothing is retried, and records that were acknowledged before are there."""
     acked: list[bytes] = []
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
@@ -305,8 +305,9 @@ def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
 
 
 def appends_share(path: Path, sync_ms: int, threads: int, each: int, work: Callable[[klog.Log, int], object]) -> None:
-    """At least 0.8 of the threads, each of which appends so often, share an fdatasync, on average of a round. In one of
-    five rounds: on a busy machine a thread may be left out for longer than others wait for it."""
+    """Check that, in at least one of five rounds, on average 0.8 of the threads share an fdatasync; each thread appends
+    `each` times. On a busy machine, a thread may get no CPU for longer than the others wait for it, so one round is not
+    enough."""
     for number in range(5):
         with (
             FaultyIo() as io,
@@ -348,7 +349,8 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
 
 
 def test_appenders_that_work_for_a_tenth_of_an_fdatasync_share_the_next_one(tmp_path: Path) -> None:
-    """The first of them to come back waits for the others, and no longer than until arrivals pause."""
+    """The first of them that appends again waits for the others, but only until no further append arrives for a
+    moment."""
 
     def work(log: klog.Log, worker: int) -> None:
         for number in range(12):
@@ -366,7 +368,7 @@ def test_a_lone_append_never_waits_for_others(log: klog.Log, files: Gated) -> No
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Also where it is ignored, as a shell does for background processes."""
+    """Make SIGINT raise KeyboardInterrupt, even if it is ignored, as a shell sets it for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -407,7 +409,7 @@ def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_pa
         files.arrival(first)
 
         def open_while_the_main_thread_waits() -> None:
-            until(lambda: len(log._core.commits) == 1)  # it waits, and so leads the next group
+            until(lambda: len(log._core.commits) == 1)  # it waits, so it leads the next group
             for number in range(3):
                 others.append(Appender(put(log, b"%d" % number)))
                 until(lambda number=number: len(log._core.commits) == number + 2)
@@ -452,7 +454,7 @@ def test_the_newest_record_is_a_readable_one(log: klog.Log, files: Gated) -> Non
     assert log.list_offset("max_timestamp").offset == 3
 
 
-def random_calls(rng: random.Random, turn: int) -> list[Callable[[klog.Log], Any]]:
+def random_calls(rng: random.Random, round_number: int) -> list[Callable[[klog.Log], Any]]:
     """Appends of every kind, some of them refused."""
     sequences = {1: 0, 2: 0}
     calls: list[Callable[[klog.Log], Any]] = []
@@ -473,7 +475,7 @@ def random_calls(rng: random.Random, turn: int) -> list[Callable[[klog.Log], Any
             sent = produced(producer, 0, sequences[producer] + 5)
             calls.append(lambda log, sent=sent: Ticket(action=lambda: log_append(log, sent)))
         elif kind == "epoch":
-            sent, epoch = batch([value]), 10 * turn + number
+            sent, epoch = batch([value]), 10 * round_number + number
             calls.append(lambda log, sent=sent, epoch=epoch: Ticket(action=lambda: log_append(log, sent, epoch)))
         elif kind == "bad":
             sent = batch([value])[:-1] + b"?"
@@ -503,8 +505,8 @@ def test_a_group_has_the_same_effect_as_its_appends_one_by_one(tmp_path: Path, s
         tmp_path / "all", RealFiles(), **config
     ) as grouped:  # fmt: skip
         rng = random.Random(seed)
-        for turn in range(3):
-            calls = random_calls(rng, turn)
+        for round_number in range(3):
+            calls = random_calls(rng, round_number)
             expected = [call(alone) for call in calls]
             got = [call(grouped) for call in calls]
             for ticket in expected:
@@ -526,8 +528,8 @@ def test_a_group_has_the_same_effect_as_its_appends_one_by_one(tmp_path: Path, s
 def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, seed: int) -> None:
     """P2: the power is cut at an operation of a run of four threads; every acknowledged append is on disk."""
     rng = random.Random(seed)
-    for turn in range(6):
-        path = tmp_path / f"run-{turn}"
+    for round_number in range(6):
+        path = tmp_path / f"run-{round_number}"
         path.mkdir()
         files = CrashFiles(None)
         log = opened(path, files, **{"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.bytes": 100})
@@ -553,11 +555,11 @@ def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, see
         assert log.log_end_offset == 1 + len(acked) or log.offline is not None
         abandon(log)
         files.stop_at = None
-        for name, state in files.states(path, tmp_path / f"states-{turn}", seed + turn, 2):
+        for name, state in files.states(path, tmp_path / f"states-{round_number}", seed + round_number, 2):
             with klog.Log.open(state / "t-0", clock=ManualClock(NOW)) as found:
                 rows = [(record.key, record.value) for record in found.read(1)]
                 missing = [row for row in acked if row not in rows]
-                assert not missing, f"seed={seed} turn={turn} state={name} last ops: {files.log[-6:]}"
+                assert not missing, f"seed={seed} round_number={round_number} state={name} last ops: {files.log[-6:]}"
                 for worker in range(4):
                     mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % worker]
                     assert mine == list(range(len(mine)))

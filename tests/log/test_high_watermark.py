@@ -1,4 +1,4 @@
-"""The high watermark: its rules alone, and in a log."""
+"""The high watermark: its own rules, and its behaviour in a log."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_nothing_at_or_above_the_high_watermark_is_read(tmp_path: Path) -> None:
 
 
 def test_a_managed_high_watermark_moves_only_by_calls(tmp_path: Path) -> None:
-    """UL4: but never beyond the log end, and back with a truncation."""
+    """UL4: it never moves beyond the log end, and a truncation moves it back."""
     with managed(tmp_path) as log:
         assert log.high_watermark == 0
         log.append(THREE)
@@ -161,7 +161,7 @@ def test_the_same_offset_on_a_newer_segment_is_an_increment(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["records", "batches"])
 def test_a_roll_moves_a_high_watermark_at_the_log_end_to_the_new_segment(tmp_path: Path, kind: str) -> None:
-    """To the new segment; back again where the append fails, but not where only its later batches fail."""
+    """It moves back if the append fails, but not if only later batches of the append fail."""
     files = FailingFiles()
     with managed(tmp_path, config={"segment.bytes": 300}, files=files) as log:
         log.append(THREE)

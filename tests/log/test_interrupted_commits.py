@@ -1,4 +1,4 @@
-"""Signals in the middle of a commit: a second interrupt, and calls of a handler on the log meanwhile."""
+"""Signals in the middle of a commit: a second interrupt, and handlers that call the log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 import klog
 from klog.disk import LogFile, RealFiles
 from klog.errors import KlogError, StorageOffline
-from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, until
+from tests.log.test_group_commit import Appender, Gated, opened, put
 from tests.support.abandon import abandon
 from tests.support.logs import values
+from tests.support.patience import PATIENCE, until
 
 
 def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> None:
-    """The second one interrupts the rollback: the log is offline, and the next open decides."""
+    """The second one interrupts the rollback: the log goes offline, and the next open recovers it."""
 
     class Interrupting(Gated):
         armed = 0
@@ -66,11 +67,11 @@ def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> Non
 
 
 class Ended(Exception):
-    """What a signal handler raises."""
+    """The exception that a signal handler raises."""
 
 
 class Raising:
-    """A trace function that raises Ended before the instruction of this number of a function of commit.py."""
+    """A trace function that raises Ended before instruction number `number` of a function of commit.py."""
 
     def __init__(self, function: str, number: int) -> None:
         self.function = function
@@ -157,7 +158,8 @@ HANDLERS: list[Callable[[klog.Log], Any]] = [
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[[klog.Log], Any]) -> None:
-    """It would find the log between two ends; an error that the handler lets pass ends the append, not the log."""
+    """The handler would find a half-changed log. If the handler does not catch the error, the append fails, but the log
+    stays open."""
 
     class Handling(RealFiles):
         armed = caught = False

@@ -1,4 +1,4 @@
-"""A load that is stopped anywhere is repeated: the next one has the same result as a load without a stop."""
+"""A load that is stopped at any point can be repeated: the next load has the same result as a load without a stop."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def opened(path: Path, io: FaultyIo, durability: Any = "os", **config: Any) -> k
 
 
 def is_pending(number: int) -> bool:
-    """Does the kernel still keep a signal that was sent to the main thread?"""
+    """Whether a signal that was sent to the main thread is still pending in the kernel."""
     status = Path(f"/proc/self/task/{threading.main_thread().native_id}/status").read_text()
     pending = next(line for line in status.splitlines() if line.startswith("SigPnd:"))
     return bool(int(pending.split()[1], 16) >> (number - 1) & 1)

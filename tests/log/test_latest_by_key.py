@@ -1,4 +1,5 @@
-"""Log.latest_by_key(), Log.as_of() and LogManager.latest_by_key(): the latest record of each key without a compaction."""
+"""Log.latest_by_key(), Log.as_of() and LogManager.latest_by_key(): the latest record of each key without a
+compaction."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def offsets(latest: Mapping[bytes, klog.Record]) -> dict[bytes, int]:
 
 def test_the_mapping(log: klog.Log) -> None:
     latest = log.latest_by_key()
-    log.append([(b"kiwi", b"later")])  # the moment is that of the call
+    log.append([(b"kiwi", b"later")])  # the state is that at the time of the call
     assert offsets(latest) == {b"pear": 3, b"fig": 4, b"": 6} and list(latest) == [b"pear", b"fig", b""]
     assert len(latest) == 3 and b"plum" not in latest and latest.get(b"kiwi") is None and "pear" not in latest
     record = latest[b"pear"]
@@ -67,7 +68,7 @@ def test_as_arrow(log: klog.Log) -> None:
         ("latest", {b"pear": 3, b"fig": 4, b"": 6}),
         ("earliest", {}),
         ("2", {b"pear": 0, b"plum": 1}),
-        # By time: record 1 is younger than record 5, which is before it in time.
+        # By time: the timestamp of record 1 is later than that of record 5.
         (datetime.datetime.fromtimestamp(NOW / 1000, datetime.UTC), {b"pear": 0, b"fig": 4}),
         ("-1s", {b"pear": 3, b"fig": 4, b"": 6}),
         ("now", {b"pear": 3, b"fig": 4, b"": 6}),
@@ -156,7 +157,7 @@ def test_damage_is_reported_with_its_place(tmp_path: Path) -> None:
 
 
 def test_beside_a_writer(tmp_path: Path) -> None:
-    """A snapshot stays at its moment; a read-only log follows."""
+    """A snapshot does not change; a read-only log sees new records."""
     with (
         klog.Log.open(tmp_path / "t-0") as writer,
         klog.Log.open(tmp_path / "t-0", read_only=True) as reader,

@@ -70,7 +70,7 @@ def test_a_roll_and_a_flush_before_the_first_append(tmp_path: Path) -> None:
 
 
 def test_a_closed_log_holds_no_file(tmp_path: Path) -> None:
-    gc.disable()  # whatever refers to the log
+    gc.disable()  # even while objects still refer to the log
     try:
         with klog.open(tmp_path, create=True) as logs:
             logs.create_topic("events")

@@ -84,8 +84,9 @@ def read(directory: Path) -> set[int]:
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 @pytest.mark.parametrize("fates", list(itertools.product(("", ".deleted", "gone"), repeat=3)))
 def test_no_subset_of_names_loses_a_record(tmp_path: Path, fates: tuple[str, ...], policy: Policy) -> None:
-    """O1, O2: three originals, each live, renamed or unlinked, beside a .swap that is whole or not, and a .cleaned of
-    any base or none. Records that the compaction keeps are there if any file has them, however often the load stops."""
+    """O1, O2: three originals, each live, renamed or unlinked, beside a .swap that is complete or not, and a .cleaned
+    with any base offset or none. Records that the compaction keeps are there if any file has them, however often the
+    load is stopped."""
     for number, (how, cleaned) in enumerate(itertools.product(BROKEN, (None, 0, 12, 24, 36))):
         check_state(tmp_path / f"{number}", fates, how, cleaned, policy)
         shutil.rmtree(tmp_path / f"{number}")

@@ -1,4 +1,4 @@
-"""A read-only log sees what the writer has appended, by each call of its own; a snapshot stays at its moment."""
+"""Each call of a read-only log sees the records that the writer has appended before it; a snapshot does not change."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add(log: Log) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_sees_what_was_appended_before_it(log: Log, reader: Log, name: str) -> None:
-    """Over several rolls: at 57 batches each."""
+    """The writer rolls several times, after 57 batches each."""
     for number in range(1, 150):
         add(log)
         assert CALLS[name](reader) == number
@@ -121,20 +121,20 @@ with klog.Log.open(sys.argv[1], read_only=True) as reader:
 """
     log.flush()
     calls = count_syscalls(script, log.path, "1010") - count_syscalls(script, log.path, "10")
-    assert calls <= 2 * 2 * 1000 + 200  # each call has two stops; a full look every 100 ms
+    assert calls <= 2 * 2 * 1000 + 200  # ptrace stops twice at each call; a full check of the directory every 100 ms
     settle()
     assert reader.log_end_offset == 1
     settle()
     assert reader.log_end_offset == 1
     calls_of = [frames_of(lambda: reader.log_end_offset) for _ in range(20)]
-    assert {"log_end_offset": 1} in calls_of  # not one that comes 100 ms after a full look, on a busy machine
+    assert {"log_end_offset": 1} in calls_of  # not one that comes 100 ms after a full check, on a busy machine
 
 
 def test_threads_that_share_a_reader_see_the_same(log: Log, reader: Log) -> None:
     """While one of them follows the writer, the others wait."""
     barrier, stale = threading.Barrier(3), []
 
-    def look(end: int) -> None:
+    def read_end(end: int) -> None:
         barrier.wait()
         found = reader.log_end_offset
         if found != end:
@@ -143,7 +143,7 @@ def test_threads_that_share_a_reader_see_the_same(log: Log, reader: Log) -> None
     for number in range(1, 60):
         add(log)
         time.sleep(0.005)
-        threads = [threading.Thread(target=look, args=(number,)) for _ in range(3)]
+        threads = [threading.Thread(target=read_end, args=(number,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -152,7 +152,7 @@ def test_threads_that_share_a_reader_see_the_same(log: Log, reader: Log) -> None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EMFILE, "too many")])
-def test_a_look_that_failed_does_not_count(
+def test_a_check_that_failed_is_repeated(
     log: Log, reader: Log, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     add(log)
@@ -212,16 +212,16 @@ def replicate_transactions(log: Log) -> None:
         log.append_batches(marker(producer, 0, "commit", base_offset=offset, leader_epoch=0), origin="replication")
 
 
-def flip_in_place(path: Path, place: int) -> None:
+def flip_in_place(path: Path, position: int) -> None:
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         flipped = flip(file.read(1), 0)
-        file.seek(place)
+        file.seek(position)
         file.write(flipped)
 
 
 def committed(log: Log) -> tuple[Any, ...]:
-    """What a reader of committed records sees."""
+    """The records that a read_committed reader sees."""
     found = (
         log.last_stable_offset,
         values(log, isolation="read_committed"),
@@ -232,7 +232,7 @@ def committed(log: Log) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_reader_of_committed_records_goes_on_from_what_it_knows(tmp_path: Path, seed: int) -> None:
-    """It sees at each moment what a reader sees that is opened then."""
+    """At each moment it sees the same records as a reader that is opened at that moment."""
     chance, sequence = random.Random(seed), itertools.count()
     with (
         Log.open(tmp_path / "t-0", config={"segment.bytes": 3000}, clock=ManualClock(NOW)) as log,
@@ -268,7 +268,7 @@ def test_a_high_watermark_that_falls_makes_transactions_undecided_again(tmp_path
         for mark, stable in ((2, 0), (3, 1), (2, 0)):
             (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
             log.append([(b"k", b"v")])
-            time.sleep(0.15)  # checkpoints are looked at once in 100 ms
+            time.sleep(0.15)  # checkpoints are read once in 100 ms
             with Log.open(log.path, read_only=True) as fresh:
                 assert committed(reader) == committed(fresh)
             assert (reader.high_watermark, reader.last_stable_offset) == (mark, stable)
@@ -277,13 +277,13 @@ def test_a_high_watermark_that_falls_makes_transactions_undecided_again(tmp_path
 def test_a_marker_that_can_be_read_again_ends_its_transaction(tmp_path: Path) -> None:
     with Log.open(tmp_path / "t-0") as log:
         replicate_transactions(log)
-        place, path = log.size - 3, Path(log.segments[-1].path)  # in the value of the last marker
+        position, path = log.size - 3, Path(log.segments[-1].path)  # in the value of the last marker
         log.append([(b"k", b"v")])
         settle()
         with Log.open(log.path, read_only=True) as reader:
-            flip_in_place(path, place)
+            flip_in_place(path, position)
             assert reader.last_stable_offset == 1
-            flip_in_place(path, place)
+            flip_in_place(path, position)
             log.append([(b"k", b"v")])
             assert reader.last_stable_offset == reader.log_end_offset == 6
 
@@ -299,7 +299,9 @@ def test_a_reader_of_committed_records_replays_only_what_is_new(tmp_path: Path) 
                     before = io.calls("pread") + io.calls("preadv2")
                     assert (reader.last_stable_offset, reader.log_end_offset) == (0, number + 1)
                     reads.append(io.calls("pread") + io.calls("preadv2") - before)
-        assert len(reads) == 10 and max(reads) <= 600, reads  # it looks up the place by an index that may lag by 1 MiB
+        assert len(reads) == 10 and max(reads) <= 600, (
+            reads
+        )  # it finds the position by an index that may lack the last 1 MiB
 
 
 def test_a_checkpoint_that_cannot_be_read_hides_no_record(tmp_path: Path) -> None:

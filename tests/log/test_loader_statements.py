@@ -1,4 +1,4 @@
-"""Loading a directory after a clean stop or a crash: Kafka's LogLoaderTest, statement by statement."""
+"""Loading a directory after a clean stop or a crash: the statements of Kafka's LogLoaderTest, one by one."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_new_files_survive_the_deletion_of_old_ones(tmp_path: Path) -> None:
         assert [segment.base_offset for segment in log.segments] == [4, 5, 6, 7, 8, 9]
 
 
-# ---- the cost ----------------------------------------------------------------------------------------------------------
+# ---- the cost --------------------------------------------------------------------------------------------------------
 
 
 def test_the_cost_of_a_load_is_linear_in_the_number_of_segments(

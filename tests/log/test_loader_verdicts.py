@@ -1,9 +1,9 @@
-"""klog loads damaged directories as Kafka's own loader does, or better; where it differs, the table below says how.
+"""klog loads damaged directories as Kafka's own loader does, or better; the table below lists the differences.
 
-Kafka wrote its own 4.1.0 verdict on each of the 187 directories in tests/golden/loader.tar.xz.
-With `recovery="kafka"` klog follows it, with two freedoms: never fewer records than Kafka's verdict, and no refusal
-where Kafka loads. `BETTER` is the whole list of differences. Nearly all of them make one directory's result equal to
-Kafka's result for a sibling ("the same damage, but unclean" or "no damage at all"), so the table names the sibling.
+tests/golden/loader.tar.xz has 187 directories, each with the result of Kafka 4.1.0 ("verdict"). With `recovery="kafka"`
+klog's result is the same, with two exceptions: klog may keep more records than Kafka, and may load a directory that
+Kafka refuses. `BETTER` is the complete list of differences. In nearly all of them klog's result equals Kafka's result
+for a similar directory ("the same damage, but unclean" or "no damage at all"), which the table names.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ BETTER: dict[str, Better] = {
     "base-offset-below-segment-unclean": Better(
         "kept up to the batch whose offsets go back", like="cut-boundary-unclean"
     ),
-    # A base offset, which lies outside the checksum, flipped far up: the next batch shows what it was.
+    # A flipped bit makes a base offset, which no checksum covers, much larger: the next batch shows the correct one.
     "fuzz-06-clean": Better(MENDED, fields={"read_error": None}, records="none-clean"),
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
     "fuzz-08-unclean": Better(MENDED, like="fuzz-08-clean", records="none-clean"),

@@ -24,7 +24,7 @@ from tests.support.steps import at_step
 
 
 def once_after(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
-    """The same call, but an action runs after the first of them."""
+    """The same function; after its first call, an action runs."""
     left = [action]
 
     def calls(*args: Any, **more: Any) -> Any:
@@ -65,7 +65,7 @@ def test_aborted_transactions_are_known_during_a_rename_of_the_directory(
 
 
 def test_a_removed_segment_reads_its_aborted_transactions_from_its_own_file(tmp_path: Path) -> None:
-    """Not from a file with the name that it is about to get."""
+    """It does not read them from another file with the name that its file is about to get."""
     with Story(tmp_path, **{"file.delete.delay.ms": RETENTION_MS}) as story:
         log = story.log
         story.put(1)
@@ -90,7 +90,7 @@ class Watched(RealFiles):
 
 
 def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -> None:
-    """Of a deleted topic, where handles are shared by the whole log.dir."""
+    """The topic is deleted, and the whole log.dir shares the handles."""
     files = Watched()
     with open_log(tmp_path / "t-0", files=files) as log:
         fill(log)
@@ -101,7 +101,7 @@ def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -
 
 
 def test_count_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one segment from before a truncation and the next from after it."""
+    """It does not use one segment from before a truncation, and the next segment from after it."""
     with open_log(tmp_path / "t-0") as log:
         fill(log)
 
@@ -114,7 +114,7 @@ def test_count_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_fetch_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a position from before a truncation in the bytes from after it, where no batch may begin."""
+    """It does not use a position from before a truncation in the bytes from after it, where no batch may begin."""
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"k", b"before")] * 60)
 
@@ -240,7 +240,7 @@ READS: dict[str, Callable[[klog.Log], object]] = {
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_reader_of_a_deleted_topic_raises(tmp_path: Path, beside: bool, read: str) -> None:
-    """Wherever it is when the files are deleted; the error does not ask to bring back a disk."""
+    """It raises at any step at which the files are deleted; the error text does not suggest a missing disk."""
 
     def deleted(logs: klog.LogManager, clock: ManualClock) -> None:
         logs.delete_topic("t")

@@ -1,4 +1,4 @@
-"""Very many segments, few descriptors and maps: nothing of an unused segment is open."""
+"""Very many segments with few descriptors and maps: no file of an unused segment is open."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def opened_and_read(tmp_path: Path, count: int, mode: str) -> dict[str, Any]:
     return measured
 
 
-def judge(measured: dict[str, Any]) -> None:
+def check_measured(measured: dict[str, Any]) -> None:
     assert measured["opened"][0] <= 4
     assert measured["opened"][1] <= 100
     assert measured["read"][0] <= 80, "a quarter of 256 descriptors, and some"
@@ -79,17 +79,17 @@ def judge(measured: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mode", ["writing", "reading"])
 def test_three_thousand_segments_under_256_descriptors(tmp_path: Path, mode: str) -> None:
-    judge(opened_and_read(tmp_path, 3000, mode))
+    check_measured(opened_and_read(tmp_path, 3000, mode))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["writing", "reading"])
 def test_a_hundred_thousand_segments_under_256_descriptors(tmp_path: Path, mode: str) -> None:
-    judge(opened_and_read(tmp_path, 100_000, mode))
+    check_measured(opened_and_read(tmp_path, 100_000, mode))
 
 
-# Everything is opened once, then fetched in turn. Without `indexes` only one index is held.
+# Every segment is opened once, and then fetched, one after the other. Without `indexes`, only one index stays open.
 FETCH = """
 import gc, os, resource, sys
 path, count, fetches, mode, allowed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
@@ -124,7 +124,7 @@ def test_a_fetch_over_a_thousand_segments_has_the_calls_of_one_over_ten(tmp_path
     for count in (10, 1000):
         write_segments(tmp_path / f"t-{count}", count)
         calls[count] = calls_of_a_fetch(tmp_path / f"t-{count}", count, mode, 8192)
-    assert calls[10] <= (3.1 if mode.startswith("reading") else 1.1)  # a reader looks twice for a change
+    assert calls[10] <= (3.1 if mode.startswith("reading") else 1.1)  # a reader checks twice for a change
     assert calls[1000] == pytest.approx(calls[10], abs=0.05)
 
 
@@ -132,7 +132,7 @@ def test_a_fetch_over_a_thousand_segments_has_the_calls_of_one_over_ten(tmp_path
     ("mode", "most"),
     [
         ("writing, indexes", 4),  # the read; of the file: open, fstat, and close of the one evicted
-        ("reading, indexes", 6),  # and two looks for a change
+        ("reading, indexes", 6),  # and two checks for a change
         ("writing", 11),  # of each small index: open, fstat, pread if it is not empty, close
         ("reading", 14),  # and stat: is the .log still the same file (S4)?
     ],

@@ -1,4 +1,4 @@
-"""A segment in the middle whose `.log` is gone: strict refuses to open as long as another file shows it."""
+"""A segment in the middle has lost its `.log`: strict refuses to open the log if another file of the segment exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(path: Path, clean: bool, policy: str | None = "delete", **options: st
 @pytest.mark.parametrize("policy", ["delete", "compact", None])
 @pytest.mark.parametrize("left", [".index", ".timeindex"])
 def test_an_index_shows_that_its_log_is_missing(tmp_path: Path, clean: bool, policy: str | None, left: str) -> None:
-    """Whatever the config, also where a gap may come from the cleaner, and also below the recovery point."""
+    """With any config, also if the gap could come from the cleaner, and also below the recovery point."""
     path = tmp_path / "t-0"
     log = several_segments(path, policy or "delete")[1]
     for file in path.glob(f"{log.stem}.*"):
@@ -49,7 +49,7 @@ def test_an_index_shows_that_its_log_is_missing(tmp_path: Path, clean: bool, pol
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_marked_for_deletion_in_the_middle_is_kept(tmp_path: Path, clean: bool) -> None:
-    """It holds the missing records: it is not unlinked by a load that then refuses to go on."""
+    """The file has the missing records: a load that refuses to open the log must not unlink it."""
     path = tmp_path / "t-0"
     log = several_segments(path)[1]
     log.rename(f"{log}.deleted")

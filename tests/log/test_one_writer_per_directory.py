@@ -1,4 +1,4 @@
-"""A directory has one writable Log per process, by whatever name it is opened: two would assign an offset twice."""
+"""A directory has one writable Log per process, under whatever name it is opened: two would assign an offset twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALIASES: dict[str, tuple[Any, Any]] = {
     "topic as Path": (Path("t"), 0),
     "topic as bytes": (b"t", 0),
     "topic in the directory": ("./t", 0),
-    "topic by way of the parent": ("../data/t", 0),
+    "topic through the parent": ("../data/t", 0),
     "negative partition": ("t-", -0),
 }
 
@@ -109,15 +109,15 @@ def by_a_link_to_the_parent(path: Path) -> Path:
     return link / path.name
 
 
-@pytest.mark.parametrize("way", [by_the_same_path, by_a_link, by_a_link_of_another_name, by_a_link_to_the_parent])
+@pytest.mark.parametrize("alias", [by_the_same_path, by_a_link, by_a_link_of_another_name, by_a_link_to_the_parent])
 @pytest.mark.parametrize("beside", ["a manager", "another Log.open"])
-def test_log_open_of_an_open_directory_is_refused(tmp_path: Path, way: Callable[[Path], Path], beside: str) -> None:
+def test_log_open_of_an_open_directory_is_refused(tmp_path: Path, alias: Callable[[Path], Path], beside: str) -> None:
     manager = topic(tmp_path / "data")
     first = manager.log("t")
     if beside == "another Log.open":
         manager.close()
         first = Log.open(tmp_path / "data" / "t-0")
-    path = way(tmp_path / "data" / "t-0")
+    path = alias(tmp_path / "data" / "t-0")
     with pytest.raises(AlreadyLocked):
         Log.open(path)
     first.append([(None, b"second")])
@@ -161,7 +161,7 @@ def test_a_log_whose_files_are_closed_holds_no_directory(tmp_path: Path, end: Ca
         end(before)
         after = logs.log("t")
         assert after is not before and after.log_end_offset == 1
-        with pytest.raises(klog.KlogError):  # it has no claim to give up twice
+        with pytest.raises(klog.KlogError):  # its claim is not released twice
             before.append([(None, b"x")])
         before.close() if end is not without_handlers else None
         with pytest.raises(AlreadyLocked):
@@ -261,7 +261,7 @@ def test_a_forked_child_opens_only_directories_that_its_parent_has_closed(tmp_pa
 
 
 def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is loaded when the close has finished: otherwise two would write at a time."""
+    """It is loaded after the close has finished: otherwise two Logs would write at the same time."""
     with topic(tmp_path) as logs:
         log = logs.log("t")
         finishing, finish = threading.Event(), threading.Event()

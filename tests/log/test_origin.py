@@ -1,4 +1,4 @@
-"""Where records come from: topic and partition of records, and as columns in Arrow."""
+"""The origin of records: topic and partition as attributes of a record, and as Arrow columns."""
 
 from __future__ import annotations
 

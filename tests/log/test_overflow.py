@@ -119,7 +119,7 @@ def test_the_gap_between_two_parts_is_not_a_missing_segment(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("data", [run_of(BEYOND + 7, 4), batch(BEYOND - 2, 3)], ids=["beyond", "across"])
 def test_a_segment_with_all_batches_out_of_range_takes_the_first_ones_base(tmp_path: Path, data: bytes) -> None:
-    """UL96: the degenerate split, one segment with another name; also where only the last offset is out of range."""
+    """UL96: the split gives one segment with another name; also if only the last offset is out of range."""
     base = int.from_bytes(data[:8])
     directory = make(tmp_path / "t-0", {0: data})
     for suffix in (".index", ".timeindex", ".txnindex"):
@@ -275,7 +275,8 @@ def final_renames(steps: list[str]) -> list[int]:
 
 
 def test_each_part_is_final_on_disk_before_the_next_is_renamed(tmp_path: Path) -> None:
-    """LC16: so that no crash leaves a finished part between two swaps, where it would count as replaced."""
+    """LC16: otherwise a crash could leave a finished part between two .swap files, and a load would treat it as
+    replaced."""
     directory, _ = three_segments(tmp_path / "t-0")
     files = CrashFiles()
     split(directory, files)

@@ -1,4 +1,4 @@
-"""How much of a log is in the page cache, and how many of the bytes read came from there."""
+"""The part of a log that is in the page cache, and the share of the read bytes that came from there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def directory(tmp_path: Path) -> Path:
         for _ in range(35):
             log.append([(None, os.urandom(100_000))])
         assert len(log.segments) == 4
-    settle()  # else a reader looks once more at the last segment
+    settle()  # otherwise a reader checks the last segment once more
     return tmp_path / "d"
 
 

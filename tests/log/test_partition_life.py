@@ -34,7 +34,8 @@ def names_in(path: str, suffix: str) -> list[str]:
 
 
 def test_a_flush_up_to_an_offset_moves_the_recovery_point_there(tmp_path: Path) -> None:
-    """LL4: and sets its time. One at or below it does nothing; none goes beyond the log end."""
+    """LL4: it also sets the time of the last flush. A flush up to an offset at or below the recovery point does
+    nothing. The recovery point never passes the log end."""
     with open_log(tmp_path) as log:
         log.append(X * 3)
         assert (log.recovery_point, log.last_flush_ms) == (0, NOW)
@@ -91,7 +92,8 @@ def test_an_empty_active_segment_has_its_index_files(tmp_path: Path) -> None:
 
 
 def test_renaming_moves_all_files(tmp_path: Path) -> None:
-    """LL3, UL93: files, epochs and topic id have the new path, and the log works on; its own name changes nothing."""
+    """LL3, UL93: files, epochs and topic id have the new path, and the log still works. A rename to its own name
+    changes nothing."""
     with open_log(tmp_path, topic_id=ID, config={"segment.bytes": 2 * BATCH, "file.delete.delay.ms": 1000}) as log:
         for _ in range(7):
             log.append(X)
@@ -212,7 +214,8 @@ def test_missing_files_do_not_stop_a_deletion(tmp_path: Path) -> None:
 
 
 def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
-    """LS10: the log is renamed and index paths follow; an index is found, or built, under the new name when used."""
+    """LS10: the .log is renamed and the index paths change; when an index is used, it is found or built under the new
+    name."""
     with open_log(tmp_path) as log:
         log.append([(None, b"x" * 5000, NOW)])
         log.append([(None, b"x", NOW + 1)])
@@ -234,7 +237,8 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", ["buffered", "direct"])
 def test_the_thread_that_renames_a_segment_can_read_it(tmp_path: Path, read: str) -> None:
-    """As in a signal's handler, which cannot wait for the end of the renames: before each, and after."""
+    """It reads before each rename and after them, as a signal handler may, which cannot wait for the end of the
+    renames."""
     found: list[list[bytes | None]] = []
 
     class Interrupted(RealFiles):
@@ -254,7 +258,7 @@ def test_the_thread_that_renames_a_segment_can_read_it(tmp_path: Path, read: str
 
 
 def test_the_reason_of_a_deletion_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """LL6: they are renamed first; without a delay their files are gone when the call returns."""
+    """LL6: the segments are renamed first; without a delay their files are unlinked when the call returns."""
     with one_log(tmp_path, segment_bytes=BATCH, file_delete_delay_ms=0) as log, caplog.at_level(logging.INFO):
         for _ in range(4):
             log.append(X)

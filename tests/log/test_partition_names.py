@@ -1,4 +1,4 @@
-"""Names of partition directories: live, deleted, future and stray ones, and their largest length."""
+"""Names of partition directories: live, deleted, future and stray ones, and the maximum length of a name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_which_names_are_live_partitions(name: str, expected: tuple[str, int] | 
 @pytest.mark.parametrize("topic", ["flights", "a.b-c", "x-delete"])
 @pytest.mark.parametrize("suffix", [DELETE, FUTURE, STRAY])
 def test_suffixed_names_give_topic_and_partition(topic: str, suffix: str) -> None:
-    """LL12: also with dots and dashes in the topic; such a directory is not a live partition."""
+    """LL12: also if the topic has dots and dashes; a directory with a suffix is not a live partition."""
     name = suffixed_name(topic, 7, suffix)
     assert parse_suffixed_name(name) == (topic, 7, suffix)
     assert parse_directory_name(name) is None

@@ -1,4 +1,4 @@
-"""Preallocation in steps, as written zeros, or none: the log is the same, whatever follows its end in the file."""
+"""Preallocation in steps, as written zeros, or none: the log is the same, whatever bytes follow its end in the file."""
 
 from __future__ import annotations
 
@@ -174,13 +174,13 @@ def test_a_new_policy_applies_from_the_next_append_on(tmp_path: Path) -> None:
         assert values(log) == [b"0", LARGE, LARGE, b"2"]
 
 
-@pytest.mark.parametrize("ways", list(itertools.permutations(("none", "steps", "zeros"))), ids="-".join)
-def test_the_policy_may_change_within_a_segment(tmp_path: Path, ways: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("policies", list(itertools.permutations(("none", "steps", "zeros"))), ids="-".join)
+def test_the_policy_may_change_within_a_segment(tmp_path: Path, policies: tuple[str, ...]) -> None:
     """Bytes written without preallocation are never treated as zeros written ahead."""
     wanted = []
     with one_log(tmp_path) as log:
-        for number, way in enumerate((*ways, *ways)):
-            log.update_config(log.config.replace({"klog.io.preallocate": way}))
+        for number, policy in enumerate((*policies, *policies)):
+            log.update_config(log.config.replace({"klog.io.preallocate": policy}))
             for size in (10, 70_000, 10):
                 wanted.append(b"%d" % number * size)
                 log.append([(None, wanted[-1])])

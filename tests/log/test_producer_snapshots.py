@@ -1,4 +1,4 @@
-"""Snapshots of producer state: their content, which of them stay, and the state after a reload."""
+"""Snapshots of producer state: their content, which of them are kept, and the state after a reload."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ STATES = {
 
 
 def test_every_field_round_trips() -> None:
-    """PS23: and no other field is stored."""
+    """PS23: no other field is stored."""
     written = format_snapshot(STATES)
     assert parse_snapshot(written, "x") == STATES
     for bad in (written[:-1], written + b"\0", written[:1] + b"\2" + written[2:], b"", written[: len(written) // 2]):
@@ -155,7 +155,7 @@ def test_a_reload_drops_expired_producers(tmp_path: Path, origin: str) -> None:
 
 
 def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path: Path) -> None:
-    """PS36: also after a reload."""
+    """PS36: this also holds after a reload."""
     producers = opened(tmp_path, expiration_ms=1000)
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
@@ -165,7 +165,7 @@ def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path:
 
 
 def test_a_producer_whose_data_lies_below_the_log_start_is_kept(tmp_path: Path) -> None:
-    """PS27: also the one that wrote only offset 0."""
+    """PS27: also a producer that wrote only offset 0."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     write(producers, OTHER, 0, 0, 1)
@@ -189,7 +189,7 @@ def test_truncate_fully(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["empty", "half", "flipped"])
 def test_an_invalid_snapshot_is_replaced_by_the_one_before(tmp_path: Path, damage: str) -> None:
-    """PS32: and is deleted."""
+    """PS32: the invalid snapshot is deleted."""
     producers = opened(tmp_path)
     for offset in (0, 1):
         write(producers, PID, 0, offset, offset)
@@ -245,7 +245,7 @@ def test_a_failed_append_begins_no_transactions() -> None:
 
 
 def test_a_snapshot_with_another_content_is_replaced(tmp_path: Path) -> None:
-    """N1, P4: what was computed from the batches counts, not what is on the disk."""
+    """N1, P4: the state that was computed from the batches is used, not the one on disk."""
     snapshots, producers = Snapshots(str(tmp_path), RealFiles()), opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     snapshots.write(1, {})

@@ -1,4 +1,4 @@
-"""Producers: sequences, epochs and transactions of the producers of one log, without a log."""
+"""The class Producers, without a log: sequences, epochs and transactions of the producers of one log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = 86_400_000
 
 
 def prepared(producers: Producers, pid: int, origin: str) -> ProducerAppend:
-    """An append as A7 begins it."""
+    """Begin an append, as A7 requires."""
     return ProducerAppend(pid, producers.entries.get(pid), origin)
 
 
@@ -171,7 +171,7 @@ def test_an_older_coordinator_epoch_is_fenced() -> None:
 
 
 def test_a_coordinator_writes_without_sequences() -> None:
-    """PS10: or with the same ones again."""
+    """PS10: it may also use the same sequences again."""
     producers = Producers()
     for offset, sequence in enumerate((-1, -1, 7, 7, 3)):
         write(producers, PID, 0, sequence, offset, origin="coordinator")
@@ -192,7 +192,7 @@ def test_non_transactional_data_in_an_open_transaction_is_refused(origin: str) -
 
 
 def test_the_first_unstable_offset_is_the_callers() -> None:
-    """PS13: with segment and position."""
+    """PS13: it has the segment and position that the caller has passed."""
     producers = Producers()
     append = prepared(producers, PID, "client")
     first = OffsetMetadata(16, 12, 730)
@@ -352,7 +352,7 @@ def test_an_expired_producer_is_treated_as_new() -> None:
 
 
 def test_producers_with_an_open_transaction_stay() -> None:
-    """PS36: at any time."""
+    """PS36: they never expire."""
     producers = Producers(expiration_ms=1000)
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)

@@ -121,7 +121,8 @@ def _batches(data: Path, count: int) -> Path:
 
 
 def test_a_strict_reader_refuses_a_log_shortened_by_damage(data: Path) -> None:
-    """An invalid length hides everything after it: strict refuses, "kafka" shows what a broker would keep."""
+    """Nothing after an invalid length can be read: strict refuses the log, "kafka" returns the records that a broker
+    would keep."""
     path = _batches(data, 4)
     content = bytearray(path.read_bytes())
     second = 12 + int.from_bytes(content[8:12], "big")

@@ -330,24 +330,24 @@ def test_ago_follows_the_clock(tmp_path: Path) -> None:
         assert values(log, "-1h") == []
 
 
-def offsets_of(log: klog.Log, way: str) -> Iterator[int]:
+def offsets_of(log: klog.Log, method: str) -> Iterator[int]:
     reader = log.read()
-    if way == "records":
+    if method == "records":
         return (record.offset for record in reader)
-    if way == "batches":
+    if method == "batches":
         return (found.base_offset for found in reader.batches())
     return (chunk.start for chunk in reader.chunks())
 
 
-@pytest.mark.parametrize("way", ["records", "batches", "chunks"])
+@pytest.mark.parametrize("method", ["records", "batches", "chunks"])
 @pytest.mark.parametrize("before", [6, 9])
-def test_a_reader_overtaken_by_retention_raises(tmp_path: Path, way: str, before: int) -> None:
-    """Deleted records are never skipped silently, nor treated as the end."""
+def test_a_reader_overtaken_by_retention_raises(tmp_path: Path, method: str, before: int) -> None:
+    """Deleted records are never skipped without an error, nor treated as the end of the log."""
     with klog.Log.open(tmp_path / "t-0", config={"retention.ms": -1}) as log:
         for _ in range(3):
             log.append_batches(batch(3))
             log.roll()
-        found = offsets_of(log, way)
+        found = offsets_of(log, method)
         assert next(found) == 0
         log.delete_records(before)
         assert log.apply_retention() == before // 3

@@ -34,7 +34,7 @@ def fill(log: Log, batches: int) -> None:
 
 
 def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
-    """ftruncate(2) releases the GIL: a lookup meanwhile still finds the map."""
+    """ftruncate(2) releases the GIL: a lookup during the call still finds the map."""
     seen, ready = [], threading.Event()
     with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
@@ -123,7 +123,7 @@ def test_readers_miss_nothing_while_segments_roll(tmp_path: Path) -> None:
 
 
 def test_readers_that_find_a_broken_index_together(tmp_path: Path) -> None:
-    """One of them rebuilds it, which shortens the file: the others must not have it mapped then."""
+    """One of them rebuilds the index, which shortens the file: the others must not have it mapped at that moment."""
     problems: list[BaseException] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -238,7 +238,8 @@ class Cached(RuleBasedStateMachine):
                 log.append(records, compression=codec)
 
     def fail_append(self, log: klog.Log, records: list[tuple[bytes, bytes]]) -> None:
-        """Written, read beyond the log end, and rolled back: other records take its place."""
+        """The records are written, read beyond the log end, and rolled back; other records are then written at the same
+        position."""
         write_parts = append_batches._write_parts
 
         def fail(core: LogCore, group: BatchGroup, now: int) -> None:
@@ -315,7 +316,9 @@ def test_a_failed_read_only_fails_its_fetch(tmp_path: Path, kernel: FaultyIo, nu
     """F20: that read fails with error 56 and its position; the log stays open."""
     with klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
         fill(log, 5)
-    with klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:  # it knows the place of no batch yet
+    with klog.Log.open(
+        tmp_path / "t-0", files=RealFiles(kernel.table)
+    ) as log:  # it does not know the position of any batch yet
         cold(kernel)
         bad = kernel.rule("pread", error=number)
         for ask in (lambda: keys(log), lambda: log.fetch(3), lambda: log.count(3, 17)):
@@ -331,7 +334,7 @@ def test_a_failed_read_only_fails_its_fetch(tmp_path: Path, kernel: FaultyIo, nu
 
 
 def test_repeated_failed_reads_take_the_directory_offline(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F20: one successful read in between resets the count; readers may go on."""
+    """F20: one successful read in between resets the count; readers may continue to read."""
     through: list[bool] = []
     with (
         contextlib.suppress(OSError),  # of the stop, which finds the directory offline
@@ -389,4 +392,4 @@ def test_read_ahead_is_requested_once_per_window(tmp_path: Path, kernel: FaultyI
         assert log.size > 400_000
         before = kernel.calls("fadvise")
         assert sum(1 for _ in log.chunks(0, 400, max_bytes=32768)) > 10
-        assert kernel.calls("fadvise") - before == 4  # 64 KiB, then 128 KiB each, and what is left
+        assert kernel.calls("fadvise") - before == 4  # 64 KiB, then 128 KiB each, and the rest

@@ -1,5 +1,6 @@
-"""What opening a damaged log answers, by kind of damage and policy: the table of docs/guarantees.md, "After a crash, and
-after damage". A log of nine batches of one record, three to a segment; the last three are above the recovery point."""
+"""The result of opening a damaged log, for each kind of damage and each policy: the table of docs/guarantees.md, "After
+a crash, and after damage". The log has nine batches of one record, three in each segment; the last three are above the
+recovery point."""
 
 from __future__ import annotations
 
@@ -149,7 +150,7 @@ def test_a_damaged_log(written: Path, name: str, policy: Policy) -> None:
         assert [record.value for record in log.read(expected)] == [b"next"]
 
 
-# ---- caches ------------------------------------------------------------------------------------------------------------
+# ---- caches ----------------------------------------------------------------------------------------------------------
 
 CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
 

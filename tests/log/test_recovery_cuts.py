@@ -1,4 +1,5 @@
-"""What recovery cuts is gone for good, in an order that a second crash cannot turn into a hole; nothing durable is cut."""
+"""Bytes that recovery cuts never reappear. They are removed in an order in which a second crash cannot cause a gap. No
+durable record is cut."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def flip(file: Path, position: int) -> None:
 
 
 def test_records_after_a_cut_do_not_come_back(tmp_path: Path) -> None:
-    """S8, P3: a batch as long as the damaged one takes its place, so that those after it would continue the log."""
+    """S8, P3: a new batch with the size of the damaged one is written at its position, so that the old batches after it
+    would continue the log."""
     file, size = four_batches(tmp_path)
     flip(file, 2 * size - 1)
     with opened(tmp_path, recovery="kafka", clean_shutdown=False) as log:

@@ -1,4 +1,5 @@
-"""A read-only log beside a live writer: it sees rolls, keeps its lookups short, and reports when it was overtaken."""
+"""A read-only log beside a running writer: it sees rolls, its lookups stay short, and it reports that the records at
+its position were deleted."""
 
 from __future__ import annotations
 
@@ -198,7 +199,7 @@ def decoded(chunk: FetchedChunk) -> list[Any]:
 
 
 def test_segments_that_are_deleted_beside_a_reader(tmp_path: Path) -> None:
-    """Every call is repeated on the segments that are left; a read that begins below them raises."""
+    """Every call is repeated on the remaining segments; a read that begins below them raises."""
     with writer(tmp_path) as log:
         for i in range(4):
             log.append([(None, b"%d" % i, T + i)])
@@ -308,7 +309,8 @@ def test_another_file_of_the_same_length(tmp_path: Path) -> None:
 
 
 def test_a_reader_waits_while_a_compaction_swaps_segments(tmp_path: Path) -> None:
-    """The old ones are renamed, the new one does not have its name yet: the reader waits and does not skip it."""
+    """The old segments are renamed, and the new one does not have its final name yet: the reader waits, and does not
+    skip the segment."""
     file = bare(tmp_path, batches(b"a"))
     (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(batches(b"z", start=1))
     swap = file.with_name(file.name + ".swap")

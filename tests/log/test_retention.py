@@ -1,4 +1,4 @@
-"""Which segments are deleted, when their files are unlinked, and how the log start moves."""
+"""Retention: which segments are deleted, when their files are unlinked, and how the log start moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names_in(log: klog.Log, suffix: str) -> list[str]:
 
 
 def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
-    """UL59: without one nothing at all; with one, segments whose last offset is below it."""
+    """UL59: without a high watermark nothing is deleted; with one, segments whose last offset is below it."""
     with open_log(tmp_path, mark=0, **{"retention.ms": 999}) as log:
         fill(log, 100)
         assert log.apply_retention() == 0
@@ -78,7 +78,7 @@ def test_when_all_has_expired_an_empty_segment_keeps_the_end(tmp_path: Path, cou
 
 
 def test_epochs_begin_where_the_log_does(tmp_path: Path) -> None:
-    """UL62: and a deleted log has none."""
+    """UL62: a deleted log has no epochs."""
     with open_log(tmp_path, **{"retention.ms": 999}) as log:
         log._core.epochs.assign(0, 0)
         fill(log, 40)
@@ -439,7 +439,7 @@ def test_removed_segments_are_unlinked_wherever_the_round_ends(
 
 
 def test_the_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
-    """R1: no snapshot names an offset at which no segment begins."""
+    """R1: there is no snapshot for an offset at which no segment begins."""
     with one_log(tmp_path) as log:
         for number in range(4):
             log.append([(b"k", b"%d" % number)])

@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and the files of the old one afterwards."""
+"""When a log begins a new segment, and the state of the old segment's files after that."""
 
 from __future__ import annotations
 
@@ -272,11 +272,11 @@ def test_reads_continue_over_many_segments(tmp_path: Path) -> None:
         assert rows(log, 37, 39) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in (37, 38)]
 
 
-# ---- rolls by hand, and the empty segment --------------------------------------------------------------------------------
+# ---- rolls by hand, and the empty segment ----------------------------------------------------------------------------
 
 
 def test_a_timestamp_after_a_record_without_one_rolls_by_the_clock(tmp_path: Path) -> None:
-    """UL19: with any value."""
+    """UL19: this holds for any timestamp."""
     with one_log(tmp_path, segment_ms=1000) as log:
         log.append([(None, b"a", -1)])
         log.append([(None, b"b", NOW + 1_000_000)])
@@ -284,7 +284,7 @@ def test_a_timestamp_after_a_record_without_one_rolls_by_the_clock(tmp_path: Pat
 
 
 def test_an_empty_append_does_not_roll(tmp_path: Path) -> None:
-    """UL21: it does not fail either where a record would have rolled."""
+    """UL21: nor does it fail if an append of a record would have rolled."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         log.append([(None, b"a", -1)])

@@ -1,7 +1,7 @@
-"""A segment whose name disagrees with its batches: nothing is skipped or cut silently.
+"""A segment whose name disagrees with its batches: nothing is skipped or cut without an error.
 
-recovery="strict" refuses it by name, before anything has changed. recovery="kafka" reads every record that Kafka reads,
-or refuses what a broker's load refuses.
+recovery="strict" refuses it with an error that names the file, before anything has changed. recovery="kafka" reads
+every record that Kafka reads, or refuses a directory that a broker's load refuses, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_kafka_reads_all_records_or_refuses(tmp_path: Path, base: int, step: int
             assert (first, log.log_end_offset) == (step if base == 0 else 0, END)
             assert [record.offset for record in log.read()] == list(range(first, END))
             for offset in range(first, END):
-                with contextlib.suppress(CorruptBatch):  # read from there, the batch may look wrong
+                with contextlib.suppress(CorruptBatch):  # read from there, the batch may look damaged
                     assert next(iter(log.read(offset))).offset == offset
     except CorruptLog as caught:
         error = caught

@@ -1,5 +1,5 @@
-"""How records, readers, logs and managers are shown: reprs of bounded length, and HTML for notebooks that holds no
-other markup than its own and never raises."""
+"""The representations of records, readers, logs and managers: reprs of bounded length, and HTML for notebooks, which
+contains no markup from the data and never raises."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_html_of_a_reader_shows_the_first_records_as_text(logs: klog.LogManager)
 
 
 def test_html_of_a_reader_reads_a_bounded_part(logs: klog.LogManager) -> None:
-    """Its first records may be far away, behind those of aborted transactions."""
+    """Its first records may be far away, after many records of aborted transactions."""
     log = logs.log("others")
     for n in range(40):
         log.append_batches(

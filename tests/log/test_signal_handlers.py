@@ -1,5 +1,5 @@
 """A signal handler that runs during a call of its own thread, and calls the same log: it never waits for that thread,
-and never changes half-changed state. In a separate process, since a failure here hangs."""
+and never changes state that is half changed. The tests run in a separate process, since a failure here hangs."""
 
 from __future__ import annotations
 

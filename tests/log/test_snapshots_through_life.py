@@ -47,7 +47,7 @@ def test_each_segment_but_the_first_has_a_snapshot(tmp_path: Path) -> None:
 
 
 def test_an_append_that_rolls_takes_a_snapshot(tmp_path: Path) -> None:
-    """UL47: and a truncation to its segment restores its state."""
+    """UL47: a truncation to its segment restores the state of the snapshot."""
     with opened(tmp_path, config={"segment.bytes": 100, "max.message.bytes": 100}) as log:
         log.append_batches(produced(7, 0, 0))
         log.append_batches(produced(7, 0, 1))
@@ -85,7 +85,7 @@ def test_snapshots_outside_the_log_are_deleted(tmp_path: Path) -> None:
 
 
 def test_without_snapshots_the_state_comes_from_the_batches(tmp_path: Path) -> None:
-    """UL49: from those that are left."""
+    """UL49: the state comes from the remaining batches."""
     with opened(tmp_path) as log:
         one_each(log, 2)
         for path in Path(log.path).glob("*.snapshot"):
@@ -95,7 +95,7 @@ def test_without_snapshots_the_state_comes_from_the_batches(tmp_path: Path) -> N
 
 
 def test_truncating_fully_leaves_no_snapshots(tmp_path: Path) -> None:
-    """UL50: and no producer."""
+    """UL50: no producer is left either."""
     with opened(tmp_path) as log:
         one_each(log, 2)
         log.truncate_fully_and_start_at(29)
@@ -168,7 +168,7 @@ def test_an_open_transaction_is_removed_with_its_records(tmp_path: Path, how: st
 
 
 def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) -> None:
-    """And its abort is in no index any more."""
+    """Its abort is no longer in an index."""
     with opened(tmp_path) as log:
         log.append_batches(transactional(7, 0, 0))
         log.append_batches(marker(7, 0, "abort"), origin="coordinator")
@@ -183,7 +183,7 @@ def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) ->
 
 
 def test_no_unstable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
-    """UL83: also not when the segments are deleted."""
+    """UL83: this also holds when the segments are deleted."""
     with opened(tmp_path) as log:
         log.append_batches(transactional(7, 0, 0, 8))
         log.roll()

@@ -1,5 +1,5 @@
 """recovery="strict" on every directory of tests/golden/loader: klog refuses and has changed no .log, or it keeps every
-record that can be read. Nothing is lost silently."""
+record that can be read. Nothing is lost without an error."""
 
 from __future__ import annotations
 

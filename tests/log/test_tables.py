@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Any:
 
 
 def damage(log: klog.Log) -> None:
-    """In the last batch."""
+    """Damage the last batch."""
     with open(log.segments[0].path, "r+b") as file:
         file.seek(-30, os.SEEK_END)
         file.write(b"\xff\xff\xff")
@@ -78,11 +78,11 @@ def test_row_groups_end_at_a_size_in_memory(log: klog.Log, tmp_path: Path, monke
     assert done == [*(sum(batches[: n + 1]) for n in range(len(batches))), 51]
 
 
-@pytest.mark.parametrize("way", ["to_arrow", "to_pandas", "to_polars"])
-def test_damage_is_the_error_of_klog(log: klog.Log, way: str) -> None:
+@pytest.mark.parametrize("method", ["to_arrow", "to_pandas", "to_polars"])
+def test_damage_is_the_error_of_klog(log: klog.Log, method: str) -> None:
     damage(log)
     with pytest.raises(CorruptBatch) as caught:
-        getattr(log.read(), way)()
+        getattr(log.read(), method)()
     assert caught.value.path == log.segments[0].path and caught.value.position is not None
 
 

@@ -1,4 +1,4 @@
-"""A waiting tail: what wakes it, how little it costs, what ends it."""
+"""A waiting tail: the events that wake it, its low cost, and the events that end it."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, found
 
 
-def never_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def never_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """No periodic checks: only a notification wakes a tail."""
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 1000.0)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
 def test_a_tail_is_woken_by_each_append(log: klog.Log, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
-    never_look(monkeypatch)
+    never_poll(monkeypatch)
     tailed = klog.Log.open(log.path, read_only=True) if beside else log
     tail = iter(tailed.tail())
     for i in range(20):
         thread, found = in_thread(lambda: next(tail).value)
         if i % 3:
-            time.sleep(0.005)  # asleep by then, or still on its way
+            time.sleep(0.005)  # the tail sleeps by then, or is about to sleep
         if i % 5 == 0:
             log.roll()
         log.append([(None, b"%d" % i)])
@@ -67,7 +67,7 @@ def test_a_tail_is_woken_by_each_append(log: klog.Log, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
 def test_an_async_tail_is_woken_too(log: klog.Log, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
-    never_look(monkeypatch)
+    never_poll(monkeypatch)
     tailed = klog.Log.open(log.path, read_only=True) if beside else log
 
     async def follow() -> list[bytes | None]:
@@ -106,7 +106,7 @@ def test_a_waiting_tail_rarely_checks(log: klog.Log, beside: bool) -> None:
 
 
 def test_a_tail_ends_when_its_log_is_closed(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    never_look(monkeypatch)
+    never_poll(monkeypatch)
     tail = iter(log.tail())
     thread, found = in_thread(lambda: next(tail))
     time.sleep(0.01)
@@ -116,7 +116,7 @@ def test_a_tail_ends_when_its_log_is_closed(log: klog.Log, monkeypatch: pytest.M
 
 
 def test_a_tail_raises_when_the_writer_truncates_the_log(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    never_look(monkeypatch)
+    never_poll(monkeypatch)
     log.append([(None, b"a")])
     half = log.size
     log.append([(None, b"b")])
@@ -175,7 +175,7 @@ def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: py
 
 
 def test_a_notification_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    never_look(monkeypatch)
+    never_poll(monkeypatch)
     notifier = Notifier()
     with Waiter([notifier], []) as waiter:
         notifier.notify()

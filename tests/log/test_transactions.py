@@ -1,4 +1,5 @@
-"""Transactions in a log: what read_committed reads and when, the transaction index, and what survives."""
+"""Transactions in a log: which records read_committed returns and when, the transaction index, and the state after a
+reopen."""
 
 from __future__ import annotations
 
@@ -183,12 +184,12 @@ def test_read_committed_never_returns_an_undecided_record(tmp_path: Path, manage
             while not done.is_set():
                 log.update_high_watermark(log.log_end_offset)
 
-        def look() -> None:
+        def read_lso() -> None:
             while not done.is_set():
                 start = max(log.last_stable_offset - 4, 0)
                 seen.extend(log.read(start, isolation="read_committed"))
 
-        threads = [threading.Thread(target=look)]
+        threads = [threading.Thread(target=read_lso)]
         if managed:
             threads.append(threading.Thread(target=move))
         for thread in threads:

@@ -1,4 +1,4 @@
-"""Truncating a log, or restarting it at an offset: what is left, and what else changes."""
+"""Truncating a log, or restarting it at an offset: the remaining records, and the other changes."""
 
 from __future__ import annotations
 
@@ -363,7 +363,8 @@ def forget(log: klog.Log) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "fully"])
 def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path, how: str) -> None:
-    """A recovery point above the cut would hide a torn batch, a log start there would look like a lost log."""
+    """A recovery point above the cut would hide a torn batch; a log start above the cut would look as if the log had
+    been lost."""
     with standalone(tmp_path) as log:
         fill(log, 20)
         log.delete_records(15)
@@ -555,7 +556,7 @@ def test_a_truncation_lowers_a_managed_high_watermark(tmp_path: Path) -> None:
 
 
 def test_a_truncation_forgets_the_producers_of_removed_records(tmp_path: Path) -> None:
-    """R1: a producer goes on where the log ends now."""
+    """R1: a producer continues with the state at the new log end."""
     with one_log(tmp_path) as log:
         for sequence in range(4):
             log.append_batches(produced(7, 0, sequence))

@@ -52,7 +52,7 @@ def directory(tmp_path: Path) -> Path:
     with klog.Log.open(tmp_path / "t-0", config=CONFIG) as log:
         fill(log, 14)
         assert len(log.segments) == 4
-    time.sleep(0.02)  # a reader looks twice at a file that was changed in this tick of the clock
+    time.sleep(0.02)  # a reader checks a file twice if it was changed in this tick of the clock
     return tmp_path / "t-0"
 
 

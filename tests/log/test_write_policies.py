@@ -198,7 +198,7 @@ def test_a_file_system_without_o_direct_works_through_the_cache(tmp_path: Path, 
 
 @pytest.mark.parametrize("write", ["dontcache", "direct"])
 def test_a_fetch_by_map_sees_what_was_just_written_past_the_cache(tmp_path: Path, write: str) -> None:
-    """One file, two ways to write and three to read: pread, map, another process's descriptor."""
+    """One file, written with two methods and read with three: pread, map, another process's descriptor."""
     with opened(tmp_path, {"klog.io.write": write}) as log:
         held = []
         for number in range(12):
