@@ -38,7 +38,7 @@ def append(log: klog.Log, pairs: Iterable[tuple[bytes | None, bytes | None]], ba
 
 
 def latest(log: klog.Log) -> dict[bytes, bytes | None]:
-    """The state that a reader of the whole log ends up with: key to latest value."""
+    """The state of a reader after the whole log: the latest value of each key."""
     return {record.key: record.value for record in log.read(isolation="log_end")}
 
 
@@ -62,7 +62,7 @@ def fill(log: klog.Log, *, keys: int = 10, segments: int = 3, records: int = 45)
 
 
 def damage(log: klog.Log, segment: int = 1) -> Path:
-    """Flip one bit of a record of that segment of fill(); return its file."""
+    """Flip one bit of a record in a segment that fill() has written. Returns the file."""
     path = Path(log.segments[segment].path)
     path.write_bytes(flip(path.read_bytes(), 300))
     return path

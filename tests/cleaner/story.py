@@ -1,4 +1,4 @@
-"""A log built by producers and cleaned by hand: the tests of statements about the cleaner use it."""
+"""A log that producers write and compact() cleans: the tests of statements about the cleaner use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def key(number: int) -> bytes:
 
 
 class Story:
-    """The log, its producers' next sequences, and checks of what is left. Keys are numbers, values their offsets."""
+    """The log, its producers' next sequences, and queries for the remaining records. Keys are numbers, values are the
+    offsets of the records."""
 
     def __init__(self, parent: Path, **config: Any) -> None:
         self.parent = parent

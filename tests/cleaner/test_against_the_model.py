@@ -1,4 +1,4 @@
-"""klog's cleaner leaves the same batches of random logs as the model, tests/support/cleaner_reference.py.
+"""Of random logs, klog's cleaner leaves the same batches as the model, tests/support/cleaner_reference.py.
 
 The model was compared with Kafka's own cleaner over logs like these: tests/interop/test_cleaner_model.py.
 """
@@ -23,7 +23,7 @@ CHECKPOINT = "cleaner-offset-checkpoint"
 
 
 def compare(log: klog.Log, directory: Path, task: cleaner_reference.Task, where: str) -> None:
-    """Run one round over a log and compare the outcome with the model's."""
+    """Run one round over a log, and compare the result with that of the model."""
     before = (log.size, log.count())
     stats = log.compact(rounds=1)
     differences = golden.Differences(where)
@@ -102,7 +102,7 @@ def test_many_random_logs_match_the_model(
 
 
 def test_a_deleted_key_stays_deleted(tmp_path: Path) -> None:
-    """Rounds with a small map: the second begins after an abort marker in the middle of a segment.
+    """Rounds with a small map: the second round begins after an abort marker in the middle of a segment.
 
     Kafka takes the following commit marker for an abort, so the old value outlives its tombstone."""
     directory = tmp_path / "dirty-0"

@@ -22,7 +22,7 @@ BATCHES = 150
 
 
 def test_appends_and_reads_go_on(tmp_path: Path) -> None:
-    """In every full read, the values of a key rise and offsets rise; the last values are right."""
+    """Check that in every full read the values of a key rise and offsets rise, and that the last values are correct."""
     failures: list[BaseException] = []
     done = threading.Event()
 
@@ -54,7 +54,7 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
             except BaseException as error:
                 failures.append(error)
 
-        other = open_log(tmp_path / "t-0", read_only=True)  # as in another process: it shares no lock
+        other = open_log(tmp_path / "t-0", read_only=True)  # it shares no lock, like one in another process
         threads = [
             threading.Thread(target=write),
             threading.Thread(target=read, args=(log,)),
@@ -168,7 +168,8 @@ def test_a_segment_truncated_and_refilled_to_the_same_size_is_not_replaced(tmp_p
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_records_appended_after_a_truncation_during_the_last_swap_stay_dirty(tmp_path: Path, by_hand: bool) -> None:
-    """The handler of the swap's log line truncates and appends: the checkpoint must not exceed what is clean."""
+    """The logging handler for the line about the swap truncates and appends: the checkpoint must not be above the
+    cleaned part."""
     clock = ManualClock(NOW)
     config = {"log.cleaner.dedupe.buffer.size": 1 << 20}
     with klog.open(tmp_path, create=True, clock=clock, config=config) as logs:

@@ -16,7 +16,7 @@ TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX"
 
 
 def cleaned(directory: Path) -> list[tuple[bytes, bytes]]:
-    """Clean an lz4 log with large batches; return of its batches what does not depend on the compressor's choices."""
+    """Clean an lz4 log with large batches. Returns the fields of its batches that do not depend on the compressor."""
     config = {"segment.bytes": 1 << 22, "max.message.bytes": 1 << 20}
     with open_log(directory, config=config) as log:
         for start in range(0, 3000, 300):

@@ -132,7 +132,7 @@ def test_compact_raises_unless_the_policy_is_compact(tmp_path: Path) -> None:
 
 
 def test_records_without_a_key_are_removed_and_counted(tmp_path: Path) -> None:
-    """CL6: whatever else their batch holds."""
+    """CL6: this does not depend on the other records of their batch."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         append(log, [(b"a", b"1"), (None, b"x"), (b"b", b"2"), (None, b"y")])
     with open_log(tmp_path / "t-0") as log:
@@ -199,7 +199,7 @@ def test_replaced_files_are_unlinked_after_file_delete_delay_ms(tmp_path: Path) 
 
 
 def test_snapshots_of_removed_segments_are_removed(tmp_path: Path) -> None:
-    """UL53: the remaining snapshots stand at segments' base offsets, except the first's; also without producers."""
+    """UL53: the remaining snapshots are at the base offsets of segments, except the first; also without producers."""
     config = {"segment.bytes": 2600}
     with open_log(tmp_path / "t-0", config=config) as log:
         for number in range(9):
@@ -278,8 +278,8 @@ def test_truncation_and_deletion_lower_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_invalid_checkpoint_only_makes_the_round_longer(tmp_path: Path) -> None:
-    """CM3, CM12: above the log end, below the log start or garbage: the round begins at the log start and corrects
-    it."""
+    """CM3, CM12: if the checkpoint is above the log end, below the log start or invalid, the round begins at the log
+    start and corrects the checkpoint."""
     for text in ("0\n1\nt 0 9999\n", "0\n1\nt 0 -3\n", "what\nis this", ""):
         (tmp_path / "cleaner-offset-checkpoint").write_text(text)
         with open_log(tmp_path / "t-0") as log:
@@ -303,7 +303,7 @@ def test_a_recreated_topic_has_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_read_only_log_finds_the_new_segments(tmp_path: Path) -> None:
-    """The reader opens before the cleaning and reads on after it, with old files unlinked or not."""
+    """The reader begins before the cleaning and continues after it, with old files unlinked or not."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock) as log:
         fill(log)

@@ -1,4 +1,4 @@
-"""What pass 1 notes about whole batches lets pass 2 skip decompression, but only where the result is the same."""
+"""With the notes of pass 1 about whole batches, pass 2 can skip a decompression, but only if the result is the same."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_batch_is_decompressed_twice_only_if_needed(case: str, opened: list[by
 
 
 def test_a_batch_below_the_noted_range_is_decompressed(opened: list[bytes], tmp_path: Path) -> None:
-    """Nothing is noted about an earlier round's batches: one of their keys may have been written again."""
+    """There are no notes about the batches of earlier rounds: one of their keys may have been written again."""
     with open_log(tmp_path / "t-0", config={"segment.bytes": 1 << 20, "max.message.bytes": 1 << 16}) as log:
         log.append([(key, value, NOW) for key, value in NEW], compression=CODEC)
         log.compact(roll=True)

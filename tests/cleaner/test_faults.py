@@ -1,7 +1,7 @@
 """A system call, a disk or a batch that fails during a cleaning: the log stays readable and the error is reported.
 
-Before the swap the log goes on unchanged. An error that is final for the disk takes the log offline, and the next load
-finds the old log or the new one. tests/cleaner/test_swap.py does the same with the operations of Files.
+Before the swap the log stays unchanged and can be used. An error that is final for the disk takes the log offline, and
+the next load finds the old log or the new one. tests/cleaner/test_swap.py does the same with the operations of Files.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_a_cleaning_writes_only_the_bytes_it_keeps(cleaning: Cleaning) -> None:
 
 
 def test_emfile_at_any_open(cleaning: Cleaning) -> None:
-    """F21: with each limit on descriptors the cleaning fails and the log goes on unchanged, or it succeeds."""
+    """F21: with each limit on descriptors the cleaning succeeds, or it fails and the log stays unchanged."""
 
     def limited(root: Path, spare: int) -> str:
         log = cleaning.setup.log(cleaning.setup.open(root))
@@ -200,7 +200,8 @@ def test_emfile_at_any_open(cleaning: Cleaning) -> None:
 
 
 def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cleaning) -> None:
-    """P5, F8: the error names file, position and offset; the log goes on, and is cleaned after the bit is restored."""
+    """P5, F8: the error has file, position and offset. The log can still be used, and is cleaned after the bit is
+    restored."""
     chance = random.Random("flips")
     root = cleaning.copy()
     with cleaning.setup.open(root) as opened:
@@ -232,7 +233,7 @@ def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cle
 
 
 def with_memory(spare: int, work: Callable[[], object]) -> str:
-    """Run work() with this much more memory than the process has; return what it reports."""
+    """Run work() with a memory limit this much above the memory that the process has. Returns its report."""
     with open("/proc/self/statm") as statm:
         size = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -277,7 +278,7 @@ LARGE_SETUP = Setup(
 
 
 def starve(root: Path) -> list[str]:
-    """Clean with more and more memory until a cleaning succeeds; return what each reported."""
+    """Clean with more and more memory until a cleaning succeeds. Returns the report of each."""
     reports = []
     with LARGE_SETUP.open(root) as opened:
         log = LARGE_SETUP.log(opened)
@@ -294,7 +295,7 @@ def starve(root: Path) -> list[str]:
 
 
 def test_no_memory_for_a_large_batch_ends_only_the_cleaning(tmp_path: Path) -> None:
-    """F22: in a process of its own, without memory freed by other tests."""
+    """F22: the cleanings run in a process of their own, which has no free memory of other tests."""
     with LARGE_SETUP.open(tmp_path) as opened:
         log = LARGE_SETUP.log(opened)
         log.append([(b"a", b"old"), (b"b", b"old"), (b"large", bytes(LARGE))])

@@ -1,4 +1,4 @@
-"""What a cleaning leaves in the page cache, and how its writes reach the disk."""
+"""The pages that a cleaning leaves in the page cache, and how its writes reach the disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def dirty(directory: Path, kernel: FaultyIo, *, keys: int = KEYS, **config: obje
 
 
 def resident(directory: Path, pattern: str) -> list[bool]:
-    """For each large file: are more pages cached than the few that wait in a per-CPU list?"""
+    """For each large file, whether more pages are cached than the few that wait in a per-CPU list."""
     large = (path for path in sorted(directory.glob(pattern)) if path.stat().st_size > 4 * KIB)
     return [sum(resident_pages(path)) > 32 for path in large]
 

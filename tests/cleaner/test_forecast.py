@@ -1,4 +1,5 @@
-"""What a dry run reports: the keys that waste most bytes, what cannot be cleaned and why, and the effect of a roll."""
+"""The report of a dry run: the keys that waste the most bytes, the segments that cannot be cleaned and why, and the
+effect of a roll."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_a_dry_run_with_a_roll_counts_the_active_segment(tmp_path: Path, codec: 
 
 
 def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
-    """The writer in another process may go on."""
+    """The writer may run in another process."""
     with open_log(tmp_path / "t-0") as writer:
         fill(writer)
         append(writer, [(b"key-1", b"1")] * 3)

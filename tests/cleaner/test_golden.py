@@ -1,4 +1,4 @@
-"""klog's cleaner leaves of every golden log what Kafka's cleaner left."""
+"""For every golden log, klog's cleaner has the same result as Kafka's cleaner."""
 
 from __future__ import annotations
 

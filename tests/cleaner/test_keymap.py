@@ -35,9 +35,10 @@ def test_every_key_is_found_at_its_offset(items: int, kernel: str) -> None:
 
 
 def test_utilization_and_latest_offset() -> None:
-    """OM2: size / slots after each put, 0 at first; the latest offset moves without a key.
+    """OM2: the utilization is size / slots after each put, and 0 at first. The latest offset changes without a key,
+    too.
 
-    A new round's map finds nothing that an earlier round noted."""
+    The map of a new round has no key of an earlier round."""
     keys = [b"key-%d" % i for i in range(10)]
     found = KeyMap(20 * SLOT)
     assert (found.utilization, found.latest_offset) == (0.0, -1)
@@ -51,7 +52,8 @@ def test_utilization_and_latest_offset() -> None:
 
 
 def test_a_full_map_stores_nothing_more() -> None:
-    """OM3: a lookup of a missing key ends, and put() stores nothing more, known key or not."""
+    """OM3: in a full map, a lookup of a missing key ends, and put() stores nothing, whether the map has the key or
+    not."""
     found = KeyMap(4 * SLOT, 1.0)
     assert found.put([b"a", b"b", b"c", b"d", b"e"], range(5)) == 4
     assert found.full
@@ -64,7 +66,7 @@ def test_a_full_map_stores_nothing_more() -> None:
     ("slots", "load", "keys"), [(20, 0.9, 18), (3, 0.75, 2), (1, 0.9, 0), (1, 1.0, 1), (5000, 0.9, 4500)]
 )
 def test_keys_are_slots_times_the_load_factor(slots: int, load: float, keys: int) -> None:
-    """Kafka's number of keys, which decides the rounds."""
+    """The number of keys is that of Kafka; it decides where rounds end."""
     found = KeyMap(slots * SLOT + 23, load)
     assert (found.slots, found.keys_max) == (slots, keys)
     names = [b"%d" % i for i in range(keys + 5)]

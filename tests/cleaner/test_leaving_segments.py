@@ -57,7 +57,7 @@ class FullDisk(RealFiles):
 
 
 def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None]]) -> None:
-    """Fetch from every few offsets: each slice is what was written there."""
+    """Fetch at every few offsets, and check that each slice has the records that were written there."""
     for offset in range(log.log_start_offset, log.log_end_offset, 8):
         batches = list(decode(log.fetch(offset, 2000, isolation="log_end").memory()))
         assert batches[-1].last_offset >= offset
@@ -65,7 +65,8 @@ def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None
 
 
 def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: Path) -> None:
-    """CM: also where an earlier segment of the same base waits to be unlinked, under the name that this one gets."""
+    """CM: also if an earlier segment with the same base offset waits to be unlinked, and has the name that this one
+    gets."""
     files = WatchedFiles()
     with open_log(tmp_path / "t-0", files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         written: dict[int, tuple[bytes | None, bytes | None]] = {}
@@ -90,7 +91,7 @@ def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: P
             files.notify = notify
             assert log.compact(roll=True).rounds > 0
             files.notify = lambda: None
-            for reader in readers:  # before more is written: their expectations end here
+            for reader in readers:  # before more is written, since the expected records end here
                 reader.join()
         assert len(readers) > 20
         assert failures == []
@@ -119,7 +120,7 @@ def test_a_slice_of_replaced_segments_keeps_their_aborted_transactions(tmp_path:
 
 
 def test_no_descriptor_keeps_the_bytes_of_an_unlinked_segment(tmp_path: Path) -> None:
-    """A descriptor cached for the next reader would keep them, for good where few segments are read."""
+    """A descriptor that is cached for the next reader would keep them, forever if few segments are read."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
@@ -151,7 +152,7 @@ def test_an_index_rebuilt_for_a_replaced_segment_is_unlinked_with_it(tmp_path: P
 
 
 def test_a_segment_whose_rename_failed_is_not_unlinked_twice(tmp_path: Path) -> None:
-    """By then the new segment has its file names, and the only copy of the records."""
+    """At that time the new segment has the same file names, and the only copy of the records."""
     files, clock = FullDisk(), ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)

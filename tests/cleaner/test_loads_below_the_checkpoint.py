@@ -80,7 +80,7 @@ def test_one_start_truncates_many_logs(tmp_path: Path) -> None:
 
 
 def test_a_log_cleaned_since_the_start_is_truncated(tmp_path: Path) -> None:
-    """The checkpoint file read at start is outdated by then."""
+    """The checkpoint file that was read at the start is then outdated."""
     clock = ManualClock(NOW)
     with klog.open(tmp_path, create=True, clock=clock, recovery="kafka", **OPENED) as logs:
         logs.create_topic("t", config=CONFIG)
@@ -95,7 +95,7 @@ def test_a_log_cleaned_since_the_start_is_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_every_segment_is_deleted(tmp_path: Path, alone: bool) -> None:
-    """Damage leaves nothing at or above the log start, which is below the checkpoint."""
+    """Because of damage, no record at or above the log start is left; the log start is below the checkpoint."""
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     path = tmp_path / "t-0" / "00000000000000000000.log"

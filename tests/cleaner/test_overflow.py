@@ -1,4 +1,4 @@
-"""Segments whose offsets exceed their index's range, as cleaners of old Kafka versions left them, met by a cleaning."""
+"""A cleaning of segments whose offsets exceed the range of their index, as cleaners of old Kafka versions left them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAR = [50, BEYOND + 60, 2 * BEYOND + 100]
 
 
 def batches(start: int, count: int, first_key: int = 0) -> bytes:
-    """Batches of three records whose keys come again in every run of batches."""
+    """Batches of three records; every run of batches repeats the keys."""
     return b"".join(
         klog.record.encode(
             [(b"k%d" % (first_key + 3 * n + i), b"%d" % (start + 3 * n + i), NOW) for i in range(3)],
@@ -67,13 +67,14 @@ def offsets(log: klog.Log) -> list[int]:
 
 
 def survivors() -> list[int]:
-    """Keys 27 to 35 come once, 18 to 26 twice, lower ones three times and in the active segment (not counted)."""
+    """Check the records of the keys: 27 to 35 occur once, 18 to 26 twice, lower ones three times and in the active
+    segment (which is not counted)."""
     return [*range(50 + 27, 50 + 36), *range(FAR[1] + 18, FAR[1] + 27), *range(FAR[2], FAR[2] + 18)]
 
 
 def test_an_overflowed_segment_is_split_and_then_cleaned(tmp_path: Path) -> None:
-    """CL38: a load after a clean stop keeps the segment; the cleaning splits it, restarts, and keeps every key
-    right."""
+    """CL38: a load after a clean stop keeps the segment. The cleaning splits it, begins again, and keeps the latest
+    value of every key."""
     with opened(overflowed(tmp_path / "t-0")) as log:
         assert bases(log) == [0, 50, 3 * BEYOND]
         before, end = values(log), log.log_end_offset
@@ -99,7 +100,7 @@ def test_an_overflowed_segment_is_split_and_then_cleaned(tmp_path: Path) -> None
 
 
 def test_splitting_loses_no_record(tmp_path: Path) -> None:
-    """CL38: stopped after the split, which adds a segment for each run; a dry run adds none."""
+    """CL38: the cleaning is stopped after the split, which adds a segment for each run; a dry run adds none."""
     with opened(overflowed(tmp_path / "t-0")) as log:
         before = offsets(log)
         data = b"".join(Path(segment.path).read_bytes() for segment in log.segments)
@@ -232,7 +233,8 @@ def test_a_kill_anywhere_during_a_split(tmp_path: Path, step: int) -> None:
 
 @EVERY
 def test_a_power_cut_anywhere_during_a_split(tmp_path: Path, step: int) -> None:
-    """CL38, W1, W4: the same if names that were not synced return, or their replacements are missing."""
+    """CL38, W1, W4: the same holds if old names reappear because a rename was not synced, or if their replacements are
+    missing."""
     directory = overflowed(tmp_path / "original" / "t-0")
     with opened(directory) as log:
         expected, before = values(log), offsets(log)

@@ -1,4 +1,4 @@
-"""What a cleaning may touch, and which segments are grouped into one: tables."""
+"""Tables: the segments that a cleaning may change, and which of them are grouped into one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOG = segs(0, 10, 20, 30)
 def test_the_range_ends_at_the_lowest_bound(
     checkpoint: int | None, start: int, stable: int, expected: Cleanable
 ) -> None:
-    """CM3, CM8: the last stable offset, the active segment, or a segment that is too young."""
+    """CM3, CM8: it ends at the last stable offset, at the active segment, or at a segment that is too young."""
     assert cleanable(LOG, checkpoint, start, 35, stable, 0, 1000) == expected
 
 
@@ -63,7 +63,8 @@ def test_the_range_ends_at_the_lowest_bound(
     [(0, 0, 30), (1, 0, 30), (100, 0, 30), (101, 0, 20), (201, 0, 10), (9999, 0, 0), (201, 25, 30)],
 )
 def test_a_segment_younger_than_the_compaction_lag_ends_the_range(lag: int, first: int, end: int) -> None:
-    """CM8: by its largest timestamp, or by its file's mtime if there is none; clean segments do not count."""
+    """CM8: the age comes from the largest timestamp, or from the file's mtime if there is none; clean segments do not
+    count."""
     aged = cast(
         "tuple[Segment, ...]",
         (Seg(0, max_timestamp=700), Seg(10, max_timestamp=-1, modified_ms=800), Seg(20, max_timestamp=900), Seg(30)),
@@ -122,7 +123,7 @@ def lengths(groups: list[range]) -> list[int]:
 
 
 def test_neighbours_are_grouped_up_to_each_size_limit() -> None:
-    """CL32: by bytes of the log and of either index."""
+    """CL32: a group is limited by the bytes of the log and of each index."""
     ten = [Seg(10 * i, size=50, index_bytes=16, time_index_bytes=24) for i in range(10)]
     most = 2**40
     assert lengths(group(ten, most, most, 100)) == [10]
@@ -135,7 +136,7 @@ def test_neighbours_are_grouped_up_to_each_size_limit() -> None:
 
 
 def test_a_group_spans_at_most_a_relative_offset() -> None:
-    """CL33, CL34: counted to the next segment's base offset, not to the last record's."""
+    """CL33, CL34: the range is counted to the next segment's base offset, not to the last record's offset."""
     most = 2**40
     assert lengths(group([Seg(0), Seg(10)], most, most, SPAN_MAX + 1)) == [2]
     assert lengths(group([Seg(0), Seg(10)], most, most, SPAN_MAX + 2)) == [1, 1]

@@ -287,7 +287,7 @@ def test_a_log_truncated_during_the_purge_is_searched_again(tmp_path: Path, stag
 
 @pytest.mark.parametrize("stage", ["search", "purge"])
 def test_a_segment_truncated_and_refilled_to_the_same_size_is_searched_again(tmp_path: Path, stage: str) -> None:
-    """It is the same object with the same size: that it had no record of the key before proves nothing."""
+    """It is the same object with the same size, so an earlier search that found no record of the key does not count."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         for keys in ([b"aaaa", b"bbbb"], [b"KEY!"], [b"last"]):
             append(log, [(key, b"1") for key in keys], batch=1)

@@ -1,5 +1,5 @@
-"""A purge stopped anywhere leaves each segment unchanged or purged, the oldest first, and its audit claims only what is
-true."""
+"""A purge that is stopped at any point leaves each segment unchanged or purged, the oldest first, and its audit
+contains only true statements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def purge(directory: Path, files: CrashFiles) -> None:
 
 
 def check(directory: Path, before: Records) -> None:
-    """Open the log: the oldest segments have lost the key and nothing else; the purge can be repeated."""
+    """Open the log, and check that the oldest segments have lost only the records of the key, and that the purge can be
+    repeated."""
     lines = [line["outcome"] for line in read_audit(directory.parent)]
     held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
     with open_log(directory, clean_shutdown=False) as log:
@@ -115,7 +116,8 @@ def test_a_power_cut_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
-    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on unchanged."""
+    """ENOSPC at the Nth operation, including those of the audit: before the first rename the log stays unchanged and
+    can be used."""
     before = three_segments(tmp_path / "original" / "t-0")
     kept = [it for it in before if it[1] != KEY]
     for nth in range(1, 200, every):
@@ -162,8 +164,8 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
     ],
 )
 def test_write_and_sync_errors_count_as_in_a_compaction(tmp_path: Path, call: str, number: int, final: bool) -> None:
-    """P6, S2, F17, F19: the nth system call on a .cleaned file or the audit fails: as in a compaction the log goes
-    offline, or goes on without leftover files."""
+    """P6, S2, F17, F19: the nth system call on a .cleaned file or the audit fails. As in a compaction, the log goes
+    offline, or can be used and has no leftover files."""
     before = three_segments(tmp_path / "original" / "t-0")
     failed_in = set()
     with FaultyIo() as kernel:

@@ -1,7 +1,8 @@
-"""Every way to read, concurrent with a writer and a cleaner that never stops: in this process, through a read-only
-manager, from another process, with slices that were fetched before their segment was replaced, copied, mapped and sent.
+"""Every kind of reader, concurrent with a writer and a cleaner that never stops: in this process, through a read-only
+manager, from another process, and with slices that were fetched before their segment was replaced, and then copied,
+mapped or sent.
 
-A reader may miss a record only if compaction explains it: the reader has seen a later record of the same key.
+A reader may miss a record only if compaction has removed it: then the reader has seen a later record of the same key.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ LAST = b"the last one"
 
 
 def check_seen(seen: list[Row], written: dict[int, tuple[bytes, bytes]]) -> None:
-    """Offsets rise, each record is what was written there, and each missing one has a later one of its key."""
+    """Check that offsets rise, that each record is the one that was written at its offset, and that for each missing
+    record there is a later one of its key."""
     offsets = [offset for offset, _, _ in seen]
     assert offsets == sorted(set(offsets))
     assert {offset: (key, value) for offset, key, value in seen} == {offset: written[offset] for offset in offsets}

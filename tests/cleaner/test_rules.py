@@ -1,4 +1,4 @@
-"""Rules of the cleaner outside the numbered statements: what a rewritten batch and the log around it keep."""
+"""Rules of the cleaner that are not numbered statements: the properties that a rewritten batch and its log keep."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def replicate(story: Story, *keys: bytes | None, epoch: int = 0, **fields: objec
 
 
 def test_leader_epochs_keep_their_start_offsets(story: Story) -> None:
-    """Also an epoch whose first batches are gone, or all of them; after any kind of open."""
+    """Also an epoch whose first batches, or all batches, were removed; after any kind of open."""
     for epoch, keys in ((0, (b"a", b"b")), (3, (b"a",)), (4, (b"a",)), (7, (b"a", b"c")), (7, (b"a",))):
         replicate(story, *keys, epoch=epoch)
     before = list(story.log.leader_epochs)

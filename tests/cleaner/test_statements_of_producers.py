@@ -1,4 +1,4 @@
-"""What the cleaner keeps of producers and transactions, statement by statement."""
+"""The statements about producers and transactions in the cleaner, one by one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_an_aborted_batch_stays_until_a_later_batch_has_the_last_sequence(story:
 
 
 def test_a_coordinator_that_restarts_at_sequence_0(story: Story) -> None:
-    """CL18: all but the last of its empty batches go, and their markers: B=[1, 2, 3, 4, 5], then B=[2, 3, 4, 5]."""
+    """CL18: all but the last of its empty batches are removed, with their markers: B=[1, 2, 3, 4, 5], then
+    B=[2, 3, 4, 5]."""
     for number, base in ((1, 0), (2, 2)):
         batch = encode(
             [(b"%d" % number, b"", NOW)],

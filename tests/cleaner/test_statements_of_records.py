@@ -1,4 +1,4 @@
-"""What the cleaner keeps of records, segments and files, statement by statement."""
+"""The statements about records, segments and files in the cleaner, one by one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def clean_by(log: klog.Log, keys: KeyMap) -> RoundStats:
 
 
 def test_records_with_a_later_offset_in_the_map_are_removed(small: Story) -> None:
-    """CL1: the keys 1, 3, 5, 7 and 9 go, and every byte of the segments is read once."""
+    """CL1: the records of the keys 1, 3, 5, 7 and 9 are removed, and every byte of the segments is read once."""
     small.write_segments(4)
     written, log = small.keys, small.log
     assert written == list(range(log.log_end_offset))
@@ -160,7 +160,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("stage", ["index", "clean"])
 def test_a_stopped_cleaning_leaves_the_log_unchanged(small: Story, stage: str) -> None:
-    """CL9: by the hook that is called after each chunk, in either pass."""
+    """CL9: the hook that is called after each chunk, in either pass, stops the cleaning."""
     small.write_segments(4, [0] * 100)
     directory = Path(small.log.path)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -221,7 +221,7 @@ def test_chunks_without_kept_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, 5 << 20])
 def test_batches_larger_than_a_chunk(tmp_path: Path, size: int) -> None:
-    """CL12: and larger than max.message.bytes is now."""
+    """CL12: also a batch that is larger than the current max.message.bytes."""
     config = {"segment.bytes": 1 << 24, "max.message.bytes": 1 << 23}
     with Story(tmp_path, **config) as story:
         for number in (1, 2, 1):
@@ -300,7 +300,7 @@ def test_the_next_round_begins_after_gaps(tmp_path: Path) -> None:
 
 
 def test_a_tombstones_retention_begins_with_its_first_cleaning(tmp_path: Path) -> None:
-    """CL30: whatever its own timestamp, and that of the data before it."""
+    """CL30: this does not depend on its own timestamp, nor on that of the data before it."""
     with Story(tmp_path, **{"message.timestamp.after.max.ms": BEYOND}) as story:
         story.log.append([(b"0", b"0", NOW + RETENTION_MS + 10_000)])
         story.clean()

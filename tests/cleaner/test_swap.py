@@ -1,4 +1,4 @@
-"""The swap, stopped anywhere: a load finds the old log or the new one, with the same value for every key."""
+"""The swap is stopped at any point: a load finds the old log or the new one, with the same value for every key."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SwapOrder(CrashFiles):
 
 
 def test_the_disk_knows_the_swap_before_the_originals_go(tmp_path: Path) -> None:
-    """W1: no order of names in one directory is assumed, only its syncs count."""
+    """W1: no order of renames in one directory is assumed; only its syncs count."""
     three_segments(tmp_path / "t-0")
     files = SwapOrder()
     files.keep(tmp_path)
@@ -112,8 +112,8 @@ def test_the_disk_knows_the_swap_before_the_originals_go(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
-    """CL39, W1, W3, W5: killed before any operation of the cleaning, opening included. A reader finds either, or an
-    error."""
+    """CL39, W1, W3, W5: the process is killed before any operation of the cleaning, including those of opening the log.
+    A reader finds the old or the new log, or raises an error."""
     refused = 0
     steps = steps_of(tmp_path / "whole" / "t-0", emptied)
     original = tmp_path / "original" / "t-0"
@@ -136,7 +136,8 @@ def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, empti
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_power_cut_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
-    """CL39, W1, W4: the same if names that were not synced return, or their replacements are missing."""
+    """CL39, W1, W4: the same holds if old names reappear because a rename was not synced, or if their replacements are
+    missing."""
     steps = steps_of(tmp_path / "whole" / "t-0", emptied)
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original, emptied=emptied)
@@ -211,7 +212,7 @@ def test_a_load_resolves_every_mixture_of_names_to_the_old_or_new_log(tmp_path: 
 
 
 def test_a_swap_with_a_flipped_bit_or_a_torn_end_is_dropped(tmp_path: Path) -> None:
-    """W2: the originals are there and win."""
+    """W2: the originals exist, and are used."""
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original)
     cleaned = tmp_path / "cleaned" / "t-0"
@@ -228,7 +229,8 @@ def test_a_swap_with_a_flipped_bit_or_a_torn_end_is_dropped(tmp_path: Path) -> N
 
 
 def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: Path) -> None:
-    """Before the first rename the log goes on unchanged; after it, it is offline until it is opened again."""
+    """Before the first rename the log stays unchanged and can be used; after it, the log is offline until it is opened
+    again."""
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original)
     for nth in range(1, 200):
@@ -369,17 +371,17 @@ def test_a_directory_in_place_of_a_file_raises_and_stays(tmp_path: Path, suffix:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         count = log.count()
-        way = Path(log.segments[0].path + suffix)
-        way.mkdir()
-        (way / "precious").write_bytes(b"x")
+        blocked = Path(log.segments[0].path + suffix)
+        blocked.mkdir()
+        (blocked / "precious").write_bytes(b"x")
         if suffix == ".cleaned":
             for act in (log.compact, lambda: log.purge_key(b"key-1")):
                 with pytest.raises(IsADirectoryError, match="move the directory away") as caught:
                     act()
-                assert caught.value.filename == str(way)
+                assert caught.value.filename == str(blocked)
             assert log.offline is None
             append(log, [(b"k", b"v")])
             count += 1
     with open_log(tmp_path / "t-0", clean_shutdown=False) as log:
         assert log.count() == count
-    assert (way / "precious").exists()
+    assert (blocked / "precious").exists()

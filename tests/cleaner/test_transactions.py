@@ -1,4 +1,4 @@
-"""CleanedTransactions: the transactions as a pass sees their batches and markers."""
+"""CleanedTransactions: the state of the transactions while a pass reads their batches and markers."""
 
 from __future__ import annotations
 

@@ -162,8 +162,8 @@ def test_kafka_loads_reproduces_the_loader_cases(
 
 # ---- what klog leaves ------------------------------------------------------------------------------------------------
 
-WAYS = ("closed", "closed, no marker", "killed")
-CRASH = WAYS[1:]
+ENDINGS = ("closed", "closed, no marker", "killed")
+CRASH = ENDINGS[1:]
 ALL = frozenset(Verdict.__dataclass_fields__)
 TAIL = frozenset({"log_end_offset", "first_undecided_offset", "segments", "producers", "aborted", "read_error"})
 
@@ -171,9 +171,13 @@ TAIL = frozenset({"log_end_offset", "first_undecided_offset", "segments", "produ
 OTHERWISE: dict[tuple[str, str], frozenset[str]] = {}
 
 
-def otherwise(reason: str, names: str, ways: tuple[str, ...], fields: frozenset[str]) -> None:
+def otherwise(reason: str, names: str, endings: tuple[str, ...], fields: frozenset[str]) -> None:
     OTHERWISE.update(
-        {(name, way): fields | OTHERWISE.get((name, way), frozenset()) for name in names.split() for way in ways}
+        {
+            (name, ending): fields | OTHERWISE.get((name, ending), frozenset())
+            for name in names.split()
+            for ending in endings
+        }
     )
 
 
@@ -191,7 +195,7 @@ otherwise(wrong_offset, "fuzz-06-clean fuzz-08-clean fuzz-08-unclean", CRASH, AL
 otherwise(
     wrong_offset,
     "fuzz-06-clean fuzz-08-clean fuzz-08-unclean",
-    WAYS[:1],
+    ENDINGS[:1],
     frozenset({"records", "digest", "read_error"}),
 )
 otherwise(
@@ -203,7 +207,7 @@ otherwise(
 otherwise(
     "Kafka refuses a file named abc.log; klog ignores files that are not its own",
     "foreign-log-name-clean foreign-log-name-unclean",
-    WAYS,
+    ENDINGS,
     ALL,
 )
 otherwise(
@@ -219,7 +223,7 @@ otherwise(
     CRASH,
     frozenset({"first_undecided_offset", "producers"}),
 )
-otherwise("an index of a closed segment, which no load checks", "fuzz-09-clean", WAYS, frozenset({"bad_indexes"}))
+otherwise("an index of a closed segment, which no load checks", "fuzz-09-clean", ENDINGS, frozenset({"bad_indexes"}))
 
 
 def check(judge: Judge, lefts: list[Left]) -> None:

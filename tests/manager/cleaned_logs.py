@@ -33,7 +33,7 @@ def topic(logs: klog.LogManager, name: str, **config: Any) -> klog.Log:
 
 
 def dirty(log: klog.Log, *, rounds: int = 4, keys: int = 5, value: bytes = b"v") -> None:
-    """Write a closed segment with repeated keys, and something after it in the active segment."""
+    """Write a closed segment with repeated keys, and records in the active segment after it."""
     for number in range(rounds):
         log.append([(b"key-%d" % key, b"%s-%d" % (value, number)) for key in range(keys)])
     log.roll()

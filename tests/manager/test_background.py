@@ -69,7 +69,7 @@ WRITES: dict[str, Callable[[klog.Log, int], object]] = {
 
 @pytest.mark.parametrize("name", WRITES)
 def test_without_a_thread_appends_run_due_tasks(tmp_path: Path, name: str) -> None:
-    """If enough ms have passed since the last check; not at each append."""
+    """This happens if enough milliseconds have passed since the last check, not at each append."""
     clock = ByHand()
     with klog.Log.open(tmp_path / "t-0", config={"file.delete.delay.ms": 1000}, clock=clock) as log:
         log.append_batches(batch(2))
@@ -102,7 +102,7 @@ def test_an_append_to_a_topic_runs_due_tasks(tmp_path: Path) -> None:
         assert ran == [1]
 
 
-# ---- retention -----------------------------------------------------------------------------------------------------------
+# ---- retention -------------------------------------------------------------------------------------------------------
 
 
 def test_retention_by_time_leaves_one_segment(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_retention_by_time_leaves_one_segment(tmp_path: Path) -> None:
 
 
 def test_the_files_of_deleted_segments_stay_for_their_delay(tmp_path: Path) -> None:
-    """LM4: marked for deletion, and unlinked only after file.delete.delay.ms."""
+    """LM4: the files are marked for deletion, and unlinked only after file.delete.delay.ms."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.segment.delete.delay.ms": 700}) as logs:
         ten_segments(logs, clock, "t", **{"retention.bytes": 300})
@@ -178,7 +178,7 @@ def test_a_log_of_unknown_configuration_keeps_everything(tmp_path: Path) -> None
         assert logs.log("t").log_start_offset >= 10
 
 
-# ---- flushes -------------------------------------------------------------------------------------------------------------
+# ---- flushes ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_flusher_flushes_when_flush_ms_has_passed(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_durability_interval_runs_a_thread_until_close(tmp_path: Path) -> None:
     assert threads() == []
 
 
-# ---- checkpoints ---------------------------------------------------------------------------------------------------------
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def read(path: Path, name: str) -> dict[tuple[str, int], int]:
@@ -267,7 +267,7 @@ def test_with_a_thread_flushes_share_one_write_of_the_recovery_points(tmp_path: 
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=3)
         scheduler = logs.log("t")._core.options.scheduler
-        scheduler._thread = threading.current_thread()  # as if this were the scheduler's thread
+        scheduler._thread = threading.current_thread()  # run the task as the scheduler's thread would
         for round in (1, 2):
             for number in (0, 2):
                 logs.log("t", number).append([(b"k", b"v")])
@@ -282,7 +282,8 @@ def test_with_a_thread_flushes_share_one_write_of_the_recovery_points(tmp_path: 
 
 
 def test_log_start_offsets_inside_the_first_segment_are_written(tmp_path: Path) -> None:
-    """LM12: written while above the first segment's base offset, dropped once the segments below are deleted."""
+    """LM12: a log start is in the file while it is above the first segment's base offset, and removed from it after the
+    segments below are deleted."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.retention.check.interval.ms": 10_000_000}) as logs:
         logs.create_topic("t", config={"segment.bytes": 300})
@@ -304,7 +305,8 @@ def test_log_start_offsets_inside_the_first_segment_are_written(tmp_path: Path) 
 
 
 def test_managed_high_watermarks_are_written_every_five_seconds(tmp_path: Path) -> None:
-    """10.2: the high-watermark checkpoint; single copies are not in it, so that readers see their records."""
+    """10.2: logs that are a single copy are not in the high-watermark checkpoint, so that readers see all their
+    records."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=2)
@@ -325,7 +327,7 @@ def test_managed_high_watermarks_are_written_every_five_seconds(tmp_path: Path) 
     assert read(tmp_path, checkpoint.HIGH_WATERMARK) == {("t", 0): 7, ("t", 1): 15}
 
 
-# ---- errors --------------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def test_one_log_s_error_does_not_stop_the_others(

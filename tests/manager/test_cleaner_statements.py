@@ -1,4 +1,4 @@
-"""The cleaner's gauges and its reconfiguration, statement by statement."""
+"""The statements about the cleaner's gauges and its reconfiguration, one by one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ GAUGES = {
 
 
 def test_gauges_exist_while_the_cleaner_runs(tmp_path: Path) -> None:
-    """CL40: absent before and after; 0 while nothing has been cleaned; a reconfiguration keeps them; of several threads
-    the largest value counts."""
+    """CL40: the gauges are absent before the start and after the end, and 0 while nothing has been cleaned. A
+    reconfiguration keeps them. With several threads they have the largest value."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         assert not GAUGES & set(logs.metrics())
@@ -48,7 +48,7 @@ def test_gauges_exist_while_the_cleaner_runs(tmp_path: Path) -> None:
 
 
 def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
-    """Pretend that as many threads took these times."""
+    """Set these times as the times of several threads."""
     from klog.manager.cleaner_worker import Worker
 
     workers = [Worker() for _ in seconds]

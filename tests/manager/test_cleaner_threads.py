@@ -1,4 +1,4 @@
-"""The cleaner's threads: what ends them, what they count, and what runs concurrently with them."""
+"""The cleaner's threads: the events that end them, their metrics, and calls that run concurrently with them."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_a_manager_that_was_never_closed_warns(tmp_path: Path) -> None:
         forget()
 
 
-# ---- metrics -----------------------------------------------------------------------------------------------------------
+# ---- metrics ---------------------------------------------------------------------------------------------------------
 
 
 def test_gauges_exist_as_long_as_the_cleaner(tmp_path: Path) -> None:
-    """CL40: present while it runs, also after a reconfiguration; absent before and after; 0 while nothing was cleaned,
-    then the largest value of the last cleaning over the threads."""
+    """CL40: the metrics exist while the cleaner runs, also after a reconfiguration, and not before and after. They are
+    0 while nothing was cleaned, then the largest value of the last cleanings of the threads."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         assert GAUGES.isdisjoint(logs.metrics())
@@ -103,7 +103,7 @@ def test_gauges_exist_as_long_as_the_cleaner(tmp_path: Path) -> None:
 
 
 def test_gauges_of_several_threads(tmp_path: Path) -> None:
-    """CL40: the maximum of all, or a ratio over all."""
+    """CL40: the value is the maximum of all threads, or a ratio over all threads."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.threads": 3}) as logs:
         logs.start()
         until(lambda: len(logs._cleaner._workers) == 3)
@@ -119,7 +119,7 @@ def test_gauges_of_several_threads(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CL44: each dead thread; its log becomes free, and a reconfiguration starts new threads."""
+    """CL44: each dead thread is counted. Its log is released, and a reconfiguration starts new threads."""
     with opened(tmp_path, SystemClock(), {**OFTEN, "log.cleaner.threads": 2}) as logs:
         several = [topic(logs, f"t{n}") for n in range(2)]
         from klog.manager import cleaner_work
@@ -143,11 +143,11 @@ def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
         until(lambda: all(map(is_clean, several)))
 
 
-# ---- another configuration -----------------------------------------------------------------------------------------------
+# ---- another configuration -------------------------------------------------------------------------------------------
 
 
 def test_the_rate_changes_in_place(tmp_path: Path) -> None:
-    """CL41: the threads go on, with the new rate."""
+    """CL41: the threads continue with the new rate."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.io.max.bytes.per.second": 10e6}) as logs:
         logs.start()
         before, throttle = cleaners(), logs._cleaner._throttle
@@ -173,7 +173,7 @@ def test_a_new_rate_wakes_threads_that_wait_for_the_old_one(tmp_path: Path, monk
 
 
 def test_reconfiguring_threads_and_memory(tmp_path: Path) -> None:
-    """CL45: from one thread with hardly any memory to two with more; cleaning completes.
+    """CL45: a reconfiguration from one thread with hardly any memory to two with more; the cleaning completes.
 
     Kafka's test makes no progress with log.cleaner.io.buffer.size=1. klog's chunks do not depend on it: they have their
     own size and grow with the largest batch.
@@ -199,7 +199,7 @@ def test_reconfiguring_threads_and_memory(tmp_path: Path) -> None:
                 assert len(cleaners()) == threads
 
 
-# ---- beside a cleaning ---------------------------------------------------------------------------------------------------
+# ---- beside a cleaning -----------------------------------------------------------------------------------------------
 
 
 def held_log(logs: klog.LogManager) -> klog.Log:
@@ -226,7 +226,8 @@ ENDS: dict[str, Callable[[klog.LogManager, klog.Log], object]] = {
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("name", ENDS)
 def test_calls_that_end_a_cleaning(tmp_path: Path, name: str) -> None:
-    """CM7: truncation, deletion and other calls that need the segments end it; then no thread is cleaning."""
+    """CM7: truncation, deletion and other calls that need the segments end the cleaning. While they run, no thread
+    cleans the log."""
     broker = {"log.cleaner.backoff.ms": 3_600_000}
     if name == "not compacted by default":
         broker["log.cleanup.policy"] = "compact"
@@ -274,7 +275,7 @@ def test_compact_ends_a_background_cleaning(tmp_path: Path) -> None:
 
 
 def test_two_concurrent_compact_calls(tmp_path: Path) -> None:
-    """They run one after the other: neither finds the other's files or loses its results."""
+    """They run one after the other: neither finds the files of the other, or loses its results."""
     with opened(tmp_path, SystemClock()) as logs:
         log, failures = topic(logs, "t"), []
         for number in range(3):
@@ -299,11 +300,11 @@ def test_two_concurrent_compact_calls(tmp_path: Path) -> None:
         assert is_clean(log)
 
 
-# ---- everything at once ----------------------------------------------------------------------------------------------------
+# ---- everything at once ----------------------------------------------------------------------------------------------
 
 
 class Life:
-    """The single writer of a topic: what it does to its log, and what the log must hold."""
+    """The single writer of a topic: its operations, and the records that the log must have."""
 
     def __init__(self, logs: klog.LogManager, name: str, seed: int) -> None:
         self.logs, self.name = logs, name
@@ -405,7 +406,8 @@ def live(directory: Path, seed: int, steps: int) -> None:
 
 
 def test_all_operations_concurrently(tmp_path: Path) -> None:
-    """CM7: appends, truncations, retention, policies, deletions, cleanings by hand keep the latest values."""
+    """CM7: appends, truncations, retention, changes of policy, deletions and calls of compact() keep the latest
+    values."""
     live(tmp_path, 1, 1000)
 
 

@@ -1,4 +1,4 @@
-"""The background cleaner: which logs it cleans and which it skips, under a manual clock."""
+"""The background cleaner: the logs that it cleans and those that it skips, under a manual clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ NEVER = {"min.cleanable.dirty.ratio": 1.0}
 
 
 def test_dirty_logs_are_cleaned_until_none_is_left(tmp_path: Path) -> None:
-    """Once started, it cleans every eligible log in one wakeup; it keeps active segments, and files in use."""
+    """After its start it cleans every eligible log in one wakeup. It keeps active segments and files that are in
+    use."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         several = [topic(logs, f"t{n}") for n in range(3)]
@@ -115,7 +116,7 @@ def test_the_cleaner_can_be_disabled(tmp_path: Path) -> None:
             assert "max-dirty-percent" not in logs.metrics()
 
 
-# ---- which log ---------------------------------------------------------------------------------------------------------
+# ---- which log -------------------------------------------------------------------------------------------------------
 
 
 def shares(logs: klog.LogManager, percents: dict[str, int]) -> dict[str, klog.Log]:
@@ -149,7 +150,7 @@ def order(logs: klog.LogManager, clock: ManualClock, monkeypatch: pytest.MonkeyP
 
 
 def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM2: of logs with 20, 25 and 30 percent the one with 30."""
+    """CM2: of logs with 20, 25 and 30 percent of dirty bytes, the one with 30 is cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         shares(logs, {"a": 20, "c": 30, "b": 25})
@@ -158,8 +159,8 @@ def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_one_survey_serves_many_cleanings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many logs the eligible ones are cleaned one after the other, the dirtiest first, before the next
-    survey."""
+    """With very many logs, the eligible ones are cleaned one after the other, the dirtiest first, before all logs are
+    inspected again."""
     from klog.manager import cleaner_work
 
     clock, looks = ManualClock(NOW), []
@@ -176,7 +177,7 @@ def test_one_survey_serves_many_cleanings(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_uncleanable_and_paused_logs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM2: it takes the next one; if none is left, none."""
+    """CM2: it chooses the next log; if there is none, it cleans nothing."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = shares(logs, {"a": 20, "c": 30, "b": 25})
@@ -218,7 +219,7 @@ def test_logs_without_a_known_config_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_survey_fails_is_uncleanable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM1: it is named with the reason; the others are cleaned."""
+    """CM1: it is reported with the reason; the others are cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         bad, good = (topic(logs, name, **{"max.compaction.lag.ms": 1000}) for name in ("bad", "good"))
@@ -241,12 +242,12 @@ def test_a_log_whose_survey_fails_is_uncleanable(tmp_path: Path, monkeypatch: py
         assert not is_clean(bad)
 
 
-# ---- checkpoints -------------------------------------------------------------------------------------------------------
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def test_an_invalid_checkpoint_is_corrected(tmp_path: Path) -> None:
-    """CM3, CM12: above the log end and below the log start, also of logs that are not dirty and not chosen; a valid one
-    stays."""
+    """CM3, CM12: a checkpoint above the log end or below the log start is corrected, also for logs that are not dirty
+    and not chosen; a valid one stays."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = {name: topic(logs, name, **NEVER) for name in ("beyond", "below", "inside")}
@@ -261,7 +262,7 @@ def test_an_invalid_checkpoint_is_corrected(tmp_path: Path) -> None:
 
 
 def test_nothing_is_cleanable_if_the_log_start_is_in_the_active_segment(tmp_path: Path) -> None:
-    """CM4: also with a checkpoint there."""
+    """CM4: this also holds if the checkpoint is in the active segment."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         for name in ("start", "checkpoint"):
@@ -275,7 +276,8 @@ def test_nothing_is_cleanable_if_the_log_start_is_in_the_active_segment(tmp_path
 
 
 def test_checkpoints_are_set_lowered_removed_and_moved(tmp_path: Path) -> None:
-    """CM11: set, replaced, removed, also twice; a truncation only lowers it; it moves to another directory."""
+    """CM11: a checkpoint is set, replaced and removed, also twice. A truncation only lowers it. It moves to another
+    directory with its log."""
     files, a, b = RealFiles(), tmp_path / "a", tmp_path / "b"
     for directory in (a, b):
         directory.mkdir()
@@ -296,7 +298,7 @@ def test_checkpoints_are_set_lowered_removed_and_moved(tmp_path: Path) -> None:
 
 
 def test_a_moved_log_keeps_its_checkpoint(tmp_path: Path) -> None:
-    """CM11: and the cleaner continues from there in the new directory."""
+    """CM11: the cleaner continues from it in the new directory."""
     clock = ManualClock(NOW)
     a, b = tmp_path / "a", tmp_path / "b"
     with klog.open([a, b], create=True, clock=clock) as logs:
@@ -335,12 +337,12 @@ def test_a_failing_directory_affects_only_its_own_logs(tmp_path: Path) -> None:
         logs.close()
 
 
-# ---- how far -----------------------------------------------------------------------------------------------------------
+# ---- how far ---------------------------------------------------------------------------------------------------------
 
 
 def test_compaction_lags(tmp_path: Path) -> None:
-    """CL43, CM8: with a ratio of 1 nothing goes before max.compaction.lag.ms; records younger than
-    min.compaction.lag.ms stay; without either, all up to the active segment is cleaned."""
+    """CL43, CM8: with a ratio of 1 nothing is cleaned before max.compaction.lag.ms. Records younger than
+    min.compaction.lag.ms are kept. Without these settings, the log is cleaned up to the active segment."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         late = topic(logs, "late", **NEVER, **{"max.compaction.lag.ms": 3_600_000})
@@ -383,8 +385,8 @@ def test_first_timestamps_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_cleaning_stops_at_an_open_transaction(tmp_path: Path) -> None:
-    """CM9: cleaning stops where it begins; once it is aborted and the high watermark is above it, all below the active
-    segment is cleaned, min.compaction.lag.ms later."""
+    """CM9: a cleaning stops at the first offset of the open transaction. After the transaction is aborted, the high
+    watermark is above it, and min.compaction.lag.ms have passed, everything below the active segment is cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **{"min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 60_000})
@@ -406,12 +408,12 @@ def test_cleaning_stops_at_an_open_transaction(tmp_path: Path) -> None:
         assert [record.offset for record in log.read(isolation="log_end")] == [3]
 
 
-# ---- delete beside compact -----------------------------------------------------------------------------------------------
+# ---- delete beside compact -------------------------------------------------------------------------------------------
 
 
 def test_the_cleaner_deletes_segments_of_compacted_logs(tmp_path: Path) -> None:
-    """CM5: expired segments of compact,delete logs, segments below the log start of compact logs; none of an
-    uncleanable log, or of one in use by another thread."""
+    """CM5: expired segments of compact,delete logs are deleted, and segments below the log start of compact logs; none
+    of an uncleanable log, or of one that another thread uses."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = {}
@@ -446,7 +448,7 @@ def test_compact_becomes_compact_and_delete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_cleaning_with_every_codec(tmp_path: Path, codec: str) -> None:
-    """CL44: the rest equals the replay of a map."""
+    """CL44: the remaining records equal those of a dict."""
     clock, model = ManualClock(NOW), {}
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t")
@@ -463,8 +465,8 @@ def test_cleaning_with_every_codec(tmp_path: Path, codec: str) -> None:
 
 
 def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM6: a log under retention is not picked, though its policy has become compact; retention skips a log that is
-    being cleaned until that ends."""
+    """CM6: a log under retention is not chosen, even if its policy has become compact. Retention skips a log until its
+    cleaning ends."""
     clock, seen = ManualClock(NOW), []
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **{"cleanup.policy": "delete", "retention.ms": 1000})
@@ -487,7 +489,7 @@ def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: 
         assert len(seen) == 2
 
 
-# ---- what goes wrong -----------------------------------------------------------------------------------------------------
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 def flip(log: klog.Log) -> None:
@@ -499,8 +501,8 @@ def flip(log: klog.Log) -> None:
 
 
 def test_damage_makes_a_log_uncleanable(tmp_path: Path) -> None:
-    """CL42: two of three logs; reported with file, position and offset, counted and measured; not retried. Deleted logs
-    and those compacted by hand later no longer count."""
+    """CL42: two of three logs become uncleanable. Each is reported with file, position and offset, is in the metrics,
+    and is not retried. After it is deleted, or compacted by compact(), it no longer counts."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         bad, worse, good = (topic(logs, name) for name in ("bad", "worse", "good"))
@@ -533,7 +535,7 @@ def test_damage_makes_a_log_uncleanable(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_postpones_a_cleaning(tmp_path: Path) -> None:
-    """F17: the log stays unchanged, and is cleaned when there is free space again."""
+    """F17: the log stays unchanged, and is cleaned after there is free space again."""
     clock = ManualClock(NOW)
     with FaultyIo() as io, opened(tmp_path, clock, files=RealFiles(io.table)) as logs:
         log = topic(logs, "t")
@@ -611,7 +613,7 @@ def test_a_new_policy_from_the_same_thread_ends_compact(tmp_path: Path) -> None:
 
 
 def test_compact_raises_while_the_same_thread_has_paused_cleaning(tmp_path: Path) -> None:
-    """Y1: as a signal handler would; nothing happens, not even a roll."""
+    """Y1: a signal handler may make such a call; it has no effect, not even a roll."""
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
@@ -630,7 +632,8 @@ def test_compact_raises_while_the_same_thread_has_paused_cleaning(tmp_path: Path
 def test_an_unreadable_checkpoint_affects_only_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Offline if the disk is broken, postponed if a resource is exhausted; the others are cleaned."""
+    """The log goes offline if the disk is broken; the cleaning is postponed if a resource is exhausted. The other logs
+    are cleaned."""
     clock, read, fails = ManualClock(NOW), cleaner_offsets.read, [True]
     with klog.open([tmp_path / "a", tmp_path / "b"], create=True, clock=clock) as logs:
         there = [topic(logs, name) for name in "tuvw"]
@@ -663,7 +666,8 @@ def test_an_unreadable_checkpoint_affects_only_its_directory(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_repaired_log_is_cleanable_again(tmp_path: Path, whole: bool) -> None:
-    """Once the damage is truncated: with all records, or by hand, where nothing may be left to clean."""
+    """This holds after the damage is truncated, with all records or by a call of compact(); then there may be nothing
+    left to clean."""
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
@@ -690,7 +694,7 @@ def test_a_rate_of_zero_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_truncation_lowers_the_checkpoint_of_the_cleaner(tmp_path: Path) -> None:
-    """CM: what is appended from there on is not clean."""
+    """CM: records that are appended from there on are not clean."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", config={"cleanup.policy": "compact"})
         log = logs.log("t")

@@ -1,5 +1,5 @@
-"""Commits of staged files: what they append, what readers see meanwhile, what they refuse, what is left to the next
-start."""
+"""Commits of staged files: the records that they append, what readers see during a commit, the jobs that they refuse,
+and the work that is left for the next start."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def staging(root: Path) -> list[str]:
 
 
 def interrupt(root: Path, job: StagedJob, state: str = "committed") -> Path:
-    """Commit, and end the process when the manifest is there. Returns its path."""
+    """Commit, and end the process after the manifest is written. Returns the path of the manifest."""
     with pytest.raises(Stop):
         commit(root, job, StopsAtManifest(state))
     return Path(layout.commit_path(str(root), job.token))
 
 
-# ---- what a commit appends ---------------------------------------------------------------------------------------------
+# ---- what a commit appends -------------------------------------------------------------------------------------------
 
 
 def test_files_are_appended_in_the_order_of_their_tasks(root: Path) -> None:
@@ -182,10 +182,12 @@ def test_records_are_checked_when_they_are_staged(root: Path) -> None:
         stage(root, "a", {("t", 0): [bytes(100)]}, config=klog.LogConfig({"max.message.bytes": 80}))
 
 
-# ---- files that become segments ----------------------------------------------------------------------------------------
+# ---- files that become segments --------------------------------------------------------------------------------------
 
 SMALL = {"segment.bytes": 16 << 10, "max.message.bytes": 5000, "index.interval.bytes": 4096}
-LARGE = [b"%04d" % n + os.urandom(1000) for n in range(10)]  # a file of it exceeds half of SMALL's segment.bytes
+LARGE = [
+    b"%04d" % n + os.urandom(1000) for n in range(10)
+]  # a file with these records exceeds half of SMALL's segment.bytes
 
 
 @pytest.fixture
@@ -212,7 +214,7 @@ def logs_of(root: Path) -> dict[int, int]:
 
 
 def check_large(root: Path, files: int) -> None:
-    """The log has the old record and the records of these files, with offsets, epoch and indexes that are right."""
+    """Check that the log has the old record and the records of these files, with correct offsets, epoch and indexes."""
     assert values(root, "s", read_only=False) == [b"old", *LARGE * files]
     with klog.open(root, read_only=True) as logs:
         log = logs.log("s")
@@ -345,7 +347,7 @@ def test_an_error_while_a_file_becomes_a_segment_is_left_to_the_next_start(small
     check_large(small, 1)
 
 
-# ---- readers beside a commit -------------------------------------------------------------------------------------------
+# ---- readers beside a commit -----------------------------------------------------------------------------------------
 
 
 def test_readers_see_none_of_a_commit_until_it_is_applied(root: Path) -> None:
@@ -431,7 +433,7 @@ def test_a_reader_that_was_held_back_follows_the_same_log_when_the_commit_ends(r
 
 
 def test_a_partition_is_read_in_a_log_dir_that_may_only_be_entered(root: Path) -> None:
-    """Its own staging directories name the manifests that concern it."""
+    """The names of its own staging directories show which manifests concern it."""
 
     def end() -> str:
         code = "import klog, sys\nwith klog.Log.open(sys.argv[1], read_only=True) as log: print(log.log_end_offset)"
@@ -506,7 +508,7 @@ def test_a_commit_has_succeeded_although_its_files_cannot_be_removed(root: Path,
     assert values(root, read_only=False)[3:] == [b"x"] and staging(root) == []
 
 
-# ---- what is refused ---------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["other records", "fewer records"])
@@ -626,7 +628,7 @@ def test_the_holder_of_the_lock_is_named(root: Path) -> None:
     assert commit(root, job("a", files)) == {"t": {0: (3, 3)}}
 
 
-# ---- manifests as bytes ------------------------------------------------------------------------------------------------
+# ---- manifests as bytes ----------------------------------------------------------------------------------------------
 
 
 def a_manifest() -> Manifest:
@@ -714,7 +716,7 @@ def test_hostile_writers_and_streams(root: Path, data: bytes) -> None:
         streams.last_batch(str(root), "q")
 
 
-# ---- abort, sweep, streams ---------------------------------------------------------------------------------------------
+# ---- abort, sweep, streams -------------------------------------------------------------------------------------------
 
 
 def test_abort_removes_every_attempt_of_its_job_only(root: Path) -> None:
@@ -840,11 +842,11 @@ def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:
     assert streams.last_batch(str(root), "q") == 8 and streams.last_batch(str(root), "other") == -1
 
 
-# ---- what lives beside staged files ------------------------------------------------------------------------------------
+# ---- other operations beside staged files ----------------------------------------------------------------------------
 
 
 def test_other_work_beside_staged_files(root: Path, tmp_path: Path) -> None:
-    """A creation, a cleaning, a move, retention, verify: none of them minds, or touches, staging directories."""
+    """Creation of a topic, cleaning, a move, retention and verify ignore staging directories and do not change them."""
     stage(root, "a", {("t", 0): [b"x"], ("new", 0): [b"x"]})
     with klog.open([root, tmp_path / "other"], create=True) as logs:
         logs.create_topic("new", partitions=2, config={"cleanup.policy": "compact"})

@@ -1,4 +1,5 @@
-"""A LogManager over several log directories: where logs go, and what a failing directory does to the others."""
+"""A LogManager over several log directories: in which one a log is created, and the effect of a failing directory on
+the others."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def homes(logs: klog.LogManager, topic: str) -> list[str]:
     return [Path(logs.log(topic, number).path).parent.name for number in logs.topics()[topic]]
 
 
-# ---- which directories -------------------------------------------------------------------------------------------------
+# ---- which directories -----------------------------------------------------------------------------------------------
 
 
 def test_opening_a_list_of_directories(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_duplicate_directories_raise(tmp_path: Path) -> None:
 def test_trailing_slashes_and_relative_names_are_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LM5: the recovery-point checkpoint is right also with a trailing slash, or a relative name."""
+    """LM5: the recovery-point checkpoint is also correct if the path has a trailing slash or is relative."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "a/", f"{tmp_path}/a/", "./a", "../" + tmp_path.name + "/a"):
         with klog.open(name, create=True, clock=ManualClock(NOW)) as logs:
@@ -92,7 +93,8 @@ def test_trailing_slashes_and_relative_names_are_the_same_directory(
 def test_an_unusable_directory_is_offline_and_the_others_work(
     tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LM3: a broken directory at start is offline and others work; an unwritable one does not stop the start."""
+    """LM3: a directory that is broken at the start is offline, and the others work. An unwritable directory does not
+    prevent the start."""
     paths = three(tmp_path)
     for path in paths:
         path.mkdir()
@@ -129,7 +131,7 @@ def test_without_a_usable_directory_open_raises(tmp_path: Path) -> None:
 
 
 def test_a_locked_directory_raises_and_releases_the_others(tmp_path: Path) -> None:
-    """LM7: a second manager on the same directory; closing removes the lock file."""
+    """LM7: a second manager on the same directory is refused; closing the first one removes the lock file."""
     paths = three(tmp_path)
     with klog.open(paths[2], create=True), pytest.raises(AlreadyLocked, match="c is held by process"):
         opened(paths)
@@ -150,12 +152,13 @@ def test_reading_several_directories_takes_no_lock_and_changes_nothing(tmp_path:
         assert tree(tmp_path) == before
 
 
-# ---- where a partition goes ----------------------------------------------------------------------------------------------
+# ---- where a partition goes ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_partitions_are_spread_evenly(tmp_path: Path, count: int) -> None:
-    """LM6: 20 partitions over 2 or 3 directories differ by at most one; ties go by order."""
+    """LM6: with 20 partitions in 2 or 3 directories, the numbers differ by at most one. Of equally full directories the
+    first one is used."""
     paths = three(tmp_path)[:count]
     with opened(paths) as logs:
         for number in range(10):
@@ -171,7 +174,7 @@ def test_partitions_are_spread_evenly(tmp_path: Path, count: int) -> None:
 
 
 def test_the_preferred_directory_by_path_or_id(tmp_path: Path) -> None:
-    """LM1: a preferred directory is used; a reserved id (UNASSIGNED, LOST) is not a choice."""
+    """LM1: a preferred directory is used; a reserved id (UNASSIGNED, LOST) is ignored."""
     paths = three(tmp_path)
     ids = [uuid.uuid4() for _ in paths]
     for path, directory_id in zip(paths, ids, strict=True):
@@ -242,7 +245,7 @@ def test_creation_skips_a_full_directory_which_stays_in_use(tmp_path: Path) -> N
         assert not list(tmp_path.glob("*/u-*"))
 
 
-# ---- a directory fails at work -------------------------------------------------------------------------------------------
+# ---- a directory fails while it is used ------------------------------------------------------------------------------
 
 
 def test_a_failing_directory_goes_offline_and_the_others_work(tmp_path: Path) -> None:
@@ -277,7 +280,7 @@ def test_a_failing_directory_goes_offline_and_the_others_work(tmp_path: Path) ->
     for number in (1, 3):
         assert held[number].append([(None, b"on")]).first_offset == 1
         assert [record.value for record in held[number].read()] == [b"kept", b"on"]
-    assert logs.topics() == {"t": [0, 1, 2, 3]}  # the partitioner uses all of them
+    assert logs.topics() == {"t": [0, 1, 2, 3]}  # the partitioner uses all partitions
     with pytest.raises(StorageOffline):
         list(logs.read("t"))
     before = tree(paths[0])
@@ -315,7 +318,7 @@ def test_reads_work_while_the_last_directory_is_offline(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_an_offline_directory_is_not_unknown(tmp_path: Path) -> None:
-    """10.1: isNew=false while a directory is offline: the log may be there."""
+    """10.1: isNew=false while a directory is offline: the log may be in that directory."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
         logs.create_topic("t", partitions=2)
@@ -335,7 +338,7 @@ def test_a_partition_of_an_offline_directory_is_not_unknown(tmp_path: Path) -> N
         assert [log.count() for log in logs.logs()] == [1, 1]
 
 
-# ---- clean-shutdown files --------------------------------------------------------------------------------------------------
+# ---- clean-shutdown files --------------------------------------------------------------------------------------------
 
 
 def test_clean_shutdown_files_keep_the_broker_epoch(tmp_path: Path) -> None:
@@ -359,7 +362,7 @@ def test_clean_shutdown_files_keep_the_broker_epoch(tmp_path: Path) -> None:
 
 
 def test_closing_before_all_logs_are_loaded_keeps_an_unclean_directory_unclean(tmp_path: Path) -> None:
-    """LM2: closing before loading completed writes none."""
+    """LM2: closing before the load has completed writes no clean-shutdown file."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
         logs.create_topic("t", partitions=4)
@@ -374,7 +377,7 @@ def test_closing_before_all_logs_are_loaded_keeps_an_unclean_directory_unclean(t
     assert (paths[0] / MARKER).exists()
 
 
-# ---- klog-topics.json ----------------------------------------------------------------------------------------------------
+# ---- klog-topics.json ------------------------------------------------------------------------------------------------
 
 
 def topics_of(path: Path) -> Any:
@@ -415,7 +418,7 @@ def test_a_topics_file_without_generation_is_read(tmp_path: Path) -> None:
         assert logs.topic_config("t").retention_ms == 5
 
 
-# ---- one partition twice, and strays -------------------------------------------------------------------------------------
+# ---- one partition twice, and strays ---------------------------------------------------------------------------------
 
 
 def put(path: Path, name: str, topic_id: uuid.UUID | None, records: int = 1) -> None:
@@ -529,7 +532,7 @@ class CountingFiles(FailingFiles):
 
 
 def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path: Path) -> None:
-    """An operation on all logs writes each file of the directory once, not once a log."""
+    """An operation on all logs writes each file of the directory once, not once for each log."""
     files, clock = CountingFiles(), ManualClock(NOW)
     config = {"log.flush.scheduler.interval.ms": 1000, "log.initial.task.delay.ms": 1000}
     logs = klog.open(tmp_path / "a", create=True, clock=clock, files=files, config=config)
@@ -569,7 +572,7 @@ def test_each_log_has_its_metrics_once(tmp_path: Path) -> None:
 
 
 def test_the_marker_of_the_last_stop_is_gone_while_a_log_is_open(tmp_path: Path) -> None:
-    """S10: a crash from then on is a crash."""
+    """S10: after that, the next start treats a crash as a crash."""
     marker = tmp_path / "a" / MARKER
     for _ in range(2):
         with opened([tmp_path / "a"]) as logs:

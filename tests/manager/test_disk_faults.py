@@ -1,6 +1,6 @@
-"""One of two disks fails: what each error does to the directory on it; the other directory works.
+"""One of two disks fails: the effect of each error on the directory on it; the other directory works.
 
-offline     the directory accepts no call until the next start; the partitions elsewhere work
+offline     the directory accepts no call until the next start; the partitions in other directories work
 refused     that call failed, the directory stays in use
 went on     no effect
 """

@@ -37,7 +37,7 @@ def opened(paths: list[Path], **config: Any) -> klog.LogManager:
     return klog.open(paths, clock=ManualClock(NOW), config=config)
 
 
-# ---- the pool ------------------------------------------------------------------------------------------------------------
+# ---- the pool --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 3, 50])
@@ -67,7 +67,7 @@ def test_the_number_of_threads_is_limited() -> None:
     assert len(names) == 3
 
 
-# ---- all logs ------------------------------------------------------------------------------------------------------------
+# ---- all logs --------------------------------------------------------------------------------------------------------
 
 
 def test_all_logs_are_loaded_and_progress_is_reported(tmp_path: Path) -> None:
@@ -117,7 +117,8 @@ def test_unclean_directories_load_first_each_with_its_threads(tmp_path: Path, mo
 
 
 def test_the_gauges_count_down_and_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LM10: remaining logs per directory and segments per thread fall to 0, and are removed after the load."""
+    """LM10: the metrics of remaining logs per directory and remaining segments per thread fall to 0, and are removed
+    after the load."""
     paths = made(tmp_path)
     for path in paths:
         (path / MARKER).unlink()

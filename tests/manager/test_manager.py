@@ -541,7 +541,8 @@ def test_the_clean_shutdown_file_exists_only_while_no_writer_is_open(tmp_path: P
 
 
 def test_an_unopened_partition_keeps_its_state(tmp_path: Path) -> None:
-    """Clean stays clean, and an unclean partition stays to be recovered, however often others are opened and closed."""
+    """A clean partition stays clean, and an unclean partition stays marked for recovery, however often others are
+    opened and closed."""
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)

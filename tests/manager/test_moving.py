@@ -68,7 +68,7 @@ def test_a_partition_moves_with_its_state(tmp_path: Path) -> None:
         assert (log.topic_id, log.leader_epochs) == (topic_id, epochs)
         assert [int(record.value or b"") for record in early] == list(
             range(1, 60)
-        )  # in the old directory, while it exists
+        )  # the position is in the old directory while that exists
         assert seen
         assert all(event.stage == "move" and 0 < event.done <= (event.total or 0) for event in seen)
         log.append([(b"k", b"60")])
@@ -249,7 +249,7 @@ def test_a_move_ends_when_its_topic_is_deleted(tmp_path: Path, monkeypatch: pyte
         logs.move("t", 0, tmp_path / "b")  # the first move is over
 
 
-# ---- what a crash leaves -----------------------------------------------------------------------------------------------
+# ---- what a crash leaves ---------------------------------------------------------------------------------------------
 
 
 def note(path: Path, *, ready: bool, source: Path, key: tuple[str, int] = ("t", 0)) -> None:
@@ -348,7 +348,7 @@ def test_an_invalid_move_file_means_an_incomplete_copy(tmp_path: Path, text: str
     assert live.is_dir()
 
 
-# ---- failures of the disk ----------------------------------------------------------------------------------------------
+# ---- failures of the disk --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
@@ -382,7 +382,7 @@ def test_a_move_that_fails_anywhere_leaves_the_log_in_one_place(tmp_path: Path, 
 
 
 def outcome(act: Callable[[], None]) -> bool:
-    """Whether the move succeeded."""
+    """Move the partition. Returns whether the move succeeded."""
     try:
         act()
     except (OSError, StorageOffline):
@@ -427,7 +427,7 @@ def test_a_tail_wakes_up_after_a_move(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_became_active_again_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its .log is unchanged, its indexes are not."""
+    """The .log is unchanged; the indexes have changed."""
     plain = moving.copy_file
     with opened(tmp_path) as logs:
         log = filled(logs)

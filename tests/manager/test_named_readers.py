@@ -1,4 +1,5 @@
-"""Named readers: one holder of a name, commits by block and by count, one partition, deletion, a topic to come."""
+"""Named readers: a name has one holder; commits by block and by count; single partitions; deletion; topics that do not
+exist yet."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_a_damaged_file_of_positions_does_not_keep_a_log_from_being_recovered(tm
             logs.reader("events", "billing")
 
 
-# ---- one holder --------------------------------------------------------------------------------------------------------
+# ---- one holder ------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_reader_of_a_name_is_refused(logs: klog.LogManager) -> None:
@@ -179,7 +180,7 @@ def test_a_forked_child_cannot_use_its_parents_reader(logs: klog.LogManager) -> 
 
 
 def test_readers_of_single_partitions(logs: klog.LogManager) -> None:
-    """They keep each other's commits; the name as a whole is in use meanwhile."""
+    """They keep each other's commits. While one of them is open, the name without a partition is in use."""
     zero, one = (logs.reader("events", "r", partition=partition) for partition in range(2))
     assert (values(zero), values(one)) == (ALL[:5], ALL[5:]) and zero.assignment == [0]
     for reader in (zero, one):
@@ -197,7 +198,7 @@ def test_readers_of_single_partitions(logs: klog.LogManager) -> None:
         logs.reader("events", "r", partition=2)
 
 
-# ---- commits -----------------------------------------------------------------------------------------------------------
+# ---- commits ---------------------------------------------------------------------------------------------------------
 
 
 def test_leaving_a_block_commits_and_an_exception_does_not(logs: klog.LogManager) -> None:
@@ -227,7 +228,7 @@ async def _leaves_a_block(logs: klog.LogManager) -> None:
 
 
 def seen_while(reader: klog.NamedReader, records: Any) -> list[int]:
-    """How many records were committed when each record was handed out."""
+    """The number of committed records at the time when each record was returned."""
     found = []
     for _ in records:
         found.append(sum(reader.committed.values()))
@@ -238,12 +239,13 @@ async def seen_while_async(reader: klog.NamedReader, records: Any) -> list[int]:
     return [sum(reader.committed.values()) async for _ in records]
 
 
-@pytest.mark.parametrize("way", ["for", "tail", "async for", "async tail"])
-def test_commit_every_commits_processed_records(logs: klog.LogManager, way: str) -> None:
-    """Before the next record is handed out, and at the end; a loop that is left keeps the rest uncommitted."""
+@pytest.mark.parametrize("method", ["for", "tail", "async for", "async tail"])
+def test_commit_every_commits_processed_records(logs: klog.LogManager, method: str) -> None:
+    """A commit comes before the next record is returned, and at the end. If the loop is left early, the last records
+    stay uncommitted."""
     reader = logs.reader("events", "r", commit_every=4)
-    records = reader.tail(timeout=0) if "tail" in way else reader
-    found = asyncio.run(seen_while_async(reader, records)) if "async" in way else seen_while(reader, records)
+    records = reader.tail(timeout=0) if "tail" in method else reader
+    found = asyncio.run(seen_while_async(reader, records)) if "async" in method else seen_while(reader, records)
     assert found == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8]
     assert reader.committed == {0: 5, 1: 5}
     logs.log("events", 0).append([(None, b"more")])
@@ -281,7 +283,7 @@ def test_deletion_forgets_the_topic_and_then_the_name(logs: klog.LogManager) -> 
         logs.reader("t" * 249, long)
 
 
-# ---- topics and partitions to come -------------------------------------------------------------------------------------
+# ---- topics and partitions that do not exist yet ---------------------------------------------------------------------
 
 
 def test_later_partitions_are_read_from_their_first_record(logs: klog.LogManager) -> None:

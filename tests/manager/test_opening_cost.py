@@ -1,5 +1,5 @@
-"""The cost of opening what a clean stop has left, in exact counts: system calls and Python frames per partition, system
-calls per closed segment."""
+"""The cost of opening a directory after a clean stop, in exact counts: system calls and Python frames per partition,
+system calls per closed segment."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_closed_segment_takes_five_calls(tmp_path: Path) -> None:
     for count in (FEW, MANY, 10 * MANY):
         directory = tmp_path / str(count) / "t-0"
         write_segments(directory, count)
-        # The allocator of a loaded machine adds a few calls by chance; none takes any away.
+        # On a loaded machine the allocator may make a few more calls, but never fewer.
         counts[count] = min(count_syscalls(OPEN_ONE, str(directory), str(count)) for _ in range(3))
     for less, more in ((FEW, MANY), (MANY, 10 * MANY)):
         assert (counts[more] - counts[less]) / (more - less) <= CLOSED_SEGMENT_MAX + 0.1

@@ -1,4 +1,5 @@
-"""Named readers' positions: several readers, each independent, over restarts, kills, retention and other processes."""
+"""Positions of named readers: several independent readers, after restarts, kills and retention, and beside other
+processes."""
 
 from __future__ import annotations
 
@@ -213,7 +214,7 @@ def test_arrow_columns_move_the_position(logs: klog.LogManager) -> None:
 
 
 def test_control_and_aborted_records_are_skipped(tmp_path: Path) -> None:
-    """The position moves past them: a reader that has read everything has lag 0."""
+    """The position moves past these records: a reader that has read everything has lag 0."""
     from klog.record import encode
     from klog.record.control import marker
 

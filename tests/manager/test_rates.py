@@ -1,4 +1,4 @@
-"""Counters of what goes in and out, their rates as Kafka's meters compute them, and histograms of durations."""
+"""Counters of bytes and records in and out, their rates as Kafka's meters compute them, and histograms of durations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_rates_are_those_of_kafkas_meters(tmp_path: Path) -> None:
 
 
 def test_sums_never_decrease(tmp_path: Path) -> None:
-    """A deleted topic has no rates; what it counted stays in the sums, as do the counters of a log that is reopened."""
+    """A deleted topic has no rates. Its counts stay in the sums, as do the counts of a log that is reopened."""
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)

@@ -1,4 +1,5 @@
-"""Groups of named readers: fair shares, at least once over joins, leaves and kills, positions that never go back."""
+"""Groups of named readers: members get equal numbers of partitions; every record is read at least once when members
+join, leave or are killed; positions never move back."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def test_members_share_the_partitions_fairly(logs: klog.LogManager) -> None:
     with klog.open(logs.path, read_only=True) as beside:
         members = [one, *(member(beside, f"m{number}") for number in range(3))]
         assert members[3].assignment == []
-        for reader in [*members, *members]:  # each looks twice: one gives up, another takes
+        for reader in [*members, *members]:  # each polls twice: one releases partitions, another takes them
             assert reader.lag is not None
         assert [len(reader.assignment) for reader in members] == [2, 2, 1, 1]
         assert sorted(number for reader in members for number in reader.assignment) == list(range(6))
@@ -137,7 +138,7 @@ with klog.open(sys.argv[1], read_only=True) as logs:
 
 def test_processes_share_a_topic_and_are_killed(tmp_path: Path) -> None:
     """Three members; one is killed and replaced again and again. Every record is read at least once, only records since
-    a member's last commit twice, and no committed position goes back."""
+    a member's last commit are read twice, and no committed position moves back."""
     rng = random.Random(1)
     outputs: list[Path] = []
 
@@ -180,15 +181,15 @@ def test_processes_share_a_topic_and_are_killed(tmp_path: Path) -> None:
         assert set(read) == set(range(total)) and read.total() - total <= kills * 5
 
 
-# ---- against a model ---------------------------------------------------------------------------------------------------
+# ---- against a model -------------------------------------------------------------------------------------------------
 
 STEPS = ["append", "read", "read all", "commit", "join", "die", "add partition"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7)), max_size=60))
 def test_members_of_one_process_against_a_model(steps: list[tuple[str, int]]) -> None:
-    """handed: of each member, the records since its last commit. A partition has one holder; it moves only when its
-    records are committed, or its holder has closed without a commit."""
+    """handed: the records that each member has received since its last commit. A partition has one holder. It gets
+    another one only after its records are committed, or after its holder has closed without a commit."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as path, klog.open(path, create=True) as logs:
         logs.create_topic("t", 3)
         members: list[klog.NamedReader] = []

@@ -1,4 +1,5 @@
-"""Retention over many logs: a round inspects only the oldest segments, and deletes what an inspection of all would."""
+"""Retention over many logs: a round inspects only the oldest segments, and deletes the same segments as an inspection
+of all."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ def has_expired(segment: Segment, newest: bool, config: klog.LogConfig, now: int
 
 
 def remaining(log: klog.Log, now: int) -> list[int]:
-    """Base offsets of the segments that a round must leave, by Kafka's rules applied to every segment. If all go: the
-    log end, where an empty one begins."""
+    """Base offsets of the segments that a round must leave, by Kafka's rules applied to every segment. If all are
+    deleted: the log end, where an empty segment begins."""
     config, segments = log.config, list(log.segments)
     end, high_watermark = log.log_end_offset, log.high_watermark
     size = sum(os.path.getsize(segment.path) for segment in segments[:-1]) + segments[-1].size
@@ -85,7 +86,7 @@ def remaining(log: klog.Log, now: int) -> list[int]:
     return [segment.base_offset for segment in segments] or [end]
 
 
-# ---- random lives ------------------------------------------------------------------------------------------------------
+# ---- random lives ----------------------------------------------------------------------------------------------------
 
 
 class Lives:
@@ -177,7 +178,7 @@ def test_a_round_deletes_what_an_inspection_of_all_segments_would(seed: int) -> 
             lives.logs.close()
 
 
-# ---- what a round costs --------------------------------------------------------------------------------------------------
+# ---- what a round costs ----------------------------------------------------------------------------------------------
 
 
 def filled(path: Path, count: int, /, files: RealFiles | None = None, **config: Any) -> klog.Log:
@@ -219,7 +220,7 @@ def test_a_round_inspects_only_the_oldest_segment(tmp_path: Path, monkeypatch: p
 
 
 def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if many of its logs have to flush before they delete."""
+    """This holds even if many of its logs have to flush before they delete."""
     written = []
     with klog.open(tmp_path, create=True, clock=Jumping(), files=Unsynced()) as logs:
         logs.create_topic("t", partitions=4, config={"retention.bytes": 0})
@@ -237,7 +238,7 @@ def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: py
         assert written == [{("t", number): 1 for number in range(4)}]
 
 
-# ---- many at once --------------------------------------------------------------------------------------------------------
+# ---- many at once ----------------------------------------------------------------------------------------------------
 
 
 class Counted(Unsynced):
@@ -252,8 +253,8 @@ class Counted(Unsynced):
 
 
 def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten segments three at a time; their directory is synced once, as for the epochs, and one task unlinks the
-    files."""
+    """Three of ten segments are deleted at a time. Their directory is synced once, as for the epochs, and one task
+    unlinks the files."""
     with filled(tmp_path / "t-0", 10, Counted()) as log:
         files = log._core.options.files
         assert isinstance(files, Counted)
@@ -319,7 +320,7 @@ class Slow(Unsynced):
 
 
 def test_large_files_are_unlinked_in_small_groups(tmp_path: Path) -> None:
-    """So that flushes and checkpoints, which use the same thread, do not wait for all of them."""
+    """Flushes and checkpoints, which use the same thread, do not have to wait for all of them."""
     files, left = Slow(), []
     with filled(tmp_path / "t-0", 3, files, **{"file.delete.delay.ms": 1000}) as log:
         log.update_config(log.config.replace({"retention.bytes": 1}))

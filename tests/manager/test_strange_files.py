@@ -41,7 +41,8 @@ def test_open_names_a_directory_or_fifo_in_place_of_a_file(
 def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    """Fault 28: the error says what to do, the log stays in use, and compact() works after that."""
+    """Fault 28: the error text tells the user what to do, the log can still be used, and compact() works after the file
+    is removed."""
     with klog.open(a_log_dir(tmp_path / "data")) as logs:
         log, path = logs.log("t"), tmp_path / "data" / "cleaner-offset-checkpoint"
         make(path)

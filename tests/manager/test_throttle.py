@@ -18,7 +18,7 @@ class Time:
 
 
 def test_a_caller_waits_after_exceeding_the_rate() -> None:
-    """1000 bytes in half a second at 1000 B/s: it waits the rest of the second."""
+    """1000 bytes in half a second at 1000 B/s: the throttle waits for the rest of the second."""
     time = Time()
     throttle = Throttle(1000, time)
     time.now += 0.25
@@ -37,7 +37,7 @@ def test_every_caller_waits() -> None:
     time.now += 0.5
     assert throttle.count(2000) == pytest.approx(1.5)
     time.now += 0.5
-    assert throttle.count(10) == pytest.approx(1.0)  # another thread, meanwhile
+    assert throttle.count(10) == pytest.approx(1.0)  # another thread makes this change
 
 
 def test_the_mean_rate_is_the_configured_rate() -> None:
@@ -51,7 +51,7 @@ def test_the_mean_rate_is_the_configured_rate() -> None:
 
 
 def test_a_new_rate_applies_at_once() -> None:
-    """CL41: from 10 M to 20 M in place: no caller waits because of the old rate."""
+    """CL41: the rate changes from 10 M to 20 M while callers use it: no caller waits because of the old rate."""
     time = Time()
     throttle = Throttle(10e6, time)
     time.now += 0.5

@@ -86,15 +86,17 @@ class FullDisk(RealFiles):
         return FullFile(os.dup(plain.fileno()), path, write) if path.endswith(".log") else plain
 
 
-@pytest.mark.parametrize("way", ["append", "append_async"])
-def test_a_full_disk_between_partitions_reports_what_was_appended(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("method", ["append", "append_async"])
+def test_a_full_disk_between_partitions_reports_what_was_appended(tmp_path: Path, method: str) -> None:
     with klog.open(tmp_path / "d", create=True, files=FullDisk()) as logs:
         logs.create_topic("t", partitions=4)
-        append = logs.append if way == "append" else lambda *records: asyncio.run(logs.append_async(*records))
+        append = logs.append if method == "append" else lambda *records: asyncio.run(logs.append_async(*records))
         with pytest.raises(OSError, match="No space") as caught:
             append("t", RECORDS[:100])
         first, second, third, fourth = ends(logs)
-        assert first and second and not third and bool(fourth) == (way == "append_async")  # tasks' commits are parallel
+        assert (
+            first and second and not third and bool(fourth) == (method == "append_async")
+        )  # tasks' commits are parallel
         assert caught.value.__notes__ == [
             f"appended before the error: partition {partition}, offsets 0 to {end - 1} ({end} records)"
             for partition, end in enumerate(ends(logs))

@@ -1,4 +1,5 @@
-"""Topics are created and deleted whole or not at all; deletion waits for readers; a start finishes it."""
+"""Topics are created and deleted as a whole or not at all. Files of a deleted topic stay for its readers, and a start
+finishes an interrupted deletion."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def opened(path: Path, clock: ManualClock | None = None, **options: Any) -> klog
     return klog.open(path, create=True, clock=clock or ManualClock(NOW), **options)
 
 
-# ---- create ------------------------------------------------------------------------------------------------------------
+# ---- create ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
@@ -143,7 +144,7 @@ def test_exist_ok_accepts_an_equal_topic_and_names_every_difference(tmp_path: Pa
         assert tree(tmp_path) == before
 
 
-# ---- add partitions ----------------------------------------------------------------------------------------------------
+# ---- add partitions --------------------------------------------------------------------------------------------------
 
 
 def test_added_partitions_take_their_share_of_the_keys(tmp_path: Path) -> None:
@@ -219,7 +220,7 @@ def test_the_next_start_undoes_an_addition_interrupted_by_a_crash(tmp_path: Path
     assert json.loads(path.read_text())["topics"]["t"]["partitions"] == 3
 
 
-# ---- delete ------------------------------------------------------------------------------------------------------------
+# ---- delete ----------------------------------------------------------------------------------------------------------
 
 
 def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) -> None:
@@ -260,7 +261,8 @@ def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) ->
 
 
 def test_a_topic_may_be_recreated_before_the_old_one_is_removed(tmp_path: Path) -> None:
-    """LM11, LM8: metrics exist once after delete and recreate, also when the old directory is removed."""
+    """LM11, LM8: after a topic is deleted and created again, each metric exists once, also when the old directory is
+    removed."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", config=DELAY)
@@ -293,7 +295,7 @@ def test_a_topic_name_of_any_length(tmp_path: Path) -> None:
 
 
 def test_without_a_delay_a_topic_is_removed_at_once(tmp_path: Path) -> None:
-    """LM8: zero delay: nothing is pending at a shutdown."""
+    """LM8: with a delay of zero, nothing is pending at a shutdown."""
     with opened(tmp_path) as logs:
         logs.create_topic("t", config={"file.delete.delay.ms": 0})
         logs.log("t").append([(None, b"x")])
@@ -372,7 +374,7 @@ def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error:
     raise AssertionError("no attempt succeeded")
 
 
-# ---- configuration of logs in use ----------------------------------------------------------------------------------------
+# ---- configuration of logs in use ------------------------------------------------------------------------------------
 
 
 def test_open_logs_apply_a_new_config_at_once(tmp_path: Path) -> None:
@@ -459,7 +461,7 @@ def test_deleting_the_topic_of_a_closed_log_leaves_a_clean_shutdown(tmp_path: Pa
 
 
 def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LM9: also when creation failed."""
+    """LM9: this also holds if the creation failed."""
     from klog.manager import registry
 
     with opened(tmp_path) as logs:

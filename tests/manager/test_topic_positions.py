@@ -1,4 +1,4 @@
-"""Positions in a topic: one for all partitions, or one for each of those that a mapping names."""
+"""Positions in a topic: one for all partitions, or a mapping with one for each of some partitions."""
 
 from __future__ import annotations
 

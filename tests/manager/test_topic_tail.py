@@ -98,7 +98,7 @@ def test_a_manual_clock_ends_a_tail(tmp_path: Path) -> None:
         assert [record.value for record in logs.tail("t", "earliest", timeout=5)] == [b"v"]
 
 
-# ---- tasks -------------------------------------------------------------------------------------------------------------
+# ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
@@ -107,8 +107,8 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
         await task
 
 
-@pytest.mark.parametrize("way", ["topic", "reader"])
-def test_a_cancelled_tail_leaves_nothing_running(logs: klog.LogManager, way: str) -> None:
+@pytest.mark.parametrize("method", ["topic", "reader"])
+def test_a_cancelled_tail_leaves_nothing_running(logs: klog.LogManager, method: str) -> None:
     """Neither a thread nor a descriptor, even if it is cancelled while a thread reads for it."""
     running = 0
     threads = set(threading.enumerate())  # of libraries, in tests before
@@ -124,7 +124,7 @@ def test_a_cancelled_tail_leaves_nothing_running(logs: klog.LogManager, way: str
 
     async def main() -> None:
         nonlocal running
-        reader = logs.reader("t", "r") if way == "reader" else None
+        reader = logs.reader("t", "r") if method == "reader" else None
         found: list[bytes | None] = []
 
         async def consume() -> None:

@@ -1,4 +1,4 @@
-"""The acceptance matrix, row by row, for every codec and through every reader; and the file scanner's rules."""
+"""Each row of the acceptance matrix, with every codec and every reader; and the rules of the file scanner."""
 
 from __future__ import annotations
 

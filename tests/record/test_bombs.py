@@ -58,7 +58,8 @@ def gzip_of_zeros(mib: int) -> bytes:
     return bytes.fromhex("1f8b08000000000000ff") + one * mib + b"\3\0" + bytes(8)
 
 
-# lz4: blocks of 4 MiB, each expands 255 times --------------------------------------------------------------------------
+# lz4: blocks of 4 MiB, each expands 255 times
+# --------------------------------------------------------------------------
 
 
 def lz4_header(flags: int, content_size: bytes = b"") -> bytes:
@@ -79,7 +80,8 @@ def lz4_blocks(count: int) -> bytes:
     return (struct.pack("<I", len(block)) + block) * count + bytes(4)
 
 
-# zstd: built by hand, because no compressor writes such frames ---------------------------------------------------------
+# zstd: built by hand, because no compressor writes such frames
+# ---------------------------------------------------------
 
 
 def zstd_frame(blocks: int, *, window: bytes = b"\x58", content_size: int | None = None, plain: bytes = b"") -> bytes:
@@ -219,5 +221,5 @@ def measured(data: bytes, mapped_bytes_max: int) -> tuple[dict[str, tuple[str, i
         return ended, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
     result = in_child(work)
-    assert isinstance(result[0], dict), result  # else: the error that it raised
+    assert isinstance(result[0], dict), result  # otherwise: the error that it raised
     return result

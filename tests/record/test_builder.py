@@ -82,7 +82,7 @@ def zipped(count: int):
 @pytest.mark.parametrize("compression", [None, "lz4"])
 @pytest.mark.parametrize("source", [generated, zipped])
 def test_the_builder_holds_a_tuple_until_it_is_written(source, compression) -> None:
-    """Also one that waits for the next group."""
+    """Also a record that waits for the next group."""
     expected = list(generated(3000))
     found = []
     waiting = encoder(source(3000), compression=compression)
@@ -285,7 +285,8 @@ def test_a_non_iterable_raises(records) -> None:
 
 
 def test_changes_to_a_record_during_encoding_have_no_effect() -> None:
-    """Headers run the caller's code, which must not change the record's fields in mid-encode."""
+    """Iterating over the headers runs the caller's code, which must not change the record's fields during the
+    encoding."""
     record = [bytearray(b"key"), bytearray(b"value"), T]
 
     def headers():

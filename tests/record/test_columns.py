@@ -213,7 +213,7 @@ def test_nulls_after_many_values(first_null: int) -> None:
 
 
 def test_values_of_every_size() -> None:
-    """Around the strides of the copy loop, and near the end of the payload."""
+    """The sizes are around the strides of the copy loop, and the bytes are near the end of the payload."""
     records = [(b"k" * i, bytes(range(256)) * 3, T) for i in range(100)]
     records = [(key, value[: i * 7], stamp) for i, (key, value, stamp) in enumerate(records)]
     data = encode(records)

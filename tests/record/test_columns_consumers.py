@@ -1,4 +1,4 @@
-"""Columns used by other libraries: any consumer of the Arrow PyCapsule interface can import them, one set per fetch."""
+"""Columns in other libraries: any consumer of the Arrow PyCapsule interface can import them."""
 
 import pytest
 

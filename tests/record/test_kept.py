@@ -1,5 +1,5 @@
-"""Reading compressed batches takes no fresh memory once a few have been read: fresh memory is a page fault for each 4 KiB,
-256 for each batch here."""
+"""Reading compressed batches takes no new memory after the first few: new memory causes a page fault for each 4 KiB,
+which are 256 for each batch here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_of_1_mib_take_no_fresh_memory(compression: str) -> None:
-    """With malloc as a busy process finds it: blocks of 128 KiB and more go back to the kernel at once."""
+    """malloc is set as it is in a busy process: blocks of 128 KiB and more are returned to the kernel at once."""
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, compression], env=environment, check=True, capture_output=True, text=True

@@ -1,5 +1,5 @@
-"""A lazy record leaves key, value and headers in the buffer until they are read: visible only by the references it
-holds and by its cost."""
+"""A lazy record leaves key, value and headers in the buffer until they are read. Only its references and its cost show
+that."""
 
 import gc
 import mmap

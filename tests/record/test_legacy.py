@@ -1,4 +1,4 @@
-"""Magic 0 and 1: read as Kafka's iterators read them, whatever the bytes."""
+"""Magic 0 and 1: any bytes are read as Kafka's iterators read them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ PEERS = [
 
 @pytest.mark.parametrize(("builder", "magic", "codec"), PEERS)
 def test_batches_of_other_clients_are_read(builder, magic: int, codec: int) -> None:
-    """Their wrappers stand at offset 0. lz4 in magic 0 has a separate test: one client refuses it, the other needs a
+    """Their wrappers have offset 0. lz4 in magic 0 has a separate test: one client refuses it, the other needs a
     library for it."""
     made = builder(magic, codec, 1 << 30)
     want = []
@@ -226,8 +226,8 @@ def test_all_three_magics_in_a_row() -> None:
 
 
 def test_a_wrapper_around_messages_of_the_other_magic() -> None:
-    """As cleaners of Kafka 0.10 left some (KAFKA-4298): the wrapper's magic decides the offsets of its messages, each
-    message's own whether it has a timestamp."""
+    """Cleaners of Kafka 0.10 left some (KAFKA-4298). The magic of the wrapper decides how the offsets of its messages
+    are computed; the magic of each message decides whether it has a timestamp."""
     outside_1 = wrap(1, 9, messages(0, [0, 1, 2]), timestamp=T + 50)
     outside_0 = wrap(0, 9, messages(1, [7, 8, 9]))
     assert [(row.offset, row.timestamp) for row in rows(outside_1)] == [(7, -1), (8, -1), (9, -1)]
@@ -428,7 +428,7 @@ timestamps = st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def message_sets(draw: st.DrawFn) -> bytes:
-    """A message set as it may stand in a log: a message, or a wrapper, with gaps as compaction leaves them."""
+    """A message set as a log may have it: a message, or a wrapper, with gaps as compaction leaves them."""
     magic = draw(st.sampled_from((0, 1)))
     attributes = draw(st.sampled_from((0, 8))) if magic else 0
     base = draw(st.integers(0, 2**40) | st.integers(2**63 - 2**33, 2**63 - 2**32))
@@ -462,7 +462,7 @@ def test_the_reference_reads_the_same(sets: list[bytes]) -> None:
 
 
 def reseal_all(plain: bytes) -> bytes:
-    """Every whole message of a set with a recomputed checksum, as far as sizes lead."""
+    """Every whole message of a set, found by the sizes, with a recomputed checksum."""
     out, at = bytearray(plain), 0
     while len(out) - at >= 16:
         size = int.from_bytes(out[at + 8 : at + 12], "big", signed=True)

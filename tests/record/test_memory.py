@@ -77,8 +77,9 @@ def test_ten_thousand_invalid_parses_leak_nothing(reader: str) -> None:
 
 
 def nothing(left: Growth) -> None:
-    """A leak of one allocation per call is at least TIMES_EACH blocks, one of a page that malloc does not count at least
-    TIMES_EACH pages. Threads of other tests may allocate some: 3.4 MB more were resident once, and none was allocated."""
+    """Check that memory has not grown. A leak of one allocation per call would be at least TIMES_EACH blocks; a leak of
+    one page per call that malloc does not count would be at least TIMES_EACH pages. Threads of other tests may take
+    some memory, too: once 3.4 MB more were resident, although nothing was allocated."""
     assert left.allocated < 64 << 10, left
     assert left.blocks < TIMES_EACH // 2, left
     assert left.resident < TIMES_EACH * resource.getpagesize() // 2, left

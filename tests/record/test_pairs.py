@@ -1,4 +1,4 @@
-"""klog.record.pairs and LogReader.pairs: the records that iteration gives, as (key, value)."""
+"""klog.record.pairs and LogReader.pairs: the same records as by iteration, as (key, value)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A view into a buffer holds it exactly as long as it lives: iterators, batches, raw views, Arrow views, a record being
-encoded. (What Arrow's consumers hold has its own file, test_views.py.)"""
+"""A view into a buffer keeps a reference to it exactly as long as the view exists: iterators, batches, raw views, Arrow
+views, a record being encoded. (test_views.py tests the references of Arrow's consumers.)"""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_records_and_copies_hold_nothing() -> None:
 
 
 def test_a_finished_iterator_releases_its_buffer() -> None:
-    """At the last record, at close() and on an error, while the iterator itself lives on."""
+    """It is released at the last record, at close() and on an error, while the iterator itself still exists."""
     source = bytearray(DATA)
     batches, records = decode(source), iter_records(source)
     batches_count, records_count = sum(1 for _ in batches), sum(1 for _ in records)
@@ -177,7 +177,8 @@ def test_the_garbage_collector_releases_buffers(name: str, view: bool) -> None:
 
 @either_source
 def test_an_error_that_is_kept_with_its_frames(view: bool) -> None:
-    """Its traceback holds the frame, and the frame the buffer; a cycle, once the frame holds the error."""
+    """The traceback of the error refers to the frame, and the frame to the buffer; this is a cycle if the frame refers
+    to the error."""
 
     def read(data: bytearray | memoryview) -> None:
         kept = []
@@ -191,7 +192,7 @@ def test_an_error_that_is_kept_with_its_frames(view: bool) -> None:
     assert collected(read, BROKEN, view=view) == []
 
 
-# On the way in --------------------------------------------------------------------------------------------------------
+# Encoding -------------------------------------------------------------------------------------------------------------
 
 
 def encoder_of(records: object) -> Encoder:

@@ -124,7 +124,8 @@ def test_threads_with_the_same_legacy_messages(hasty: None) -> None:
 
 
 def test_an_iterator_refuses_a_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that calls it while another decompresses gets an error; so does close(), which would free the buffer."""
+    """A thread that uses the iterator while another one decompresses gets an error; so does close(), which would free
+    the buffer."""
     data = encode([(b"k", b"v", T)] * 3, compression="zstd") * 2
     events = []
 
@@ -166,7 +167,7 @@ WITHOUT_THE_GIL: dict[str, Callable[[], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_THE_GIL)
 def test_other_threads_run_during_native_code(name: str) -> None:
-    """On a busy machine a call may end before the other thread wakes up: it gets a hundred calls."""
+    """On a busy machine a call may end before the other thread wakes up, so there are a hundred calls."""
     assert any(others_ran_during(WITHOUT_THE_GIL[name]()) for _ in range(100))
 
 

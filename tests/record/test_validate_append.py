@@ -1,4 +1,4 @@
-"""What a leader makes of produced batches. Names with lv… refer to the statements of Kafka's LogValidatorTest."""
+"""A leader's validation of produced batches. Names with lv… refer to the statements of Kafka's LogValidatorTest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views point into their source buffer, or into decompressed bytes, and hold both as long as needed."""
+"""Views point into their source buffer, or into decompressed bytes, and keep references to both as long as needed."""
 
 import gc
 import mmap
@@ -125,7 +125,7 @@ def test_the_last_release_may_come_from_any_thread() -> None:
 
 
 def test_views_may_outlive_python() -> None:
-    """At exit some are released when the GIL can no longer be taken."""
+    """At the exit of the interpreter, some views are released when the GIL can no longer be taken."""
     program = """
 import sys, threading, time
 import pyarrow

@@ -1,4 +1,4 @@
-"""IndexPair: which batches get entries, what lookups return, and the effect of truncation, growth and trimming."""
+"""IndexPair: which batches get entries, the results of lookups, and the effect of truncation, growth and trimming."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_closing_entry_is_not_repeated(tmp_path: Path) -> None:
     assert time_entries(index) == [(2, 1), (3, 2)]
 
 
-# ---- does it fit -----------------------------------------------------------------------------------------------------
+# ---- whether batches fit ---------------------------------------------------------------------------------------------
 
 
 def fits(
@@ -207,7 +207,7 @@ def test_only_31_bits_above_the_base_fit(tmp_path: Path, base: int, offset: int,
 
 
 def test_an_empty_index_returns_its_base_offset(tmp_path: Path) -> None:
-    """OI1, OI2, TI1: without entries: the base offset at byte 0, no timestamp, and no entry to read."""
+    """OI1, OI2, TI1: without entries, a lookup returns the base offset at byte 0, no timestamp, and no entry."""
     index = make(tmp_path, 45)
     assert index.floor(45) == index.floor(10**12) == index.floor(0) == (45, 0)
     assert index.time_floor(10**15) == (-1, 45)
@@ -252,7 +252,7 @@ def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
 
 
 def test_kafkas_example_of_upper_bounds(tmp_path: Path) -> None:
-    """OI3: the first entry at or after a byte; Kafka passes (position, size), whose sum it is."""
+    """OI3: it returns the first entry at or after a byte. Kafka passes (position, size); the byte is their sum."""
     index = make(tmp_path, 45)
     add(index, [1], 0)
     for number, position in enumerate((10, 23, 37)):
@@ -282,7 +282,7 @@ def test_a_full_index_and_offsets_that_do_not_rise(tmp_path: Path) -> None:
 
 
 def test_entries_between_lookups(tmp_path: Path) -> None:
-    """OI1, TI1: below the first, at one, between two, above the last."""
+    """OI1, TI1: lookups below the first entry, at an entry, between two entries, and above the last."""
     index = filled(tmp_path)
     assert [index.floor(offset) for offset in (0, 1, 5, 9, 50)] == [(0, 0), (1, 68), (5, 340), (9, 612), (9, 612)]
     assert [index.time_floor(time) for time in (19, 20, 25, 99, 100, 999)] == [
@@ -291,7 +291,7 @@ def test_entries_between_lookups(tmp_path: Path) -> None:
 
 
 def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
-    """OI5: such as the entry of a batch that begins after byte 0 in a compacted segment."""
+    """OI5: for example, the entry of a batch that begins after byte 0 in a compacted segment."""
     (tmp_path / "index").write_bytes(struct.pack(">ii", 0, 68))
     (tmp_path / "timeindex").write_bytes(b"")
     index = make(tmp_path, 45, capacity=-1, writable=False)
@@ -300,7 +300,7 @@ def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
 
 
 def test_a_read_only_pair_refuses_entries(tmp_path: Path) -> None:
-    """OI2: an append would allocate space first, and raises."""
+    """OI2: an append, which would have to allocate space first, raises."""
     filled(tmp_path).trim()
     index = make(tmp_path, capacity=-1, writable=False)
     before = stored(tmp_path)
@@ -322,7 +322,7 @@ def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
 
 @pytest.mark.parametrize(("offset", "left"), [(100, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0), (-5, 0)])
 def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left: int) -> None:
-    """OI4, TI3: none beyond the end, the one at the offset, or all."""
+    """OI4, TI3: a truncation removes no entry beyond the end, the entry at the offset, or all entries."""
     index = filled(tmp_path)
     index.truncate_to(offset)
     assert entries(index) == [(i, i * BATCH) for i in range(1, left + 1)]
@@ -332,7 +332,7 @@ def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left
 
 
 def test_entries_can_be_added_after_a_truncation(tmp_path: Path) -> None:
-    """OI4: after the remaining ones."""
+    """OI4: the new entries come after the remaining ones."""
     index = filled(tmp_path)
     index.truncate_to(5)
     add(index, [900, 901], 5 * BATCH)
@@ -418,7 +418,7 @@ def test_restore_after_a_trim_does_not_write_past_the_file(tmp_path: Path) -> No
     assert entries(index)[-1] == (11, 11 * BATCH)
 
 
-# ---- files of others -------------------------------------------------------------------------------------------------
+# ---- files that another process has changed --------------------------------------------------------------------------
 
 
 def test_reopening_counts_entries_up_to_the_zeros(tmp_path: Path) -> None:
@@ -474,7 +474,8 @@ def test_invalid_files_are_reported(tmp_path: Path, name: str, data: bytes, matc
 
 
 def test_a_zero_first_slot_of_the_time_index_means_no_entry(tmp_path: Path) -> None:
-    """Untrimmed after a crash: taken for an entry it would date the segment to 1970."""
+    """After a crash the file is not trimmed. If the zeros were read as an entry, the segment would seem to be from
+    1970."""
     (tmp_path / "index").write_bytes(bytes(800))
     (tmp_path / "timeindex").write_bytes(bytes(1200))
     index = make(tmp_path, capacity=-1, writable=False)
@@ -512,7 +513,7 @@ def test_reserving_more_slots_than_exist_is_allowed(tmp_path: Path) -> None:
 
 
 def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:
-    """OI5: after the unmapping nothing is read any more: there are no entries."""
+    """OI5: after it is unmapped, nothing is read from it: there are no entries."""
     index = filled(tmp_path)
     index.sync()
     index.close()
@@ -576,7 +577,7 @@ def test_a_pair_follows_its_files_to_another_directory(tmp_path: Path) -> None:
 
 
 def test_an_entry_at_the_end_of_the_log_is_refused(tmp_path: Path) -> None:
-    """I2: no batch begins there."""
+    """I2: no batch begins at that position."""
     index = make(tmp_path)
     add(index, [1, 2, 3])
     last = index.entry(index.entries - 1)[1]

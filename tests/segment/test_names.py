@@ -1,4 +1,4 @@
-"""Names of segment files: 20 digits and a suffix, and nothing else."""
+"""Names of segment files: exactly 20 digits and a suffix."""
 
 from __future__ import annotations
 

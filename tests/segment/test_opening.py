@@ -1,4 +1,4 @@
-"""How segments begin: read_heads(). How the last one ends is tested with the loader, in tests/log/test_clean_ends.py."""
+"""read_heads(), which reads the beginnings of segments. tests/log/test_clean_ends.py tests the end of the last one."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ def found(segment: Segment, offset: int, limit: int | None = None) -> tuple[int,
 
 
 def test_finding_by_offset(tmp_path: Path) -> None:
-    """LS2: none in an empty segment or after the last record; before the first the first batch, in a gap the next."""
+    """LS2: no batch in an empty segment or after the last record; below the first record the first batch; in a gap the
+    next batch."""
     assert found(open_segment(tmp_path / "empty-0", 40, b""), 40) is None
     segment = open_segment(tmp_path / "t-0", 40, batch(50, 2) + batch(60, 2))
     second = len(batch(50, 2))
@@ -82,7 +83,7 @@ def test_finding_by_time(tmp_path: Path, time: int, offset: int | None) -> None:
 
 
 def test_the_next_offset(tmp_path: Path) -> None:
-    """LS9: the base offset while it is empty, else the one after the last record."""
+    """LS9: the base offset while the segment is empty, otherwise the offset after the last record."""
     assert open_segment(tmp_path / "empty-0", 50, b"").next_offset == 50
     assert open_segment(tmp_path / "t-0", 50, batch(50, 3)).next_offset == 53
 
@@ -107,7 +108,7 @@ def test_a_corrupt_index_hides_no_record(tmp_path: Path, suffix: str, clean: boo
 
 
 def test_recovery_restores_leader_epochs(tmp_path: Path) -> None:
-    """LS13: from the batches, each with its start offset."""
+    """LS13: the epochs come from the batches, each with its start offset."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     data = [batch(n, epoch=epoch) for n, epoch in ((104, 0), (105, 0), (106, 1), (107, 1), (110, 2), (112, 2))]
@@ -150,7 +151,7 @@ def test_an_old_kafkas_entry_names_the_end_of_its_append(tmp_path: Path) -> None
 
 
 def test_a_reused_inode_number_is_another_file(tmp_path: Path) -> None:
-    """S4: a file system gives the number of a deleted file to the next new one."""
+    """S4: a file system may give the inode number of a deleted file to the next new file."""
     segment = open_segment(tmp_path / "t-0", 0, batch(0))
     found = Path(segment.path).stat()
     segment.take_for(found, closed=True)
@@ -158,5 +159,5 @@ def test_a_reused_inode_number_is_another_file(tmp_path: Path) -> None:
     with open(segment.path, "ab") as file:
         file.write(batch(1))
     assert not segment.is_file(Path(segment.path).stat())
-    segment.take_for(found, closed=False)  # one that still grows
+    segment.take_for(found, closed=False)  # a segment that still grows
     assert segment.is_file(Path(segment.path).stat())

@@ -64,7 +64,7 @@ def test_a_reopened_index_appends_after_its_entries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last_offset", [10, 9])
 def test_the_last_offset_rises(tmp_path: Path, last_offset: int) -> None:
-    """XI2: an equal or lower one is the caller's mistake."""
+    """XI2: an equal or lower offset is an error of the caller."""
     index = index_of(tmp_path, [KAFKAS[0]])
     with pytest.raises(ValueError, match=f"ends at {last_offset}"):
         index.append(AbortedTransaction(1, 5, last_offset, 13))
@@ -114,7 +114,7 @@ def test_a_renamed_index_keeps_its_entries(tmp_path: Path) -> None:
 
 
 def test_an_index_without_entries_creates_no_file(tmp_path: Path) -> None:
-    """XI4: not by flushing, truncating or emptying it."""
+    """XI4: flushing, truncating or emptying it does not create the file."""
     index = TxnIndex(str(tmp_path / f"{0:020d}.txnindex"), 0, RealFiles())
     index.sync()
     index.truncate_to(5)

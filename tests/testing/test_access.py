@@ -20,7 +20,7 @@ from tests.support.wire_client import WireClient
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs: openssl")
 USERS = {"alice": 'se"cr\\et', "bob": "b"}
 BOTH = pytest.param({"tls": True, "sasl": USERS, "mechanism": "SCRAM-SHA-512"}, marks=needs_openssl, id="both")
-WAYS = [
+OPTIONS = [
     pytest.param({}, id="plaintext"),
     pytest.param({"tls": True}, marks=needs_openssl, id="tls"),
     pytest.param({"sasl": USERS}, id="scram"),
@@ -29,10 +29,10 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_kafka_python_gets_in(way: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+def test_kafka_python_gets_in(options: dict[str, Any]) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
-    with TestBroker(topics=["orders"], **way) as b:
+    with TestBroker(topics=["orders"], **options) as b:
         producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
         try:
             producer.send("orders", b"v").get(PATIENCE)
@@ -41,15 +41,15 @@ def test_kafka_python_gets_in(way: dict[str, Any]) -> None:
         assert b.topic("orders").values() == [b"v"]
 
 
-@pytest.mark.parametrize("way", [BOTH])
-def test_aiokafka_gets_in_as_each_user(way: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [BOTH])
+def test_aiokafka_gets_in_as_each_user(options: dict[str, Any]) -> None:
     aiokafka: Any = pytest.importorskip("aiokafka", reason="needs: aiokafka")
 
     async def send(config: dict[str, Any], value: bytes) -> None:
         async with aiokafka.AIOKafkaProducer(**config) as producer:
             await producer.send_and_wait("orders", value)
 
-    with TestBroker(topics=["orders"], **way) as b:
+    with TestBroker(topics=["orders"], **options) as b:
         for user in USERS:
             asyncio.run(send(b.client_config("aiokafka", user), user.encode()))
         assert b.topic("orders").values() == [b"alice", b"bob"]
@@ -106,7 +106,7 @@ def test_the_names_of_each_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "text"),
+    ("options", "text"),
     [
         ({"sasl": {}}, "at least one user"),
         ({"sasl": {"a": "b"}, "mechanism": "GSSAPI"}, "mechanism"),
@@ -114,6 +114,6 @@ def test_the_names_of_each_library() -> None:
         ({"sasl": {"a": ""}}, "password"),
     ],
 )
-def test_what_is_refused(way: dict[str, Any], text: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=text), TestBroker(**way):
+def test_what_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=text), TestBroker(**options):
         pass
