@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import judge, kafka
+from tests.interop.conftest import kafka, kafka_classes
 
-__all__ = ["crash_seed", "judge", "kafka", "quick_path"]
+__all__ = ["crash_seed", "kafka", "kafka_classes", "quick_path"]
 
 
 @pytest.fixture

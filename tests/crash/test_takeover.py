@@ -28,7 +28,7 @@ from tests.crash.life import cut_life
 from tests.crash.opening import open_logs
 from tests.crash.producing import cut_producers
 from tests.crash.workload import cut_writer
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.loads import Given, Verdict, differences, kafka_loads, klog_verdict
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
@@ -51,12 +51,12 @@ class Takeover:
     least: the promised log ends of the states that are added next; None: the log ends that klog finds."""
 
     def __init__(
-        self, judge: Judge, place: Path, open_: Callable[..., klog.LogManager], config: Mapping[str, Any]
+        self, kafka_classes: KafkaClasses, place: Path, open_: Callable[..., klog.LogManager], config: Mapping[str, Any]
     ) -> None:
         self.loads = 0
         self.raw = 0
         self.least: Mapping[Name, int] | None = None
-        self._judge, self._place, self._open, self._config = judge, place, open_, config
+        self._kafka_classes, self._place, self._open, self._config = kafka_classes, place, open_, config
         self._waiting: list[tuple[str, Given, Verdict]] = []
         self._as_left: list[tuple[str, list[Given], int]] = []
         self._found: list[str] = []
@@ -123,13 +123,13 @@ class Takeover:
 
     def ask(self) -> None:
         """Ask Kafka about all waiting directories."""
-        verdicts = kafka_loads(self._judge, [given for _, given, _ in self._waiting])
+        verdicts = kafka_loads(self._kafka_classes, [given for _, given, _ in self._waiting])
         for (where, _, mine), verdict in zip(self._waiting, verdicts, strict=True):
             left_out = ("recovery_point", *(("leader_epochs",) if _forgets_last_epoch(verdict, mine) else ()))
             self._found += [f"{where}: {text}" for text in differences(verdict, mine, leave_out=left_out)]
         self.loads += len(self._waiting)
         self._waiting.clear()
-        raw = iter(kafka_loads(self._judge, [given for _, some, _ in self._as_left for given in some]))
+        raw = iter(kafka_loads(self._kafka_classes, [given for _, some, _ in self._as_left for given in some]))
         for where, given, least in self._as_left:
             found = [next(raw) for _ in given]
             problems = [verdict.error for verdict in found if verdict.error is not None]
@@ -220,12 +220,12 @@ WORKLOADS = {
 }
 
 
-def loaded(judge: Judge, place: Path, name: str, **how: int) -> int:
+def loaded(kafka_classes: KafkaClasses, place: Path, name: str, **how: int) -> int:
     """Let Kafka load the crash states. Returns how many directories it has loaded, and prints the numbers that
     docs/guarantees.md adds up."""
     workload = WORKLOADS[name]
     config = workload.config(how.get("seed", 0)) if callable(workload.config) else workload.config
-    takeover = Takeover(judge, place / "takeover", open_logs if workload.topic else topics.open_both, config)
+    takeover = Takeover(kafka_classes, place / "takeover", open_logs if workload.topic else topics.open_both, config)
 
     class Rig(PowerCuts[Any]):
         def check(self, state: State, rng: random.Random) -> None:
@@ -234,21 +234,21 @@ def loaded(judge: Judge, place: Path, name: str, **how: int) -> int:
 
     workload.cut(place / "states", **how, opened=takeover.add, rig=Rig)
     takeover.ask()
-    print(f"count: {takeover.loads} crash states loaded by Kafka {judge.kafka.version} after klog, of {name}")
+    print(f"count: {takeover.loads} crash states loaded by Kafka {kafka_classes.kafka.version} after klog, of {name}")
     print(
-        f"count: {takeover.raw} crash states loaded by Kafka {judge.kafka.version} as the cut has left them, of {name}"
+        f"count: {takeover.raw} crash states loaded by Kafka {kafka_classes.kafka.version} as the cut has left them, of {name}"
     )
     assert takeover.raw > takeover.loads // 5
     return takeover.loads
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_kafka_loads_a_sample_of_crash_states(judge: Judge, tmp_path: Path, name: str) -> None:
-    assert loaded(judge, tmp_path, name, stride=150, randoms=0) > 15
+def test_kafka_loads_a_sample_of_crash_states(kafka_classes: KafkaClasses, tmp_path: Path, name: str) -> None:
+    assert loaded(kafka_classes, tmp_path, name, stride=150, randoms=0) > 15
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_kafka_loads_every_crash_state(judge: Judge, tmp_path: Path, name: str, crash_seed: int) -> None:
-    assert loaded(judge, tmp_path, name, stride=1, randoms=4, seed=crash_seed) >= WORKLOADS[name].deep
+def test_kafka_loads_every_crash_state(kafka_classes: KafkaClasses, tmp_path: Path, name: str, crash_seed: int) -> None:
+    assert loaded(kafka_classes, tmp_path, name, stride=1, randoms=4, seed=crash_seed) >= WORKLOADS[name].deep

@@ -221,7 +221,7 @@ def _falls(
     known: list[tuple[float, float, int]], only: Collection[tuple[float, float, int]] | None = None
 ) -> Iterator[str]:
     """Offsets, each known from `ended` on and found at some time after `began`, that are smaller than one that was known
-    before `began`. only: judge these."""
+    before `began`. only: check only these."""
     by_end = sorted(known, key=lambda each: each[1])
     at, highest = 0, -1
     for began, ended, offset in sorted(known):

@@ -1,4 +1,5 @@
-"""What a history as a whole says of each value and offset, from which the checks judge single operations."""
+"""Facts about each value and each offset, computed from the whole history. The checks compare single operations with
+them."""
 
 from __future__ import annotations
 

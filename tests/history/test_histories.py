@@ -32,7 +32,7 @@ def seed() -> int:
     return found
 
 
-def judge(result: Result) -> None:
+def check(result: Result) -> None:
     print(f"faults {dict(result.faults)}, operations {dict(result.counts)}")
     print(*result.errors, *result.anomalies[:50], sep="\n")
     assert result.errors == []
@@ -44,7 +44,7 @@ def judge(result: Result) -> None:
 @pytest.mark.parametrize(("seconds", "members", "patience"), RUNS)
 def test_a_process_that_is_killed_and_paused(tmp_path: Path, seconds: float, members: int, patience: float) -> None:
     with BrokerProcess(tmp_path / "data", CONFIG) as broker:
-        judge(
+        check(
             run(
                 broker.address,
                 lambda *arguments: disturb_process(broker, *arguments),
@@ -63,7 +63,7 @@ def test_requests_that_fail_before_and_after_their_effect(
     tmp_path: Path, seconds: float, members: int, patience: float
 ) -> None:
     with TestBroker(config=CONFIG, directory=tmp_path / "data") as broker:
-        judge(
+        check(
             run(
                 broker.bootstrap_servers,
                 lambda *arguments: disturb_requests(broker, *arguments),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import klog
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import cleaned
 from tests.support.dirty_logs import DirtyLog, Plan
 
@@ -37,10 +37,10 @@ def forget(directory: Path, plan: Plan) -> None:
         (directory.parent / CHECKPOINT).unlink(missing_ok=True)
 
 
-def by_kafka(judge: Judge, directory: Path, plan: Plan, log: DirtyLog) -> list[Any] | None:
+def by_kafka(kafka_classes: KafkaClasses, directory: Path, plan: Plan, log: DirtyLog) -> list[Any] | None:
     """The rounds of Kafka's cleaner for the plan over the directory; None if it fails."""
     try:
-        answer = judge.clean(
+        answer = kafka_classes.clean(
             directory,
             [{"now_ms": plan.now_ms, "first_dirty_offset": "checkpoint", "roll": plan.roll}],
             config={name: value for name, value in log.config.items() if name != "retention.ms"},

@@ -21,8 +21,8 @@ def kafka(request: pytest.FixtureRequest) -> kafka_jars.Kafka:
 
 
 @pytest.fixture(scope="session")
-def judge(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.Judge]:
-    with kafka_jars.Judge(kafka) as process:
+def kafka_classes(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.KafkaClasses]:
+    with kafka_jars.KafkaClasses(kafka) as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""Apache Kafka as a judge: its dump tool as a program, its classes in one JVM (jars: tools/kafka_jars.py)."""
+"""Apache Kafka for comparison: its dump tool as a program, its classes in one JVM (jars: tools/kafka_jars.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE
 from tools import kafka_jars
 from tools.kafka_jars import Unavailable
 
-__all__ = ["VERSIONS", "Judge", "Kafka", "Unavailable", "complaints", "get"]
+__all__ = ["VERSIONS", "Kafka", "KafkaClasses", "Unavailable", "complaints", "get"]
 
 VERSIONS = ("4.1.0", "4.3.1")
 DUMP_CLASS = {"4.1.0": "kafka.tools.DumpLogSegments", "4.3.1": "org.apache.kafka.tools.DumpLogSegments"}
@@ -49,13 +49,14 @@ class Kafka:
         return "".join(out), "".join(err)
 
 
-class Judge:
-    """java/Judge.java: answers queries about files. Any thread may start it; one query at a time."""
+class KafkaClasses:
+    """Runs java/KafkaClasses.java, which returns what Kafka's classes find in files. Any thread may start it; it takes one
+    query at a time."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
         self._process = subprocess.Popen(
-            ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path, "Judge"],
+            ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path, "KafkaClasses"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -187,7 +188,7 @@ class Judge:
             self._process.wait()
         self._process.stdout.close()
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> KafkaClasses:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -1,6 +1,6 @@
 """Kafka's own loader over many directories in one JVM, and klog's view of a log in the same form.
 
-    verdicts = kafka_loads(judge, [Given(directory, clean=False, now_ms=..., config={...}), ...])
+    verdicts = kafka_loads(kafka_classes, [Given(directory, clean=False, now_ms=..., config={...}), ...])
     problems = differences(verdicts[0], klog_verdict(log))
 
 Kafka writes into the directories that it opens, and closes them as a stopping broker does: pass copies.
@@ -17,7 +17,7 @@ from typing import Any
 
 import klog
 from klog.errors import CorruptBatch
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import golden
 
 
@@ -36,10 +36,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A log as a loader opened it. `error`: it was refused, the rest is empty.
+    """A log as a loader opened it. `error`: the loader refused it; the other fields are then empty.
 
-    read_error: the offset at which reading met damage or a gap, None for none; records and digest cover what comes
-    before. aborted: (producer id, first offset, last offset, last stable offset); producers: golden.expected_producers.
+    read_error: the offset at which a read found damage or a gap, None if there was none; records and digest cover the
+    records before it. aborted: (producer id, first offset, last offset, last stable offset); producers: golden.expected_producers.
     bad_indexes: index files that fail Kafka's own checks, although its loader does not run them; klog repairs what it
     opens and has none.
     """
@@ -59,9 +59,9 @@ class Verdict:
     bad_indexes: tuple[str, ...] = ()
 
 
-def kafka_loads(judge: Judge, directories: Sequence[Given]) -> list[Verdict]:
+def kafka_loads(kafka_classes: KafkaClasses, directories: Sequence[Given]) -> list[Verdict]:
     """One verdict per directory, in order."""
-    return [_verdict(answer) for answer in judge.loads([_case(given) for given in directories])]
+    return [_verdict(answer) for answer in kafka_classes.loads([_case(given) for given in directories])]
 
 
 def _case(given: Given) -> dict[str, object]:

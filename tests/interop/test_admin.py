@@ -1,6 +1,6 @@
 """The same admin requests to a Kafka broker and to klog's: the same error codes, and the same configuration of a topic.
 
-DIFFERENT lists the requests to which klog responds otherwise on purpose, and why.
+DIFFERENT lists the requests to which klog responds differently on purpose, with the reason.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def described(client: Client, kind: int, name: str) -> tuple[ErrorCode, dict[str
 
 
 def shown(client: Client, name: str) -> dict[str, str | None]:
-    """The own values of a topic."""
+    """The values that a topic itself has, without defaults."""
     return {key: each.value for key, each in described(client, TOPIC, name)[1].items() if each.config_source == 1}
 
 

@@ -1,4 +1,5 @@
-"""The assignors of consumer groups beside Kafka's own: as even, with no more moves; ranges are the same."""
+"""The assignors of consumer groups, compared with Kafka's own: their assignments are as even, with no more moves; ranges
+are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real broker and klog alternate on one log.dir: each loads, serves and extends what the other has left.
+"""A real broker and klog alternate on one log.dir: each loads, serves and extends the directory that the other has left.
 
 The broker is one node in combined KRaft mode, with aiokafka clients. A directory changes hands after a clean stop,
 after SIGKILL of the broker and after SIGKILL of a klog writer.
@@ -107,7 +107,7 @@ async def consume_some(broker: Broker, topic: str, group: str, count: int) -> li
         await consumer.stop()
 
 
-# ---- what is compared ------------------------------------------------------------------------------------------------
+# ---- comparisons -----------------------------------------------------------------------------------------------------
 
 
 def pairs(name: str, count: int, value_bytes: int = 60) -> list[Pair]:

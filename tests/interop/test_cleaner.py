@@ -14,7 +14,7 @@ import pytest
 
 import klog
 from tests.interop.cleaning import by_kafka, by_klog, checkpoint_of, copy_of, forget
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import cleaned, cleaner_reference
 from tests.support.dirty_logs import DirtyLog, Plan
 
@@ -33,8 +33,8 @@ def ages(directory: Path) -> dict[str, int]:
 
 
 def may_be_mistaken(before: Path, plan: Plan, rounds: list[Any]) -> bool:
-    """Whether Kafka could have taken committed records for aborted ones, or the reverse. FINDINGS.md: if a range begins
-    inside a segment, or the log begins after a marker."""
+    """Whether Kafka could have treated committed records as aborted ones, or the reverse. FINDINGS.md: this happens if a
+    range begins inside a segment, or the log begins after a marker."""
     ends = [entry[2] for path in before.glob("*.txnindex") for entry in cleaned.aborted_in(path)]
     bases = {int(path.stem) for path in before.glob("*.log")}
     for item in rounds:
@@ -45,7 +45,8 @@ def may_be_mistaken(before: Path, plan: Plan, rounds: list[Any]) -> bool:
 
 
 def mistaken(before: Path, plan: Plan, log: DirtyLog, rounds: list[Any]) -> bool:
-    """Whether it did. Of several rounds the model covers only the first: later ones count as mistaken if possible."""
+    """Whether Kafka did so. The model covers only the first of several rounds: later rounds count as mistaken if they may
+    be."""
     if not may_be_mistaken(before, plan, rounds):
         return False
     task = cleaned.task(copy_of(before, before.parent / "asked"), plan, log.config)
@@ -69,7 +70,7 @@ def compare(
     return found
 
 
-def test_klog_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
+def test_klog_and_kafka_agree(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     """Both clean a copy of the same directory, and all files that they leave are equal. One of the two copies,
     alternately, is written to next and cleaned again: each continues with what the other one cleaned."""
     found: list[str] = []
@@ -85,7 +86,7 @@ def test_klog_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
             forget(mine, plan)
             before = copy_of(mine, tmp_path / f"{seed}-{number}-before")
             theirs = copy_of(mine, tmp_path / f"{seed}-{number}-kafka")
-            rounds = by_kafka(judge, theirs, plan, log)
+            rounds = by_kafka(kafka_classes, theirs, plan, log)
             stats = by_klog(mine, plan, log)
             odd = [f"{it}" for it in klog.verify(mine).problems if it.kind not in ("checkpoint", "gap")]
             if rounds is None or mistaken(before, plan, log, rounds):

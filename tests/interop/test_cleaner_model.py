@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.cleaning import by_kafka, copy_of, forget
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SECONDS, SEEDS
 from tests.support import cleaned, cleaner_reference, golden
 from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
@@ -16,7 +16,7 @@ from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
 
-def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
+def test_the_model_and_kafka_agree(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     seen = 0
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         log = DirtyLog(seed)
@@ -27,7 +27,7 @@ def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
             plan = log.plan(once=True)
             forget(directory, plan)
             before = copy_of(directory, tmp_path / f"{seed}-{number}")
-            rounds = by_kafka(judge, directory, plan, log)
+            rounds = by_kafka(kafka_classes, directory, plan, log)
             if rounds is None:
                 break
             if not rounds:
@@ -45,12 +45,12 @@ def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
     assert seen > SEEDS
 
 
-def test_kafka_restores_deleted_records(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_restores_deleted_records(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     """Why the model has `mistaken`, and klog does not: FINDINGS.md."""
     directory = tmp_path / "dirty-0"
     config = deletion_after_an_abort(directory)
     later = START_MS + 1001  # the tombstone's horizon has passed
-    answer = judge.clean(
+    answer = kafka_classes.clean(
         directory,
         [
             {"now_ms": START_MS, "first_dirty_offset": None},

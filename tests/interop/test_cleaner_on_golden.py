@@ -1,4 +1,4 @@
-"""Check the judge of the cleaner first: over the saved cases, java/Cleaning.java must reproduce their verdicts.
+"""Check Kafka's cleaner in this setup first: over the saved cases, java/Cleaning.java must reproduce their verdicts.
 
 klog is not involved.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
@@ -49,14 +49,14 @@ def segments(described: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_kafka_reproduces_its_saved_cleanings(
-    judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
+    kafka_classes: KafkaClasses, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     differences = golden.Differences("Cleaner")
     for name, case in cases.items():
         given, verdict = case.config, case.verdict
         directory = case.copy(tmp_path / name)
         age(directory, given.get("segment_mtime_ms", {}))
-        answer = judge.clean(
+        answer = kafka_classes.clean(
             directory,
             given["rounds"],
             config=topic_config(case),

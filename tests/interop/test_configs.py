@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import kafka_keys
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 
-def test_the_list_equals_kafkas(judge: Judge) -> None:
-    text = kafka_keys.text_of(judge.configs())
-    if judge.kafka.version == "4.1.0":
+def test_the_list_equals_kafkas(kafka_classes: KafkaClasses) -> None:
+    text = kafka_keys.text_of(kafka_classes.configs())
+    if kafka_classes.kafka.version == "4.1.0":
         assert text == kafka_keys.FILE.read_text()
     else:  # later versions add keys; no topic key has changed
         ours = [line for line in kafka_keys.FILE.read_text().splitlines() if line.startswith("topic\t")]

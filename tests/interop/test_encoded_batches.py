@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from klog.record import decode
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import encoded, golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 
 @pytest.mark.parametrize("compression", encoded.COMPRESSIONS, ids=str)
-def test_every_kind_of_batch(judge: Judge, compression: str | None, tmp_path: Path) -> None:
+def test_every_kind_of_batch(kafka_classes: KafkaClasses, compression: str | None, tmp_path: Path) -> None:
     kinds = {**encoded.batches(compression), **({} if compression else encoded.control_batches())}
     differences = golden.Differences(f"encoded {compression}")
     for name, data in kinds.items():
         path = tmp_path / f"{name}.log"
         path.write_bytes(data)
-        answer = judge.records(path)
+        answer = kafka_classes.records(path)
         differences.equal(f"{name}: bytes left", answer["trailing_bytes"], 0)
         for ours, theirs in zip(decode(data), answer["batches"], strict=True):
             for field in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klog import Record
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.writers import Written
 from tests.support import golden
 
@@ -16,14 +16,14 @@ def given(record: Record, offset: int) -> tuple[object, ...]:
     return offset, record.timestamp, record.key, record.value, tuple(record.headers)
 
 
-def test_kafka_reads_the_records_that_were_appended(judge: Judge, written: dict[str, Written]) -> None:
+def test_kafka_reads_the_records_that_were_appended(kafka_classes: KafkaClasses, written: dict[str, Written]) -> None:
     differences = golden.Differences("FileRecords")
     total = 0
     for name, directory in written.items():
         for topic, appended in directory.topics.items():
             got = []
             for path in sorted(directory.partition(topic).glob("*.log")):
-                answer = judge.records(path)
+                answer = kafka_classes.records(path)
                 differences.equal(f"{name}/{topic}/{path.name} trailing bytes", answer["trailing_bytes"], 0)
                 for batch in answer["batches"]:
                     differences.equal(f"{name}/{topic} magic", batch["magic"], 2)
@@ -43,11 +43,11 @@ def test_kafka_reads_the_records_that_were_appended(judge: Judge, written: dict[
     assert total > 20_000
 
 
-def test_append_time_is_the_clock_of_each_append(judge: Judge, written: dict[str, Written]) -> None:
+def test_append_time_is_the_clock_of_each_append(kafka_classes: KafkaClasses, written: dict[str, Written]) -> None:
     directory = written["append_time"]
     times = []
     for path in sorted(directory.partition("stamped").glob("*.log")):
-        for batch in judge.records(path)["batches"]:
+        for batch in kafka_classes.records(path)["batches"]:
             assert batch["timestamp_type"] == "append"
             times += [record["ts"] for record in batch["records"]]
     first = directory.now_ms - 18 * 250

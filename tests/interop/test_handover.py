@@ -1,4 +1,5 @@
-"""A stock Kafka starts on what klog has handed over, and klog on what Kafka leaves: records, groups, transactions."""
+"""An unmodified Kafka starts on a directory that klog has handed over, and klog on the directory that Kafka leaves:
+records, groups, transactions."""
 
 from __future__ import annotations
 
@@ -219,7 +220,7 @@ def test_kafka_starts_on_a_handed_over_directory_and_klog_takes_it_back(handed: 
         assert "alice" in tool(handed, "kafka.admin.ConfigCommand", "--describe", "--entity-type", "users")
         for partition in range(3):
             run(produce(handed, "plain", pairs("kafka", 20), partition, enable_idempotence=True))
-        # The transactional id goes on with its own producer id.
+        # The transactional id continues with its own producer id.
         run(transact(handed, "payments", TRANSACTIONAL_ID, (pairs("paid", 5), "commit"), (pairs("void", 5), "abort")))
         assert run(consume_some(handed, "positions", "other", 10)) == list(range(50, 60))
         served = {
@@ -388,7 +389,7 @@ def test_groups_and_transactions_move_between_klogs_broker_and_kafka(kafka: Kafk
 
 @pytest.mark.parametrize("kafka", ["4.3.1"], indirect=True)
 def test_share_groups_move_between_klogs_broker_and_kafka(kafka: Kafka, tmp_path: Path) -> None:
-    """What was accepted or rejected is not delivered again, and what was released is."""
+    """Records that were accepted or rejected are not delivered again; released records are."""
     confluent = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -399,7 +400,7 @@ def test_share_groups_move_between_klogs_broker_and_kafka(kafka: Kafka, tmp_path
     left = set(range(20))
 
     def life(broker: Any, accepts: int) -> None:
-        """A member gets what is left, accepts some, rejects the next one, and releases the others."""
+        """A member gets the remaining records, accepts some, rejects the next one, and releases the others."""
         member = confluent.ShareConsumer(
             {"bootstrap.servers": broker.address, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )

@@ -1,4 +1,5 @@
-"""Kafka's loader reads logs that tasks and a driver have compacted or indexed, and passes over what a task has staged."""
+"""Kafka's loader reads logs that tasks and a driver have compacted or indexed, and ignores the files that a task has
+staged."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 import klog
 from klog.spark.compacting import Outcome, build_one
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.loads import Given, differences, kafka_loads, klog_verdict
 from tests.spark.test_compacting import CONFIG, TOPIC, filled, run
 from tests.spark.test_reindexing import damage, reindex
@@ -18,14 +19,14 @@ from tests.spark.test_reindexing import damage, reindex
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 
-def check(judge: Judge, root: Path, copies: Path, *, clean: bool) -> None:
+def check(kafka_classes: KafkaClasses, root: Path, copies: Path, *, clean: bool) -> None:
     """Kafka's view of copies of the partitions is klog's."""
     given = [
         Given(Path(shutil.copytree(path, copies / path.name)), clean=clean, now_ms=klog.clock.SystemClock().wall_ms(),
               config={"cleanup.policy": "compact", "segment.bytes": CONFIG["segment.bytes"]})
         for path in sorted(root.glob(f"{TOPIC}-?"))
     ]  # fmt: skip
-    found = kafka_loads(judge, given)
+    found = kafka_loads(kafka_classes, given)
     assert len(found) == 2
     with klog.open(root, read_only=True) as logs:
         for log, verdict in zip((logs.log(TOPIC, number) for number in range(2)), found, strict=True):
@@ -34,7 +35,7 @@ def check(judge: Judge, root: Path, copies: Path, *, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_kafka_reads_a_compacted_log(judge: Judge, tmp_path: Path, clean: bool) -> None:
+def test_kafka_reads_a_compacted_log(kafka_classes: KafkaClasses, tmp_path: Path, clean: bool) -> None:
     filled(tmp_path / "data", 3000)
     staged: list[Path] = []
 
@@ -47,13 +48,13 @@ def test_kafka_reads_a_compacted_log(judge: Judge, tmp_path: Path, clean: bool) 
 
     with klog.open(tmp_path / "data") as logs:
         assert all(row[6] == 7 for row in run(logs, tmp_path / "data", build).rows())
-    check(judge, tmp_path / "data", tmp_path / "copies", clean=clean)
-    check(judge, tmp_path / "while", tmp_path / "copies of that", clean=False)
+    check(kafka_classes, tmp_path / "data", tmp_path / "copies", clean=clean)
+    check(kafka_classes, tmp_path / "while", tmp_path / "copies of that", clean=False)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_kafka_reads_a_log_with_new_indexes(judge: Judge, tmp_path: Path, clean: bool) -> None:
+def test_kafka_reads_a_log_with_new_indexes(kafka_classes: KafkaClasses, tmp_path: Path, clean: bool) -> None:
     filled(tmp_path / "data", 3000)
     damage(tmp_path / "data")
     assert sum(int(str(row[5])) for row in reindex(tmp_path / "data")) > 0
-    check(judge, tmp_path / "data", tmp_path / "copies", clean=clean)
+    check(kafka_classes, tmp_path / "data", tmp_path / "copies", clean=clean)

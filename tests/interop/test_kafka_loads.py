@@ -11,7 +11,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.writers import KILLED_SETTINGS, START_MS, Written, run_until_killed
 from tests.support import golden
 from tests.support.batches import NOW, marker, produced, transactional
@@ -65,7 +65,7 @@ def stored_indexes(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_kafka_loads_a_log_closed_by_klog(
-    judge: Judge, written: dict[str, Written], clean: bool, tmp_path: Path
+    kafka_classes: KafkaClasses, written: dict[str, Written], clean: bool, tmp_path: Path
 ) -> None:
     found: list[str] = []
     for name, directory in written.items():
@@ -75,7 +75,7 @@ def test_kafka_loads_a_log_closed_by_klog(
             times = queries(directory, topic)
             theirs = copy_of(directory.partition(topic), tmp_path / "kafka" / name)
             mine = copy_of(directory.partition(topic), tmp_path / "klog" / name)
-            answer = judge.load(
+            answer = kafka_classes.load(
                 theirs,
                 clean=clean,
                 now_ms=directory.now_ms,
@@ -111,14 +111,14 @@ def answer_end(written: Written, topic: str) -> int:
     return len(written.topics[topic])
 
 
-def test_klog_continues_after_kafka(judge: Judge, written: dict[str, Written], tmp_path: Path) -> None:
+def test_klog_continues_after_kafka(kafka_classes: KafkaClasses, written: dict[str, Written], tmp_path: Path) -> None:
     """Kafka loads and closes the directory, klog opens that, appends and closes, Kafka loads it again."""
     directory = written["segments"]
     for topic in ("by-size", "every-batch", "index-full"):
         config = {key: value for key, value in directory.config[topic].items() if key not in NOT_FOR_KAFKA}
         partition = copy_of(directory.partition(topic), tmp_path)
         end = answer_end(directory, topic)
-        judge.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
+        kafka_classes.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
         clock = ManualClock(directory.now_ms)
         log = klog.Log.open(partition, config=config, clean_shutdown=True, recovery_point=end, clock=clock)
         try:
@@ -126,7 +126,7 @@ def test_klog_continues_after_kafka(judge: Judge, written: dict[str, Written], t
         finally:
             log.close()
         assert (info.first_offset, info.last_offset) == (end, end + 2)
-        answer = judge.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
+        answer = kafka_classes.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
         assert answer["log_end_offset"] == end + 3
         tail = [golden.golden_record(line) for line in answer["records"][-3:]]
         assert [(record.offset, record.key, record.value) for record in tail] == [
@@ -134,13 +134,13 @@ def test_klog_continues_after_kafka(judge: Judge, written: dict[str, Written], t
         ]
 
 
-def test_kafka_and_klog_recover_the_same_from_a_killed_writer(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_and_klog_recover_the_same_from_a_killed_writer(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     """The untouched files after SIGKILL: untrimmed indexes, no clean-shutdown file."""
     acknowledged = run_until_killed(tmp_path / "live", after_appends=60)
     theirs = copy_of(tmp_path / "live" / "killed-0", tmp_path / "kafka")
     mine = copy_of(tmp_path / "live" / "killed-0", tmp_path / "klog")
     config = {key: value for key, value in KILLED_SETTINGS.items() if key not in NOT_FOR_KAFKA}
-    answer = judge.load(theirs, clean=False, now_ms=START_MS, config=config)
+    answer = kafka_classes.load(theirs, clean=False, now_ms=START_MS, config=config)
     assert answer["log_end_offset"] > acknowledged
     log = klog.Log.open(
         mine, config=config, recovery="kafka", clean_shutdown=False, recovery_point=0, clock=ManualClock(START_MS)
@@ -174,7 +174,9 @@ def with_producers(path: Path, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_epochs_and_producers_after_any_log_start(judge: Judge, tmp_path: Path, snapshots: bool, seed: int) -> None:
+def test_epochs_and_producers_after_any_log_start(
+    kafka_classes: KafkaClasses, tmp_path: Path, snapshots: bool, seed: int
+) -> None:
     """For every log start, recovery point and set of snapshots klog has the same epochs and producers as Kafka.
 
     Two exceptions (docs/deviations.md): without any snapshot after a clean stop Kafka has no producer, and Kafka drops
@@ -190,7 +192,9 @@ def test_epochs_and_producers_after_any_log_start(judge: Judge, tmp_path: Path, 
             for path in (path for copy in copies for path in copy.glob("*.snapshot")):
                 if not snapshots or (not clean and int(path.stem) == end):
                     path.unlink()
-            answer = judge.load(copies[0], clean=clean, now_ms=NOW, recovery_point=point, log_start_offset=start)
+            answer = kafka_classes.load(
+                copies[0], clean=clean, now_ms=NOW, recovery_point=point, log_start_offset=start
+            )
             with klog.Log.open(
                 copies[1],
                 clock=ManualClock(NOW),

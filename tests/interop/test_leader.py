@@ -11,7 +11,7 @@ import pytest
 
 from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, KlogError
 from klog.record import ValidatedBatch, iter_records, validate_append
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import golden
 from tests.support.produced import (
     LAST_OFFSET_DELTA,
@@ -100,11 +100,13 @@ def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
     return differences
 
 
-def test_same_verdict_and_same_bytes(judge: Judge) -> None:
+def test_same_verdict_and_same_bytes(kafka_classes: KafkaClasses) -> None:
     cases = [produced(seed) for seed in range(SEEDS)]
     outcomes: collections.Counter[str] = collections.Counter()
     report = []
-    for seed, (case, answer) in enumerate(zip(cases, judge.validate([asked(case) for case in cases]), strict=True)):
+    for seed, (case, answer) in enumerate(
+        zip(cases, kafka_classes.validate([asked(case) for case in cases]), strict=True)
+    ):
         mine = klogs(case)
         reason = allowed(case, mine, answer)
         outcomes[reason or type(mine).__name__] += 1
@@ -116,18 +118,18 @@ def test_same_verdict_and_same_bytes(judge: Judge) -> None:
     assert min(outcomes[name] for name in ("InvalidRecord", "InvalidTimestamp", "CorruptBatch")) > 100
 
 
-def test_header_keys_with_invalid_utf8(judge: Judge) -> None:
+def test_header_keys_with_invalid_utf8(kafka_classes: KafkaClasses) -> None:
     """Kafka decodes them and writes U+FFFD; klog keeps the bytes."""
     data = batch_of([ReferenceRecord(b"k", b"v", NOW, (("\udcff", b"x"),), 0)])
     case = Produced(data, "gzip")
-    (answer,) = judge.validate([asked(case)])
+    (answer,) = kafka_classes.validate([asked(case)])
     (kafkas,) = answer["batches"][0]["records"]
     (record,) = iter_records(klogs(case))
     assert kafkas["h"][0][0] == "�" and record.headers == (("\udcff", b"x"),)
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_known_cases_where_klog_is_stricter(judge: Judge, codec: int) -> None:
+def test_known_cases_where_klog_is_stricter(kafka_classes: KafkaClasses, codec: int) -> None:
     """Pinned, so that a change in Kafka is noticed."""
 
     def records(*deltas: int) -> list[ReferenceRecord]:
@@ -138,7 +140,7 @@ def test_known_cases_where_klog_is_stricter(judge: Judge, codec: int) -> None:
     stamped = Produced(batch_of(records(0, 1), codec=codec, attributes=8))
     header = Produced(override(batch_of(records(0, 1), codec=codec), (LAST_OFFSET_DELTA, 9)), origin="coordinator")
     cases = [disorder, elsewhere, stamped, header]
-    kafkas = [answer.get("exception") for answer in judge.validate([asked(case) for case in cases])]
+    kafkas = [answer.get("exception") for answer in kafka_classes.validate([asked(case) for case in cases])]
     # Kafka fails on a compressed batch with offsets out of order: it has not kept the records to rewrite.
     assert kafkas == ["UnsupportedOperationException" if codec else None, None, None, None]
     assert [type(klogs(case)) for case in cases] == [InvalidRecord, InvalidRecord, InvalidTimestamp, InvalidRecord]

@@ -1,4 +1,5 @@
-"""Kafka's own loader opens what rescue and repair leave, cleanly and as after a crash, and changes nothing."""
+"""Kafka's own loader opens directories that rescue and repair leave, as after a clean stop and as after a crash, and
+changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 import klog
 from klog.repairing import repair, rescue
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
@@ -19,7 +20,7 @@ NOW = 1_800_000_000_000
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("how", ["rescue", "repair"])
 @pytest.mark.parametrize("case", ["txn", "segments", "epochs", "compacted"])
-def test_kafka_loads_the_result(judge: Judge, tmp_path: Path, case: str, how: str, clean: bool) -> None:
+def test_kafka_loads_the_result(kafka_classes: KafkaClasses, tmp_path: Path, case: str, how: str, clean: bool) -> None:
     path, to = tmp_path / "data", tmp_path / "new"
     shutil.copytree(golden.HOME / case / "logdir", path)
     for file in sorted(path.glob("*-*/*.log"))[1::3]:
@@ -39,7 +40,7 @@ def test_kafka_loads_the_result(judge: Judge, tmp_path: Path, case: str, how: st
                 log = logs.log(topic, number)
                 copy = Path(shutil.copytree(log.path, tmp_path / f"{topic}-{number}"))
                 point = log.log_end_offset if clean else 0
-                answer = judge.load(
+                answer = kafka_classes.load(
                     copy, clean=clean, now_ms=NOW, recovery_point=point, log_start_offset=log.log_start_offset
                 )
                 assert (answer["log_start_offset"], answer["log_end_offset"]) == (

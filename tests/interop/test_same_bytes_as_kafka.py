@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.writers import Written
 from tests.support import golden
 
@@ -27,7 +27,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_same_files(name: str, judge: Judge, written: dict[str, Written], tmp_path: Path) -> None:
+def test_same_files(name: str, kafka_classes: KafkaClasses, written: dict[str, Written], tmp_path: Path) -> None:
     directory = written[name]
     differences = golden.Differences(name)
     with klog.open(directory.directory, read_only=True) as logs:
@@ -37,7 +37,9 @@ def test_same_files(name: str, judge: Judge, written: dict[str, Written], tmp_pa
         theirs = tmp_path / f"{topic}-0"
         config = {key: value for key, value in directory.config[topic].items() if key != "retention.ms"}
         logs_in_order = sorted(directory.partition(topic).glob("*.log"))
-        batches = judge.append(theirs, logs_in_order, now_ms=directory.now_ms, config=config, topic_id=topic_ids[topic])
+        batches = kafka_classes.append(
+            theirs, logs_in_order, now_ms=directory.now_ms, config=config, topic_id=topic_ids[topic]
+        )
         assert batches > 0
         kafkas = contents(theirs)
         differences.equal_lists(f"{topic} names", sorted(mine), sorted(kafkas))

@@ -1,4 +1,4 @@
-"""Kafka's StandardAuthorizer and quotas decide what klog.security decides."""
+"""Kafka's StandardAuthorizer and quotas make the same decisions as klog.security."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klog.security import ClientQuotas, SecurityConfig
 from klog.security.acl_index import AclIndex
 from klog.security.acl_types import OPERATIONS, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from klog.security.quota_entities import USER
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
@@ -59,7 +59,7 @@ def as_row(each: Acl | AclFilter) -> list[str | None]:
 
 
 @pytest.mark.timeout(600)
-def test_the_authorizer_decides_as_kafkas(judge: Judge) -> None:
+def test_the_authorizer_decides_as_kafkas(kafka_classes: KafkaClasses) -> None:
     source = random.Random(20_240_801)
     cases: list[dict[str, Any]] = []
     mine: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ def test_the_authorizer_decides_as_kafkas(judge: Judge) -> None:
                 "filters": [[number for number, acl in enumerate(acls) if wanted.matches(acl)] for wanted in filters],
             }
         )
-    answer = judge.ask("authorize", Path(), cases=cases)
+    answer = kafka_classes.ask("authorize", Path(), cases=cases)
     for case, own, kafkas in zip(cases, mine, answer["answers"], strict=True):
         kafkas["filters"] = [sorted(found) for found in kafkas["filters"]]
         assert own == kafkas, case
@@ -114,7 +114,7 @@ def test_the_authorizer_decides_as_kafkas(judge: Judge) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["rate", "bucket"])
-def test_clients_wait_as_long_as_kafkas(judge: Judge, kind: str, tmp_path: Path) -> None:
+def test_clients_wait_as_long_as_kafkas(kafka_classes: KafkaClasses, kind: str, tmp_path: Path) -> None:
     source = random.Random(20_240_802)
     cases: list[dict[str, Any]] = []
     mine = []
@@ -145,7 +145,7 @@ def test_clients_wait_as_long_as_kafkas(judge: Judge, kind: str, tmp_path: Path)
             )
         cases.append({"kind": kind, "bound": bound, "samples": samples, "seconds": seconds, "events": events})
         mine.append(waits)
-    kafkas = judge.ask("throttle", Path(), cases=cases)["answers"]
+    kafkas = kafka_classes.ask("throttle", Path(), cases=cases)["answers"]
     for case, own, other in zip(cases, mine, kafkas, strict=True):
         assert all(abs(one - two) <= 1 for one, two in zip(own, other, strict=True)), (case, own, other)  # rounding
     assert 0.1 < sum(wait > 0 for waits in mine for wait in waits) / (200 * 60) < 0.9

@@ -1,5 +1,5 @@
 """A streaming query moves between Spark's own Kafka connector, over a broker, and klog, over the broker's directory, with
-one checkpoint: each goes on where the other has stopped. Group offsets that klog writes are those that the broker has.
+one checkpoint: each continues where the other has stopped. Group offsets that klog writes are those that the broker has.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.options import Policy
-from tests.interop.kafka import Judge
+from tests.interop.kafka import KafkaClasses
 from tests.interop.loads import Given, Verdict, differences, kafka_loads, klog_verdict
 from tests.support import golden
 
@@ -57,7 +57,7 @@ def leave(
     policy: Policy,
     **given: Any,
 ) -> Iterator[Left]:
-    """Open the log, inspect it, and leave it in each way; nothing if the recovery policy refuses."""
+    """Open the log, inspect it, and leave it with each ending. Returns nothing if the recovery policy refuses the log."""
     options = {**config, "producer.id.expiration.ms": expiration_ms}
     try:
         log = klog.Log.open(directory, config=options, recovery=policy, clock=ManualClock(now_ms), **given)
@@ -140,12 +140,12 @@ def given(case: golden.LoaderCase, directory: Path) -> Given:
 
 @pytest.mark.deep
 def test_kafka_loads_reproduces_the_loader_cases(
-    judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
+    kafka_classes: KafkaClasses, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
-    if judge.kafka.version != "4.1.0":
+    if kafka_classes.kafka.version != "4.1.0":
         pytest.skip("needs: the version that wrote the cases")
     chosen = [case for case in cases.values() if not case.name.startswith("metadata-")]
-    verdicts = kafka_loads(judge, [given(case, case.copy(tmp_path / case.name)) for case in chosen])
+    verdicts = kafka_loads(kafka_classes, [given(case, case.copy(tmp_path / case.name)) for case in chosen])
     found = []
     for case, verdict in zip(chosen, verdicts, strict=True):
         expected = case.verdict
@@ -160,7 +160,7 @@ def test_kafka_loads_reproduces_the_loader_cases(
     assert not found, "\n".join(found)
 
 
-# ---- what klog leaves ------------------------------------------------------------------------------------------------
+# ---- directories that klog leaves ------------------------------------------------------------------------------------
 
 ENDINGS = ("closed", "closed, no marker", "killed")
 CRASH = ENDINGS[1:]
@@ -226,10 +226,10 @@ otherwise(
 otherwise("an index of a closed segment, which no load checks", "fuzz-09-clean", ENDINGS, frozenset({"bad_indexes"}))
 
 
-def check(judge: Judge, lefts: list[Left]) -> None:
+def check(kafka_classes: KafkaClasses, lefts: list[Left]) -> None:
     """Kafka agrees with klog, except as the table states."""
     found, left_over = [], {(left.name, left.how) for left in lefts} & OTHERWISE.keys()
-    for left, verdict in zip(lefts, kafka_loads(judge, [left.given for left in lefts]), strict=True):
+    for left, verdict in zip(lefts, kafka_loads(kafka_classes, [left.given for left in lefts]), strict=True):
         known = OTHERWISE.get((left.name, left.how), frozenset())
         problems = left.problems(verdict)
         if problems.keys() & known:
@@ -244,7 +244,7 @@ SAMPLE = ("none", "cut-mid-records", "cut-half-segment", "crash-copy-called", "s
 
 @pytest.mark.parametrize("part", ["sample", pytest.param("all", marks=pytest.mark.deep)])
 def test_kafka_loads_every_loader_case_after_klog(
-    judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path, part: str
+    kafka_classes: KafkaClasses, cases: dict[str, golden.LoaderCase], tmp_path: Path, part: str
 ) -> None:
     lefts: list[Left] = []
     for case in cases.values():
@@ -252,11 +252,11 @@ def test_kafka_loads_every_loader_case_after_klog(
         if chosen and not case.name.startswith("metadata-other"):
             for policy in ("strict", "kafka"):
                 lefts += leave_case(case, case.copy(tmp_path / policy / case.name), policy)
-    check(judge, lefts)
+    check(kafka_classes, lefts)
 
 
 def test_kafka_loads_a_swap_beside_any_cleaned_files(
-    judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
+    kafka_classes: KafkaClasses, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     """Originals renamed to .deleted are restored; no record that Kafka keeps is lost."""
     lefts: list[Left] = []
@@ -275,10 +275,10 @@ def test_kafka_loads_a_swap_beside_any_cleaned_files(
                         path.unlink()
                 lefts += leave_case(case, directory, policy)
     assert {left.klog.records for left in lefts} == {len(case.records), 205}  # Kafka's own verdict, or all
-    check(judge, lefts)
+    check(kafka_classes, lefts)
 
 
-def test_kafka_loads_a_torn_tail_after_klog(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_loads_a_torn_tail_after_klog(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     """A log with an index entry per batch, cut at any byte of its last three batches, opened as after a clean stop."""
     config, original = {"index.interval.bytes": 0}, tmp_path / "original" / "t-0"
     original.parent.mkdir()
@@ -293,4 +293,4 @@ def test_kafka_loads_a_torn_tail_after_klog(judge: Judge, tmp_path: Path) -> Non
         with open(directory / f"{0:020d}.log", "r+b") as file:
             file.truncate(cut)
         lefts += leave(f"cut at {cut}", directory, config=config, now_ms=NOW, expiration_ms=86_400_000, policy="strict", clean_shutdown=True, recovery_point=end)  # fmt: skip
-    check(judge, lefts)
+    check(kafka_classes, lefts)

@@ -143,8 +143,8 @@ class Lives:
                 self.logs = self.open()
 
     def round(self) -> None:
-        """A round leaves what an inspection of all segments leaves, and is_due() is true exactly if a round would
-        delete something."""
+        """Run a round. It leaves the segments that an inspection of all segments would leave, and is_due() is true
+        exactly if the round deletes a segment."""
         now, left = self.clock.wall, {}
         for log in self.all:
             assert log.size == sum(segment.size for segment in log.segments)

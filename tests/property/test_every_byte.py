@@ -156,7 +156,7 @@ class Swept:
                     for bit in bits:
                         yield name, position, bit
 
-    def judge(self, state: str, damage: Flip) -> bool:
+    def check(self, state: str, damage: Flip) -> bool:
         """Raise AssertionError if the flip does harm that is not reported. Returns whether verify has reported it."""
         self.lay_out(state, damage)
         reported = bool(klog.verify(self.path).problems)
@@ -204,7 +204,7 @@ def sweep(swept: Swept, state: str, flips: Iterable[Flip]) -> None:
     count = reported = 0
     for damage in flips:
         try:
-            reported += swept.judge(state, damage)
+            reported += swept.check(state, damage)
         except BaseException as problem:
             problem.add_note(f"{state}: file, byte and bit: {damage}")
             raise

@@ -115,7 +115,7 @@ class Directory:
                     for bit in (position % 8,) if payload else range(8):
                         yield Damage(name, position, bit)
 
-    def judge(self, state: State, policy: Policy, damage: Damage) -> None:
+    def check(self, state: State, policy: Policy, damage: Damage) -> None:
         self.lay_out(state, damage)
         try:
             with self.manager(recovery=policy) as logs:
@@ -176,7 +176,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 def test_sampled_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
     for damage in random.Random(seed).sample(list(directory.damages(state)), 100):
         try:
-            directory.judge(state, policy, damage)
+            directory.check(state, policy, damage)
         except BaseException as problem:
             raise AssertionError(f"seed {seed}: {damage}") from problem
 
@@ -188,6 +188,6 @@ def test_sampled_damage_to_any_file(directory: Directory, state: State, policy: 
 def test_every_damage_to_any_file(directory: Directory, state: State, policy: Policy) -> None:
     for damage in directory.damages(state):
         try:
-            directory.judge(state, policy, damage)
+            directory.check(state, policy, damage)
         except BaseException as problem:
             raise AssertionError(f"{damage}") from problem

@@ -2,7 +2,7 @@
 const assert = require('node:assert/strict')
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 
-const kafka = new Kafka({ clientId: 'judge', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'checks', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 const WAIT_MS = 60000
 

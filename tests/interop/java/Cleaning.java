@@ -49,7 +49,7 @@ final class Cleaning {
     private Long previous;
 
     static ObjectNode clean(String path, JsonNode request) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         Cleaning cleaning = new Cleaning(path, request, answer.putArray("rounds"));
         try {
             cleaning.run();

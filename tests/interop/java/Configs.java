@@ -11,7 +11,7 @@ import java.util.TreeMap;
 /** Kafka's config keys, each with its type, default and bounds as Kafka prints them. */
 final class Configs {
     static ObjectNode list() throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ConfigDef broker = (ConfigDef) Class.forName("kafka.server.KafkaConfig").getMethod("configDef").invoke(null);
         keys(answer.putArray("broker"), broker);
         keys(answer.putArray("topic"), LogConfig.configDefCopy());

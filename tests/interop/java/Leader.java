@@ -25,14 +25,14 @@ import java.util.Base64;
  */
 final class Leader {
     static ObjectNode validate(JsonNode request) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ArrayNode answers = answer.putArray("answers");
         for (JsonNode one : request.get("cases")) answers.add(validateOne(one));
         return answer;
     }
 
     private static ObjectNode validateOne(JsonNode one) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         Meters meters = new Meters(answer.putObject("meters"));
         try {
             MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(Base64.getDecoder().decode(one.get("bytes").asText())));
@@ -66,7 +66,7 @@ final class Leader {
                 .put("temporary", (long) field(stats, "temporaryMemoryBytes"));
             ArrayNode batches = answer.putArray("batches");
             for (RecordBatch batch : validated.batches()) {
-                ObjectNode node = Judge.JSON.createObjectNode();
+                ObjectNode node = KafkaClasses.JSON.createObjectNode();
                 try {
                     node = Records.describe(batch);
                 } catch (Exception unreadable) {

@@ -70,7 +70,7 @@ final class Loader {
      * own checks, which its loader does not run.
      */
     static ObjectNode loads(JsonNode request) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ArrayNode verdicts = answer.putArray("verdicts");
         for (JsonNode each : request.get("cases")) {
             ObjectNode verdict = verdicts.addObject();
@@ -118,7 +118,7 @@ final class Loader {
         } finally {
             log.close();
         }
-        return Judge.JSON.createObjectNode().put("batches", batches);
+        return KafkaClasses.JSON.createObjectNode().put("batches", batches);
     }
 
     private static UnifiedLog open(String path, JsonNode request) throws Exception {
@@ -150,7 +150,7 @@ final class Loader {
     }
 
     private static ObjectNode describe(UnifiedLog log, JsonNode request) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         state(log, answer);
         ArrayNode times = answer.putArray("timestamps");
         for (JsonNode query : request.get("timestamps")) times.add(lookUp(log, query.asLong()));
@@ -187,7 +187,7 @@ final class Loader {
     }
 
     private static ObjectNode describe(LogSegment segment) throws Exception {
-        ObjectNode node = Judge.JSON.createObjectNode();
+        ObjectNode node = KafkaClasses.JSON.createObjectNode();
         node.put("base_offset", segment.baseOffset()).put("size", segment.size()).put("max_timestamp", segment.largestTimestamp());
         ArrayNode offsets = node.putArray("offset_index");
         OffsetIndex offsetIndex = segment.offsetIndex();
@@ -201,7 +201,7 @@ final class Loader {
     }
 
     private static ObjectNode describe(ProducerStateEntry entry) {
-        ObjectNode node = Judge.JSON.createObjectNode();
+        ObjectNode node = KafkaClasses.JSON.createObjectNode();
         node.put("producer_id", entry.producerId()).put("epoch", entry.producerEpoch())
             .put("last_offset", entry.lastDataOffset()).put("coordinator_epoch", entry.coordinatorEpoch()).put("last_timestamp", entry.lastTimestamp());
         if (entry.currentTxnFirstOffset().isPresent()) node.put("current_txn_first_offset", entry.currentTxnFirstOffset().getAsLong());
@@ -210,7 +210,7 @@ final class Loader {
     }
 
     private static ArrayNode lookUp(UnifiedLog log, long timestamp) {
-        ArrayNode answer = Judge.JSON.createArrayNode();
+        ArrayNode answer = KafkaClasses.JSON.createArrayNode();
         log.fetchOffsetByTimestamp(timestamp, Optional.empty()).timestampAndOffsetOpt()
             .ifPresent(found -> answer.add(found.timestamp).add(found.offset));
         return answer;

@@ -16,11 +16,11 @@ final class Locks {
         FileChannel channel = FileChannel.open(Path.of(path), StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE);
         FileLock lock = channel.tryLock();
         if (lock == null) channel.close(); else HELD.put(path, channel);
-        return Judge.JSON.createObjectNode().put("got", lock != null).put("pid", ProcessHandle.current().pid());
+        return KafkaClasses.JSON.createObjectNode().put("got", lock != null).put("pid", ProcessHandle.current().pid());
     }
 
     static ObjectNode unlock(String path) throws Exception {
         HELD.remove(path).close();
-        return Judge.JSON.createObjectNode();
+        return KafkaClasses.JSON.createObjectNode();
     }
 }

@@ -18,7 +18,7 @@ import java.util.OptionalLong;
 /** Every batch and record of a .log file as Kafka's FileRecords returns them. Field names: tests/golden/README.md. */
 final class Records {
     static ObjectNode read(String path) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ArrayNode batches = answer.putArray("batches");
         long bytes = 0;
         try (FileRecords file = FileRecords.open(new File(path), false)) {
@@ -33,7 +33,7 @@ final class Records {
     }
 
     static ObjectNode describe(RecordBatch batch) {
-        ObjectNode node = Judge.JSON.createObjectNode();
+        ObjectNode node = KafkaClasses.JSON.createObjectNode();
         OptionalLong horizon = batch.deleteHorizonMs();
         node.put("base_offset", batch.baseOffset()).put("last_offset", batch.lastOffset())
             .put("count", batch.countOrNull()).put("base_sequence", batch.baseSequence())
@@ -51,7 +51,7 @@ final class Records {
 
     static ObjectNode describe(RecordBatch batch, Record record) {
         record.ensureValid();
-        ObjectNode node = Judge.JSON.createObjectNode();
+        ObjectNode node = KafkaClasses.JSON.createObjectNode();
         node.put("o", record.offset()).put("ts", record.timestamp()).put("tt", label(batch.timestampType()));
         node.put("k", base64(record.key())).put("v", base64(record.value()));
         ArrayNode headers = node.putArray("h");

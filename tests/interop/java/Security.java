@@ -48,7 +48,7 @@ final class Security {
      *  "filters": [[type, pattern, name, principal, host, operation, permission]]}]}
      *  -> {"answers": [{"questions": [bool], "some": [bool], "filters": [[rule number]]}], "operations": {type: [number]}} */
     static ObjectNode authorize(JsonNode request) throws Exception {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ArrayNode answers = answer.putArray("answers");
         for (JsonNode each : request.get("cases")) {
             try (Metrics metrics = new Metrics()) {
@@ -108,7 +108,7 @@ final class Security {
     /** {"cases": [{"kind": "rate" | "bucket", "bound", "samples", "seconds", "events": [[ms since the start, amount]]}]}
      *  -> {"answers": [[throttle ms]]} */
     static ObjectNode throttle(JsonNode request) {
-        ObjectNode answer = Judge.JSON.createObjectNode();
+        ObjectNode answer = KafkaClasses.JSON.createObjectNode();
         ArrayNode answers = answer.putArray("answers");
         for (JsonNode each : request.get("cases")) {
             boolean bucket = each.get("kind").asText().equals("bucket");

@@ -9,8 +9,8 @@ import java.io.OutputStreamWriter;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Answers queries about files with Kafka's own classes: one JSON request per line on stdin, one JSON answer per line
- * on stdout, {"error": ...} if Kafka threw. It stays alive because starting a JVM costs more than any query.
+ * Runs Kafka's own classes on files: one JSON request per line on stdin, one JSON result per line on stdout,
+ * {"error": ...} if Kafka threw. It stays alive because starting a JVM costs more than any query.
  *
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
@@ -23,7 +23,7 @@ import java.nio.charset.StandardCharsets;
  *   {"ask": "configs", "path": ""}                                      -> Configs.list
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
  */
-public final class Judge {
+public final class KafkaClasses {
     static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] args) throws Exception {

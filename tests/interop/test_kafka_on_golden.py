@@ -1,4 +1,5 @@
-"""Check the judge first: over files that Kafka wrote, the parser and Java programs must agree with the manifests.
+"""Check Kafka in this setup first: over files that Kafka wrote, the parser and the Java programs must agree with the
+manifests.
 
 klog is not involved: a misreading of Kafka must not look like agreement.
 """
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import dumplog
-from tests.interop.kafka import Judge, Kafka
+from tests.interop.kafka import Kafka, KafkaClasses
 from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
@@ -21,12 +22,12 @@ EMPTIED_AT_MS = 1795246974723  # tests/golden/README.md, "Time"
 DUMPED = ("appendtime", "codecs", "plain", "segments", "txn")
 
 
-def test_file_records_give_the_manifests_records(judge: Judge) -> None:
+def test_file_records_give_the_manifests_records(kafka_classes: KafkaClasses) -> None:
     differences = golden.Differences("FileRecords")
     for partition in golden.all_partitions():
         records, codecs = [], []
         for path in sorted(partition.directory.glob("*.log")):
-            answer = judge.records(path)
+            answer = kafka_classes.records(path)
             assert answer["trailing_bytes"] == 0
             for batch in answer["batches"]:
                 records += [golden.golden_record(line) for line in batch["records"]]
@@ -36,7 +37,7 @@ def test_file_records_give_the_manifests_records(judge: Judge) -> None:
     differences.report()
 
 
-def test_the_loader_gives_the_manifests_offsets_and_producers(judge: Judge, tmp_path: Path) -> None:
+def test_the_loader_gives_the_manifests_offsets_and_producers(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     differences = golden.Differences("UnifiedLog")
     for partition in golden.all_partitions():
         # The loader writes, and needs a directory named like a partition.
@@ -45,7 +46,7 @@ def test_the_loader_gives_the_manifests_offsets_and_producers(judge: Judge, tmp_
             if path.stat().st_size == 0:  # without records Kafka uses the modification time as largest timestamp
                 os.utime(path, (EMPTIED_AT_MS / 1000, EMPTIED_AT_MS / 1000))
         entry = partition.entry
-        answer = judge.load(
+        answer = kafka_classes.load(
             directory,
             clean=golden.manifest(partition.case)["clean_shutdown"],
             now_ms=partition.largest_timestamp,
@@ -107,7 +108,7 @@ def test_the_dump_is_read_without_loss(kafka: Kafka) -> None:
 REPRODUCED = ("appendtime", "codecs", "flights", "idempotent", "large", "plain", "segments")
 
 
-def test_kafka_reproduces_its_own_directories(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_reproduces_its_own_directories(kafka_classes: KafkaClasses, tmp_path: Path) -> None:
     """The basis of test_same_bytes_as_kafka.py: appended batch by batch, the broker's files are reproduced."""
     differences = golden.Differences("appendAsFollower")
     for case in REPRODUCED:
@@ -115,7 +116,7 @@ def test_kafka_reproduces_its_own_directories(judge: Judge, tmp_path: Path) -> N
             if not partition.records:
                 continue  # becoming leader added an epoch at 0, without an append
             again = tmp_path / partition.name
-            judge.append(
+            kafka_classes.append(
                 again,
                 sorted(partition.directory.glob("*.log")),
                 now_ms=partition.largest_timestamp,
