@@ -44,9 +44,9 @@ PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "history", "log", "manager",
 
 @pytest.fixture
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """pytest's, but in memory for the packages whose tests sync thousands of times: a killed process leaves the same
-    files there, and power cuts are simulated. Tests that need the page cache or the disk are marked `disk`. Without
-    such memory, or with little, everything is on the disk.
+    """pytest's tmp_path, but in memory for the packages whose tests sync thousands of times: a killed process leaves the
+    same files there, and power cuts are simulated. Tests that need the page cache or the disk are marked `disk`. If
+    there is no file system in memory, or a small one, every directory is on the disk.
     """
     package = request.path.relative_to(Path(__file__).parent).parts[0]
     if (
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _longest_first(item: pytest.Item) -> tuple[float, bool]:
-    """By their own time limits, then those that start a JVM or are deep; the others keep their order."""
+    """Sort the tests by their own time limits, then those that start a JVM or are deep; the others keep their order."""
     limit = item.get_closest_marker("timeout")
     slow = any(item.get_closest_marker(mark) for mark in ("spark", "java", "cargo", "deep"))
     return -(limit.args[0] if limit else 0), not slow
@@ -106,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Counts:
-    """Sums up what tests have counted and prints it at the end, for tools/guarantee_counts.py."""
+    """Adds up the numbers that tests have counted, and prints the sums at the end, for tools/guarantee_counts.py."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
@@ -129,7 +129,7 @@ class _Skips:
         self.strict = strict
         self.dishonest: list[str] = []
 
-    def _look(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if not report.skipped or hasattr(report, "wasxfail"):
             return
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -137,8 +137,8 @@ class _Skips:
         if not reason.startswith("needs:"):
             self.dishonest.append(f"{report.nodeid}: {reason}")
 
-    pytest_runtest_logreport = _look
-    pytest_collectreport = _look
+    pytest_runtest_logreport = _note
+    pytest_collectreport = _note
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if (

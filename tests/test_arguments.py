@@ -174,7 +174,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
 
 
 def takes(annotation: str) -> Callable[[Any], bool]:
-    """By the annotation, or by its parts."""
+    """The values for an annotation, or for its parts."""
     if annotation in TAKES:
         return TAKES[annotation]
     head, bar, last = annotation.rpartition(" | ")
@@ -275,7 +275,7 @@ class World:
         return builder.build()
 
     def arguments_of(self, name: str) -> dict[str, Any]:
-        """Valid values of a call's parameters, where their annotation is not specific enough."""
+        """Valid values for the parameters of a call whose annotation is not specific enough."""
         log = {"path": self.path / "alone" / "u-0"}
         encoder = dict.fromkeys(("timestamp_default", "timestamp_min", "timestamp_max"), 0)
         encoder = {"records": [], "batch_bytes_max": 9999, "message_bytes_max": 9999, **encoder}
@@ -387,7 +387,7 @@ def run(world: World, call: Call, name: str, value: Any) -> None:
 
 
 def names(error: BaseException, parameter: str, value: Any) -> bool:
-    """An error about one of several records names its number."""
+    """An error about one of several records has the number of the record."""
     shown = str(error)
     return parameter.removesuffix("s") in shown or (
         isinstance(error, KlogError) and (repr(value) in shown or str(value) in shown)
@@ -402,7 +402,8 @@ CALLS = [call for call in CALLS if call.owner not in (klog.Broker, klog.TestBrok
 
 
 def test_the_calls_are_found_in_sources_and_stubs() -> None:
-    """In functions, class methods, methods of a base class, and native code with a stub."""
+    """The test itself finds wrong arguments in functions, class methods, methods of a base class, and native code with a
+    stub."""
     found = {call.name: {one.name for one in call.parameters} for call in CALLS}
     assert found["open_directory"] >= {"path", "create", "read_only"} and found["Log.open"] >= {"path", "topic_id"}
     assert found["Log.fetch"] == {"offset", "max_bytes", "isolation", "min_one_message"}
@@ -444,7 +445,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
 
 
 def verdict(world: World, call: Call, parameter: Parameter, value: Any, *, taken: bool) -> str | None:
-    """What is wrong with the call's reaction to a value; None if nothing."""
+    """Describes what is wrong with the call's reaction to a value; None if nothing is wrong."""
     try:
         run(world, call, parameter.name, value)
     except (TypeError, ValueError, KlogError) as error:

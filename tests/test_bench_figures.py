@@ -82,7 +82,7 @@ def test_goals_are_compared_with_the_printed_ratio(goal, met):
 
 def test_the_table_has_rate_peer_limit_and_goal():
     run = figures([result_of(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
-    run["results"][0]["void_rounds"] = 0  # whatever else this machine was doing
+    run["results"][0]["void_rounds"] = 0  # whatever else ran on this machine
     (row,) = table.text(run)
     assert " ".join(row.split()) == "spin 1 klog 100 Mrec/s peer 25 Mrec/s 4.00 copy 200 Mrec/s 0.50 ≥ 5 missed"
     page = table.markdown(run)

@@ -234,7 +234,7 @@ def test_memory_of_a_broker():
 
 @pytest.mark.parametrize("name", broker_contests.SCENARIOS)
 def test_the_work_of_the_contests_of_brokers(name, tmp_path):
-    """On klog's alone: the answers are checked."""
+    """Only klog's contests: the results are checked."""
     prepare, _, _, _ = broker_contests.SCENARIOS[name]
     broker = broker_peers.KlogBroker(tmp_path)
     try:

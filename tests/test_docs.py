@@ -66,7 +66,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether this was printed, with dots for anything."""
+    """Whether the output matches the expected text, in which dots stand for any text."""
     lines = [
         r"(?:.*\n)*?" if line.strip() == "..." else r"[^\n]*?".join(map(re.escape, line.split("..."))) + r"[ ]*\n"
         for line in expected.rstrip("\n").split("\n")
@@ -74,7 +74,7 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch("".join(lines), printed if printed.endswith("\n") else f"{printed}\n") is not None
 
 
-# Spark as a program starts it that knows nothing of klog.
+# Starts Spark as a program that has no settings for klog.
 BARE_SESSION = """
 from pyspark.sql import SparkSession
 SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -159,7 +159,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_by_eye(command: str, where: str) -> None:
-    """A command that builds or installs: check that what it names exists."""
+    """For a command that builds or installs, check that the targets and extras that it names exist."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     words = shlex.split(command)
@@ -170,7 +170,7 @@ def _check_by_eye(command: str, where: str) -> None:
 
 
 def wanted(document: Path) -> set[str]:
-    """What the blocks of a document need beyond klog's own development dependencies."""
+    """The modules that the blocks of a document need beyond klog's development dependencies."""
     found = {need for block in blocks((ROOT / document).read_text()) for need in block.needs}
     return {need for need in found if not need.endswith(".py")}
 

@@ -1,6 +1,6 @@
 """The public API that programs rely on: supported names are as specified, others are absent.
 
-A name whose capability comes later is absent, so that `hasattr` is right.
+A name of a feature that does not exist yet is absent, so that `hasattr` is correct.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def test_import_is_light() -> None:
 
 
 def test_import_loads_nothing_that_is_not_used() -> None:
-    """Every command, test plugin and task of Spark begins with it."""
+    """Every command, test plugin and task of Spark imports it first."""
     loaded = _loaded("import klog", whole=True) - _loaded("", whole=True)
     own = {"klog", "klog._start", "klog.locks", "klog.errors"}
     assert {name for name in loaded if not name.startswith(("_cython_", "cython_runtime"))} <= {
@@ -269,7 +269,7 @@ def test_import_loads_nothing_that_is_not_used() -> None:
 
 @pytest.mark.parametrize("before", ["import klog", "import klog, logging"])
 def test_without_a_configuration_of_logging_nothing_is_printed(before: str, tmp_path: Path) -> None:
-    """Whether the program has imported logging or not, and by whichever logger of klog."""
+    """This holds whether the program has imported logging or not, and for every logger of klog."""
     warn = "klog.logger.logger_of('log').warning('event=test'); "
     own = "logging.getLogger('klog.log').warning('event=test')"
     first = f"{own}; {warn}" if "logging" in before else warn
@@ -286,7 +286,7 @@ def test_without_a_configuration_of_logging_nothing_is_printed(before: str, tmp_
 
 
 def test_a_reader_of_one_partition_loads_what_it_needs() -> None:
-    """Not the manager and the cleaner, nor what few processes use: it is the start of each task of Spark."""
+    """It does not load the manager, the cleaner, or modules that few processes use: each task of Spark begins with it."""
     loaded = _loaded("import klog; klog.Log", whole=True)
     assert {"klog.log.log", "klog.record._batch"} <= loaded
     assert loaded.isdisjoint({"klog.manager", "klog.cleaner", "klog.inspect", "klog.cli", "klog.spark"})
@@ -322,7 +322,7 @@ def test_a_name_that_is_loaded_later_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", klog._MODULES)
 def test_dir_of_a_module_has_its_api_alone(name: str) -> None:
-    """No module that it imports, none of its own submodules, and nothing of typing or of the standard library."""
+    """It contains no imported module, none of its own submodules, and no name of typing or of the standard library."""
     module = getattr(klog, name)
     assert dir(module) == sorted(module.__all__)
     for each in dir(module):

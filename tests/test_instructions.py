@@ -1,5 +1,5 @@
-"""The instruction counts of csrc stay at bench/baselines/instructions.json, and the gate can fail. Those of a fetch and
-of an append, called from Python, stay at CALLS."""
+"""The instruction counts of csrc stay at the values in bench/baselines/instructions.json, and the check can fail. The
+counts of a fetch and of an append, called from Python, stay at CALLS."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CALLS = {
 CALLS_OF = (3, 11), "gcc 12"
 CALLS_RISE_MAX = 0.05
 
-# The clock stands, so that no append looks for due tasks. One call in 16 is timed, and one append in 24 adds an entry to
+# The clock stands still, so that no append checks for due tasks. One call in 16 is timed, and one append in 24 adds an entry to
 # the index: the smallest count of three is that of the call alone.
 _CALLS = """
 import struct, sys

@@ -1,4 +1,4 @@
-"""Locks that know their owner thread."""
+"""Locks that store which thread has acquired them."""
 
 from __future__ import annotations
 

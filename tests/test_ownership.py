@@ -16,7 +16,7 @@ PACKAGE = Path(klog.__file__).parent
 
 
 def targets(node: ast.AST) -> Iterator[ast.expr]:
-    """What a statement stores into or deletes."""
+    """The targets that a statement assigns to or deletes."""
     if isinstance(node, ast.Assign | ast.Delete):
         waiting = list(node.targets)
     elif isinstance(node, ast.AugAssign | ast.AnnAssign):
@@ -95,7 +95,7 @@ def native_stores(source: str) -> Iterator[tuple[str, str]]:
     code = re.sub(r'"""(?:.|\n)*?"""|"[^"\n]*"', "s", re.sub(r"#[^\n]*", "", source))
     for line in map(str.strip, code.splitlines()):
         chain = _STORE.match(line)
-        while chain is not None and chain[1].count("(") == chain[1].count(")"):  # else an argument of a call
+        while chain is not None and chain[1].count("(") == chain[1].count(")"):  # otherwise an argument of a call
             for target in chain[1].split(","):
                 if (field := _FIELD.search(target.strip())) is not None:
                     yield field[1], field[2]
@@ -159,7 +159,7 @@ _DECLARED = re.compile(r"    cdef (?:readonly |public )?[\w.]+ (\w+)$", re.MULTI
     [("LogCore", "_log_core"), ("SegmentList", "_segment_list"), ("HighWatermark", "_high_watermark")],
 )
 def test_a_move_exchanges_every_field_of_the_files(owner: str, module: str) -> None:
-    """What is neither exchanged nor listed as kept has been forgotten."""
+    """A field that is neither exchanged nor listed as kept has been forgotten."""
     declared = (PACKAGE / f"log/state/{module}.pxd").read_text()
     declared = declared[declared.index(f"cdef class {owner}:") :]
     of_users, _, of_files = declared.rpartition("# Of its files")

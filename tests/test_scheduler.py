@@ -159,7 +159,7 @@ def test_due_tasks_run_only_in_the_schedulers_thread() -> None:
 
 
 def test_a_forked_child_can_stop_it_while_the_parents_thread_holds_it() -> None:
-    """The condition stays locked in the child for good: a manager's close() there must not wait for it."""
+    """The condition stays locked in the child forever: a manager's close() there must not wait for it."""
     scheduler, taken, over = Scheduler(SystemClock()), threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -84,7 +84,7 @@ def outcome(work: Any) -> Any:
 
 @pytest.fixture(params=["first", "later"])
 def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The classes, new, or with so many objects that their __init__ is compiled."""
+    """The classes, before or after so many objects were made that their __init__ is compiled."""
     made = make(values)
     if request.param == "later":
         for kind in made.values():
@@ -257,7 +257,7 @@ def test_objects_can_be_pickled_and_copied() -> None:
 
 
 def test_the_import_of_the_broker_loads_no_dataclasses() -> None:
-    """They would take most of its time."""
+    """These modules would take most of the import time."""
     script = "import sys, klog.broker; print(*({'dataclasses', 'inspect', 'asyncio', 'numpy', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

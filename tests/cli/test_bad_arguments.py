@@ -152,7 +152,7 @@ def test_an_error_is_not_written_between_records(places: dict[str, str]) -> None
 
 @pytest.mark.parametrize("verb", ["ls", "groups", "transactions", "verify", "health", "cache", "repair", "tune", "top"])
 def test_a_log_dir_without_topics_is_one(verb: str, tmp_path: Path) -> None:
-    """klog's own, and a broker's, which has meta.properties."""
+    """A log.dir of klog, and one of a broker, which has meta.properties."""
     klog.open(tmp_path / "own", create=True).close()
     (tmp_path / "broker").mkdir()
     shutil.copy(HOME / "internal" / "logdir" / "meta.properties", tmp_path / "broker")

@@ -1,4 +1,4 @@
-"""`klog broker`: its short way past click, and its end."""
+"""`klog broker`: its start without click, and its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def words(line: str, tmp_path: Path) -> list[str]:
 
 @contextmanager
 def running(*arguments: Path | str) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, once it serves."""
+    """The running command, after it has begun to serve."""
     command = [sys.executable, "-m", "klog", "broker", *map(str, arguments), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         try:
@@ -124,8 +124,8 @@ def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_pat
 
 
 def test_a_second_signal_does_not_interrupt_the_end() -> None:
-    """A Ctrl-C and a SIGTERM, of an impatient user or of a supervisor: the temporary directory is removed all the
-    same."""
+    """A Ctrl-C and then a SIGTERM, from an impatient user or from a supervisor: the temporary directory is still
+    removed."""
     command = [sys.executable, "-m", "klog", "broker", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         try:

@@ -1,4 +1,4 @@
-"""cat and dump decode the records of Kafka's internal topics, and end at none of them."""
+"""cat and dump decode the records of Kafka's internal topics, and fail at none of them."""
 
 from __future__ import annotations
 

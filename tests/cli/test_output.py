@@ -1,4 +1,4 @@
-"""What verbs share: tables that fit a width, and errors as JSON."""
+"""Output that all verbs have in common: tables that fit a width, and errors as JSON."""
 
 from __future__ import annotations
 

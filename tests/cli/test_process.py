@@ -1,4 +1,4 @@
-"""What only a real process shows: pipes, signals, locks, and which modules are loaded."""
+"""Behaviour that only a real process shows: pipes, signals, locks, and the loaded modules."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def test_the_shell_gets_a_script_that_completes(shell: str) -> None:
 
 
 def test_bash_completes_verbs_options_topics_and_keys(data: Path, tmp_path: Path) -> None:
-    """As bash does it: it sources the script, and calls its function with the words and the cursor's place."""
+    """The test does the same as bash: it sources the script, and calls its function with the words and the position of
+    the cursor."""
     (tmp_path / "klog").write_text(f'#!/bin/sh\nexec {shlex.join(KLOG)} "$@"\n')
     (tmp_path / "klog").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
@@ -242,7 +243,7 @@ def _shell(command: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_stdout_the_command_fails_at_once(data: Path) -> None:
-    """And output does not go into the first file that is opened."""
+    """Nor is output written into the first file that is opened."""
     result = _shell('"$@" >&-', "cat", "--dir", data, "--topic", "t")
     assert (result.returncode, result.stderr) == (
         1,
@@ -303,7 +304,8 @@ def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path
 
 
 def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
-    """Raised where it occurred, and the handler is Python's default afterwards, also for the command."""
+    """KeyboardInterrupt is raised where it occurred, and afterwards the handler is Python's default, also for the
+    command."""
     text = _INTERRUPTED.replace('["klog", ', '["program", ').replace("from klog.cli import main\nmain()", "import klog")
     for module, name in (("klog.locks", "program"), ("none", "program"), ("none", "klog")):
         script = text.replace('"program"', repr(name))

@@ -1,4 +1,4 @@
-"""What goes out is what Kafka writes, what comes in is what Kafka reads, and nothing comes in beyond its bound."""
+"""klog compresses as Kafka does, decompresses everything that Kafka decompresses, and never exceeds the size limit."""
 
 import contextlib
 import gzip
@@ -160,7 +160,7 @@ def test_contexts_serve_many_threads(codec: int) -> None:
     assert not failures
 
 
-# What Kafka reads besides ---------------------------------------------------------------------------------------------
+# Other forms that Kafka reads -----------------------------------------------------------------------------------------
 
 
 def test_gzip_members_and_what_follows_them() -> None:
@@ -181,7 +181,7 @@ def test_gzip_refuses() -> None:
 
 
 def test_tiny_gzip_members_do_not_cost_what_lies_behind_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """zlib answers every member with a copy of all that it was given behind it: 3 GB for these 200 KB, once."""
+    """For every member, zlib returns a copy of all the input after it: once this took 3 GB for these 200 KB."""
     given = []
 
     class Watched:
@@ -235,7 +235,7 @@ def test_lz4_frames_of_others(store_size: bool, content_checksum: bool, block_ch
         frame = lz4.frame.compress(TEXT, block_linked=False, block_size=block_size, **options)
         assert decompress(LZ4, frame, MANY) == TEXT
         assert decompress(LZ4, frame + b"what follows is not read", MANY) == TEXT
-        if content_checksum:  # read, but not looked at
+        if content_checksum:  # read, but not checked
             assert decompress(LZ4, flip(frame, len(frame) - 1), MANY) == TEXT
         if block_checksum:
             at = (15 if store_size else 7) + 20
@@ -244,7 +244,7 @@ def test_lz4_frames_of_others(store_size: bool, content_checksum: bool, block_ch
 
 
 def test_lz4_takes_the_next_frame_after_one_that_failed() -> None:
-    """The context that is kept from one to the next does not stay where it was."""
+    """The context that is reused for the next frame does not keep its position."""
     frame = compress(LZ4, TEXT)
     stored = 7 + 4 + int.from_bytes(frame[7:11], "little")
     for _ in range(3):
@@ -399,7 +399,7 @@ def test_bombs_end_at_the_bound() -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODECS[1:])
 def test_hostile_payloads(codec: int) -> None:
-    """Cut anywhere, any bit flipped: plain bytes or CorruptBatch, never the library's exception."""
+    """With any cut and any flipped bit, the result is plain bytes or CorruptBatch, never an exception of the library."""
     plain = TEXT[:300] + random.Random(4).randbytes(100)
     payload = bytes(compress(codec, plain))
     # A stream of blocks or frames may end between two of them.
@@ -417,8 +417,8 @@ def test_hostile_payloads(codec: int) -> None:
 
 @pytest.mark.parametrize("size", [False, True])
 def test_the_header_checksum_of_an_lz4_frame_is_put_right(size: bool) -> None:
-    """Nothing else is replaced: what is no frame, or ends inside its header, gets the error for the bytes as they
-    are."""
+    """Nothing else is replaced: bytes that are not a frame, or that end inside its header, cause the same error as
+    unchanged bytes."""
     good = lz4.frame.compress(TEXT, block_linked=False, store_size=size)
     at = 14 if size else 6
     assert bytes(lz4_with_header_checksum(good)) == good

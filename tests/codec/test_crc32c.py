@@ -57,7 +57,7 @@ def test_a_checksum_can_be_computed_in_pieces(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_bit_counts(kernel: str) -> None:
-    """In each of the positions that a kernel of blocks and registers can put a byte in."""
+    """A byte is changed at each position in the blocks and registers of a kernel."""
     size = 256 + 64 + 21
     blank = crc32c(bytes(size), kernel=kernel)
     seen = {blank}

@@ -1,4 +1,4 @@
-"""Direct calls of lz4 give what its Python package gives, or leave the payload to it."""
+"""Direct calls of lz4 have the same result as its Python package, or leave the payload to the package."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def packages_only() -> Iterator[None]:
 
 
 def by_package(payload: bytes) -> bytes | None:
-    """What the package's Python API makes of a payload, None if it refuses it."""
+    """The result of the package's Python API for a payload; None if it refuses the payload."""
     with packages_only():
         try:
             return bytes(decompress(LZ4, payload, MANY))
@@ -44,7 +44,7 @@ def by_package(payload: bytes) -> bytes | None:
 
 
 def test_the_libraries_are_found() -> None:
-    """On every machine that runs these tests. Where a package hides its functions, klog works without."""
+    """This holds on every machine that runs these tests. If a package hides its functions, klog works without them."""
     assert use_direct(True)
 
 
@@ -98,7 +98,7 @@ def test_damage_gives_the_packages_result_or_none() -> None:
 
 
 def test_memory_is_kept_from_call_to_call() -> None:
-    """Fresh memory would be a page fault for each of the 256 pages of a result."""
+    """New memory would cause a page fault for each of the 256 pages of a result."""
     data = TEXT[: 1 << 20]
     payload = bytes(compress(LZ4, data))
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Large payloads are decompressed into memory that is kept, with the result, and the refusals, of the other way."""
+"""Large payloads are decompressed into memory that is reused, with the same results and errors as by the other method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def outcome(codec: int, payload: bytes) -> bytes | str:
         return str(error)
 
 
-def other_way(codec: int, payload: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes | str:
+def by_other_method(codec: int, payload: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes | str:
     with monkeypatch.context() as patch:
         patch.setattr(module, {GZIP: "_gzip_kept", ZSTD: "_zstd_kept"}[codec], lambda *_: None)
         return outcome(codec, payload)
@@ -57,7 +57,7 @@ def test_damage_has_the_same_outcome_both_ways(codec: int, monkeypatch: pytest.M
                 )
             payload = payload[: chance.randrange(len(payload))] if number % 5 == 0 else payload
         found = outcome(codec, payload)
-        assert found == other_way(codec, payload, monkeypatch)
+        assert found == by_other_method(codec, payload, monkeypatch)
         whole += type(found) is bytes
     assert 0 < whole < 600
 

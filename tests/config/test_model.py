@@ -159,7 +159,7 @@ def test_none_removes_a_key() -> None:
 
 
 def test_looking_up_an_unknown_key_names_the_nearest() -> None:
-    """Wherever a key may be named: item, attribute, argument; in either spelling."""
+    """This holds for every use of a key: as item, attribute or argument, in either spelling."""
     config = LogConfig()
     assert config["segment_bytes"] == config["segment.bytes"]
     assert "segment_bytes" in config

@@ -68,7 +68,7 @@ def test_whole_pages_bypass_the_cache_and_the_rest_uses_it(path: str) -> None:
     st.booleans(),
 )
 def test_any_sequence_of_appends_equals_a_plain_file(path: str, sizes: list[int], gather: bool) -> None:
-    """D1, D2; each write is read back at once in every way."""
+    """D1, D2; each write is read back at once with every kind of reader."""
     Path(path).write_bytes(b"")
     file, reader, end = opened(path), RealFiles().open(path), 0
     for number, size in enumerate(sizes):
@@ -194,7 +194,7 @@ def test_both_descriptors_are_closed(path: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=OF_FIXTURES)
 @given(st.lists(st.tuples(st.integers(0, 1_500_000), st.booleans()), max_size=6))
 def test_a_writers_file_holds_what_was_written(path: str, pieces: list[tuple[int, bool]]) -> None:
-    """Flushed or not in between; after flush() others see all of it."""
+    """It is flushed in between or not; after flush() other readers see all of it."""
     expected = b""
     with DirectWriter(RealFiles(), path) as writer:
         for number, (size, flush) in enumerate(pieces):

@@ -45,7 +45,7 @@ def test_cold_ranges_are_found_to_64_kib(path: Path) -> None:
 
 @pytest.mark.parametrize("stop", [SIZE, 11 * MIB])
 def test_a_scan_leaves_the_page_cache_as_it_was(path: Path, stop: int) -> None:
-    """D1, also of a scan that stops half-way, behind the kernel's own read-ahead."""
+    """D1, also for a scan that stops in the middle, with the pages of the kernel's own read-ahead."""
     make_cold(path)
     make_hot(path, 5 * MIB, MIB)
     make_hot(path, SIZE - 2 * MIB, 2 * MIB)
@@ -61,7 +61,7 @@ def test_a_scan_leaves_the_page_cache_as_it_was(path: Path, stop: int) -> None:
 
 def assert_as_before(path: Path, before: list[bool]) -> None:
     """The pages are as before, except those that the kernel evicted for lack of memory, which it counts (drops by
-    advice are not counted). A page evicted before the first look and read again by the scan lies beside cached ones:
+    advice are not counted). A page evicted before the first check and read again by the scan lies beside cached ones:
     D1."""
     after = resident_pages(path)
     lost = sum(was and not now for was, now in zip(before, after, strict=True))

@@ -112,7 +112,7 @@ def test_errors_carry_the_path(tmp_path: Path) -> None:
 
 
 def test_an_error_with_a_next_step_keeps_no_frame_alive(tmp_path: Path) -> None:
-    """Objects in the frames that it passed, maybe gigabytes, are freed once it has been caught."""
+    """Objects in the frames of its traceback, maybe gigabytes, are freed after it has been caught."""
 
     class Held:
         pass

@@ -105,7 +105,7 @@ def test_one_that_was_used_is_evicted_after_those_that_were_not(limit: int) -> N
             cache.drop(key)
             expected.drop(key.name)
             continue
-        if chance.random() < 0.02:  # it goes with its holder
+        if chance.random() < 0.02:  # it is removed with its holder
             expected.drop(key.name)
             keys[key.name] = key = Key(key.name)
         found = cache.find(key)
@@ -151,7 +151,7 @@ def test_of_two_racing_threads_the_first_value_is_kept() -> None:
 
 
 def test_what_is_held_goes_with_its_holder() -> None:
-    """H2: also where the holder is found only by the garbage collector, and the value outlives it."""
+    """H2: also if the garbage collector frees the holder, and the value still exists after that."""
     cache = Handles(True, 8)
     held = []
     for _ in range(3):
@@ -193,7 +193,7 @@ def test_a_share_of_the_descriptors_is_used(allowed: int, held: int) -> None:
 
 
 def test_the_caches_of_a_process_share_its_limits() -> None:
-    """Of three logs with many segments, each would else take a share of its own."""
+    """Otherwise each of three logs with many segments would use a share of its own."""
     assert HandleCache().files is HandleCache().files is FILES
     assert HandleCache().indexes is INDEXES
     assert HandleCache(files=5).files.limit == 5

@@ -127,7 +127,7 @@ def test_preallocation_allocates_blocks_and_keeps_the_length(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("write", [False, True])
 def test_only_regular_files_are_opened(tmp_path: Path, write: bool) -> None:
-    """Opening a FIFO would block for good; a symbolic link could lead out of the log.dir."""
+    """Opening a FIFO would block forever; a symbolic link could lead out of the log.dir."""
     files = RealFiles()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()

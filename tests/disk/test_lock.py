@@ -55,7 +55,7 @@ def test_another_processs_lock_raises_and_ends_with_the_process(tmp_path: Path) 
 
 
 def test_a_dead_holders_name_is_ignored(tmp_path: Path) -> None:
-    """A broker writes no name: one written by an earlier klog is another process's."""
+    """A broker writes no name into the file: a name that an earlier klog has written there is that of another process."""
     (tmp_path / ".lock").write_text(f"pid={os.getpid()} start=1\n")
     fd = os.open(tmp_path / ".lock", os.O_RDWR)
     fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""What the monitor reads from /proc, and computes from two samples; /proc is written by the test."""
+"""The values that the monitor reads from /proc, and computes from two samples. The test writes the files of /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exists() and is_directory(): a path that cannot be looked at is not one that is missing."""
+"""exists() and is_directory(): a path that cannot be checked is not reported as missing."""
 
 from __future__ import annotations
 

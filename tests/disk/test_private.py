@@ -1,4 +1,5 @@
-"""Files for their owner only: never wider than 0600, replaced whole, and not read when others could."""
+"""Files that only their owner may read: the mode is never wider than 0600, they are replaced as a whole, and klog refuses
+to read them if others could."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""remove_tree(): a directory with its content, and nothing that a link leads to."""
+"""remove_tree() removes a directory with its content, and no target of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What klog reports of the page cache, compared with mincore(2); and sampled reads."""
+"""klog's reports about the page cache, compared with mincore(2); and sampled reads."""
 
 from __future__ import annotations
 

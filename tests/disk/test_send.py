@@ -301,7 +301,7 @@ def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, meth
 
 
 def test_a_disk_read_error_names_its_file(file: LogFile, kernel: FaultyIo, method: str) -> None:
-    """F20: the error is the disk's, with its path, and what went before is counted."""
+    """F20: the error is that of the disk, with its path, and the bytes sent before it are counted."""
     function = {"sendfile": "sendfile", "splice": "splice", "copied": "pread"}[method]
     kernel.rule(function, error=errno.EIO, nth=3)
     kernel.rule(function, at_most=-1 if method == "copied" else 1000)

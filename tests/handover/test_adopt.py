@@ -33,7 +33,7 @@ def state(topic_id: uuid.UUID | None, config: dict[str, str] | None = None, part
 
 
 def ran(directory: Path, topics: dict[str, TopicMetadata], *more: MetadataRecord) -> None:
-    """A controller has written this, and nothing else."""
+    """A directory with only this file, as a controller writes it."""
     records = [FEATURE, *ClusterMetadata(topics=topics).topic_records(2), *more]
     log = directory / "__cluster_metadata-0" / f"{0:020d}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def test_the_broker_has_changed_created_and_deleted_topics(tmp_path: Path) -> No
 
 
 def test_klogs_producer_ids_stay_above_those_of_the_broker(tmp_path: Path) -> None:
-    """Neither gives out an id of the other, whichever runs next."""
+    """Neither assigns a producer id that the other has assigned, whichever runs next."""
 
     def broker_has_given_out(ids: int) -> int:
         fields = {"broker_id": 1, "broker_epoch": 1, "next_producer_id": ids}

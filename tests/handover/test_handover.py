@@ -1,4 +1,4 @@
-"""handover(): what a broker finds, what is refused, and that a failure leaves the directory usable."""
+"""handover(): the directory that a broker gets, the directories that are refused; a failure leaves the directory usable."""
 
 from __future__ import annotations
 

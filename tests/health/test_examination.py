@@ -1,4 +1,5 @@
-"""Every check finds what is planted: in a fake /proc and /sys, in the facts of an engine, and in real log directories."""
+"""Every check finds the problem that the test has made: in a fake /proc and /sys, in the facts of an engine, and in real
+log directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request and a connection cost: system calls, and memory."""
+"""The cost of a request and of a connection: system calls, and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and responses: every way in which bytes can arrive, and be answered."""
+"""Requests and responses: bytes arrive in pieces of every kind, and responses have parts of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Peers that send anything, in any pieces, and leave at any time: the server goes on, and nothing of them stays. P7."""
+"""Peers that send any bytes, in any pieces, and disconnect at any time: the server still works, and keeps no memory for
+them. P7."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def any_completion(request: Request) -> None:
 
 
 def attack(chance: random.Random, port: int) -> None:
-    """One client: whole, cut and lying frames, garbage; it may not read, and leaves in one of four ways."""
+    """One client: it sends whole frames, cut frames, frames with a wrong size, and random bytes. It may not read, and
+    disconnects with one of four methods."""
     client = Client(port, receive_buffer=chance.choice([0, 4096]))
     client.sock.settimeout(0.001)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Start and end of a server: nothing is lost, and nothing is left over."""
+"""Start and stop of a server: no request is lost, and no thread, socket or descriptor is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of time, memory and numbers, and what happens at each: fault model rows 34, 35, 36, 39."""
+"""Limits of time, memory and numbers, and the behaviour at each limit: fault model rows 34, 35, 36, 39."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_before_authentication_requests_are_smaller() -> None:
 
 
 def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_others_are_served(tmp_path: Path) -> None:
-    """It sends requests for ever: they stay in its own socket."""
+    """It sends requests forever: they stay in its own socket."""
     answer = frame(b"x" * 100_000)
     handled = []
 
@@ -190,7 +190,7 @@ def test_a_depleted_pool_stops_reading_and_goes_on_when_memory_is_back() -> None
 
 
 def test_memory_of_half_a_frame_comes_back_when_its_connection_ends() -> None:
-    """The first that waits for it has gone: the next one gets the memory."""
+    """The first connection that waited for memory has closed: the next one gets the memory."""
     with serving(Inline(), queued_max_request_bytes=1000) as server, Client(server.port) as waiting:
         with Client(server.port) as client:
             client.sock.sendall(frame(b"x" * 5000)[:3000])
@@ -305,7 +305,7 @@ def test_the_rate_of_new_connections_delays_them() -> None:
 
 
 def test_the_rate_of_one_address_closes_its_connections_after_a_delay() -> None:
-    """NW7: those that are refused are not counted."""
+    """NW7: refused connections are not counted."""
     clock = ManualClock()
     with serving(clock=clock, connection_creation_rate_per_ip=5, quota_window_num=2) as server:
         good = [Client(server.port) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""The mute state machine, by table: engine semantics 11.2."""
+"""The table of the mute state machine: engine semantics 11.2."""
 
 from __future__ import annotations
 

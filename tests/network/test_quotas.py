@@ -16,7 +16,8 @@ from klog.network.rates import Rate
 
 
 def test_a_rate_counts_all_its_windows_from_the_first_event_on() -> None:
-    """Ten windows of a second count as full before they are, so that a burst at the start is not an excess."""
+    """The rate is divided by ten windows of a second from the start, so that a burst at the start does not exceed the
+    quota."""
     rate = Rate(bound=5, windows=11, seconds=1.0)
     for _ in range(50):
         rate.record(100.0)

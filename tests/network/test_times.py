@@ -1,4 +1,4 @@
-"""The times of responses: in the queue of the network thread, being sent, and in all."""
+"""The times of responses: in the queue of the network thread, during sending, and in total."""
 
 from __future__ import annotations
 

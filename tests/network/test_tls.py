@@ -129,7 +129,7 @@ def test_new_connections_use_a_reloaded_certificate_and_old_ones_go_on(keys: Key
 
 
 def hello(version: ssl.TLSVersion) -> bytes:
-    """What a client sends first."""
+    """The first bytes that a client sends."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.maximum_version = version
