@@ -1,5 +1,4 @@
-"""One writer and several reader processes, while the log grows, rolls, is truncated, and its oldest segments are
-deleted.
+"""One writer and several reader processes, while the log grows, rolls, is truncated, and old segments are deleted.
 
 Every record's value holds its offset and the number of truncations before it. A reader checks both, and may
 only get OffsetOutOfRange.
@@ -28,8 +27,8 @@ with klog.open(sys.argv[1]) as logs:
         if what < 0.9 or log.log_end_offset == log.log_start_offset:
             first = log.log_end_offset
             bases.append(first)
-            batch = [(b"%d" % rounds, b"%d:" % (first + i) + bytes(pick.randrange(120))) for i in
-            range(pick.randrange(1, 9))] log.append(batch, compression=pick.choice([None, "lz4", "zstd"]))
+            batch = [(b"%d" % rounds, b"%d:" % (first + i) + bytes(pick.randrange(120))) for i in range(pick.randrange(1, 9))]
+            log.append(batch, compression=pick.choice([None, "lz4", "zstd"]))
         elif what < 0.93:
             log.roll()
         elif what < 0.96:
