@@ -98,7 +98,7 @@ class Topics:
 
     def _goes_on_from(self, content: Content) -> None:
         """What a new process finds is on disk from now on."""
-        judge(Found(False, content), self, power=False)
+        check_found(Found(False, content), self, power=False)
         found: dict[str, list[Partition]] = {}
         for topic, _, values in content:
             one = [value for value in values if value is not None]
