@@ -118,7 +118,7 @@ def test_every_contest_with_a_peer_runs(tmp_path, peer, subjects):
 def test_the_cost_of_each_durability_level_is_still_measured(tmp_path):
     output = run("-m", "bench.levels", str(tmp_path), "--tiny")
     assert "a power cut | klog append" in output
-    assert "the death of the process | sqlite3" in output
+    assert "a crash of the process | sqlite3" in output
 
 
 def test_the_tails_of_durable_appends_are_still_measured(tmp_path):
