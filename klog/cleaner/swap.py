@@ -40,7 +40,8 @@ def check_uncut(log: LogCore, rewritten: int) -> None:
 
 
 def check_unchanged(log: LogCore, directory: str, sources: Sequence[Segment], sizes: Sequence[int]) -> int:
-    """Return the number of the first source in the log. Raises Overtaken if not all are there, closed and unchanged."""
+    """Return the number of the first source in the log. Raises Overtaken if not all are there, closed and unchanged;
+    CorruptBatch if one has lost its end: its replacement, whose index shows nothing of that, would hide the loss."""
     segments = log.segments
     bases = [segment.base_offset for segment in segments]
     with contextlib.suppress(ValueError):
@@ -48,6 +49,8 @@ def check_unchanged(log: LogCore, directory: str, sources: Sequence[Segment], si
         now = segments[first : first + len(sources)]
         same = len(now) == len(sources) and all(a is b for a, b in zip(now, sources, strict=True))
         if same and segments[-1] is not sources[-1] and [s.size for s in now] == list(sizes) and log.path == directory:
+            for source in sources:
+                source.check_end()
             return first
     raise Overtaken(f"{log.name} has lost or changed segments of [{sources[0].base_offset}, {sources[-1].next_offset})")
 

@@ -203,7 +203,8 @@ cdef class Mapping:
                 self.map(fd, size)
                 self.shape(fd, size)
             else:
-                self.shape(fd, size)
+                if size != found.st_size:
+                    self.shape(fd, size)
                 self.map(fd, size)
         finally:
             close(fd)

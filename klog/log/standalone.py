@@ -321,6 +321,7 @@ def _stated(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, An
         "recovery_point": points.get(key, 0) if given.recovery_point is None else given.recovery_point,
         "log_start_offset": max(starts.get(key, 0) if given.log_start_offset is None else given.log_start_offset, 0),
         "high_watermark": given.high_watermark,
+        "cleaned_to": cleaner_offsets.read(parent).get(key, 0),
     }
 
 
@@ -353,7 +354,7 @@ def _open_to_write(
                 "open it after that"
             )
         stated["topic_id"] = given.topic_id or created_id
-        log = load(**stated, cleaned_to=cleaner_offsets.read(parent).get(key, 0))
+        log = load(**stated)
         belong_to(log._core, owner)
         if not log._core.recovery.clean_shutdown:
             lower_positions(parent, reader_names(parent), *key, log._core.log_end_offset, files)

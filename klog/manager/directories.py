@@ -105,7 +105,7 @@ class LogDirectory:
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
-        self._cleaned = {} if self.read_only else cleaner_offsets.read(self.path)
+        self._cleaned = cleaner_offsets.read(self.path)
         self.directory_id = _directory_id(self.path)
         marker = checkpoint.clean_shutdown_path(self.path)
         self.was_clean = exists(marker)

@@ -27,6 +27,7 @@ cdef class IndexPair(Reusable):
     cdef object __weakref__
     cdef place_t *newest    # a ring buffer of the positions of the last batches that add() has added; NULL before the first
     cdef int64_t added      # batches in it, also those that were overwritten
+    cdef readonly object beyond     # (offset, position) of the first entry that limit() has dropped, or None
 
     cpdef reserve(self, int32_t batches)
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)

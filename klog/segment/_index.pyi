@@ -11,6 +11,8 @@ class IndexPair(Reusable):
     offsets_path: str
     times_path: str
     writable: bool
+    @property
+    def beyond(self) -> tuple[int, int] | None: ...
     def __new__(
         cls,
         offsets_path: str,

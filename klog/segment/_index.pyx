@@ -34,6 +34,8 @@ from klog._c.osio cimport kl_io_libc, kl_io_t
 from klog.disk._mapping cimport Mapping, store
 from klog.record._table cimport BatchTable
 
+import contextlib
+
 from klog.errors import CorruptIndex
 
 
@@ -120,11 +122,15 @@ cdef class IndexPair(Reusable):
                                    path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
 
     def limit(self, int64_t log_size):
-        """Drop offset entries at or after byte log_size, in memory: for a copy, which may be newer than its log."""
-        if self.x.offset_count == 0:
+        """Drop offset entries at or after byte log_size, in memory: those of a log that has grown since it was
+        looked at, or that has lost its end. `beyond` is the first of them."""
+        cdef int32_t before = self.x.offset_count, kept
+        if before == 0:
             return
-        self.x.offset_count = kl_offset_index_position(self.offsets.data, self.x.offset_count,
-                                                       <int32_t>min(log_size, INT32_MAX))
+        kept = kl_offset_index_position(self.offsets.data, before, <int32_t>min(log_size, INT32_MAX))
+        if kept < before:
+            self.beyond = self.entry(kept)
+        self.x.offset_count = kept
         self.x.last_relative = -1
         if self.x.offset_count:
             self.x.last_relative = load32(self.offsets.data + (self.x.offset_count - 1) * KL_OFFSET_ENTRY)
@@ -368,11 +374,18 @@ cdef class IndexPair(Reusable):
         return self.offsets.size != offsets or self.times.size != times
 
     def trim(self):
-        """Truncate both files to their entries: a segment becomes inactive, or the log is closed cleanly."""
+        """Truncate both files to their entries: a segment becomes inactive, or the log is closed cleanly. After an
+        OSError, as of a full disk that copies on write, both have the length that they had, if the disk lets them."""
         cdef kl_indexer_t before = self.x
+        cdef int64_t offsets = self.offsets.size, times = self.times.size
         try:
             self.offsets.resize(<int64_t>self.x.offset_count * KL_OFFSET_ENTRY)
             self.times.resize(<int64_t>self.x.time_count * KL_TIME_ENTRY)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.offsets.resize(offsets)
+                self.times.resize(times)
+            raise
         finally:
             self.keep(&before)
 

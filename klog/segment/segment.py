@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists
+from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists, is_final
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.logger import logger_of
@@ -49,6 +49,7 @@ from klog.segment._scan import (
 )
 from klog.segment._state import SegmentState
 from klog.segment.active import Active, WriteCounts, open_to_write
+from klog.segment.lost_end import lost_end
 from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import TxnIndex
 from klog.values import NamedTuple
@@ -323,11 +324,16 @@ class Segment(SegmentState):
             interval=self.segment_dir.config.index_interval_bytes,
             table=self.segment_dir.files.table,
         )
-        if self.writable:
+        if self.writable and capacity >= 0:
             index.check(self.size)
-        else:  # the writer of a live log is ahead of this reader
+        else:  # the writer of a live log is ahead of a reader; a closed segment may have lost its end
             index.check(_POSITION_MAX)
             index.limit(self.size)
+            if self.writable and index.beyond is not None:
+                lost = lost_end(self.file, index, self.size, self.next_offset)
+                if lost is None:
+                    raise CorruptIndex("an entry points beyond the log, and not at lost batches", path=offsets)
+                _log.warning("event=records_lost path=%s end=%d reason=%s", self.path, *lost)
         timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
         if not timed:
             if index.entries == 0 and not self.writable:  # as in every segment that its writer has just created
@@ -586,7 +592,11 @@ class Segment(SegmentState):
         active = self._ready()
         self.size, self.next_offset, state = savepoint
         active.index.restore(state)
-        self.segment_dir.files.truncate(active.file, self.size)
+        try:
+            self.segment_dir.files.truncate(active.file, self.size)
+        except OSError as error:
+            if is_final(error) or active.file.length() != self.size:
+                raise  # else there was nothing to remove: a full disk may refuse even that
         active.cut(self.size)
         self.segment_dir.files.fsync(active.file)
 
@@ -805,6 +815,25 @@ class Segment(SegmentState):
             if found is None or found.base_offset > offset:
                 raise
             return found
+
+    def check_end(self) -> None:
+        """For a reader that goes on to the next segment: raise CorruptBatch if an index of this closed segment shows
+        that batches were lost from its end. Under recovery="kafka" readers go on."""
+        if not self.segment_dir.strict:
+            return
+        lost = lost_end(self.file, self.index, self.size, self.next_offset)
+        if lost is None:
+            return
+        error = CorruptBatch(
+            f"the file ends before offset {lost.end}, but its {lost.entry}: records up to {self.next_offset - 1} were "
+            f"lost. Restore it from a copy, or read on at offset {self.next_offset}",
+            path=self.path,
+            position=self.size,
+            offset=lost.end,
+            kind="gap",
+        )
+        error.next_offset = self.next_offset
+        raise error
 
     def _check_located(self, offset: int, header: Header | None, end: int) -> None:
         """Raise CorruptBatch if the header found is that of a damaged batch, or such a header has led past offset."""

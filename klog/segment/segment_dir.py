@@ -16,7 +16,7 @@ class SegmentDir:
 
     move_to() and configure() change directory and config: the segments follow. suffix: appended to the names of their
     files. written: how the bytes of closed files were written. beside: a SegmentDir of the same directory, to exchange
-    segments with.
+    segments with. strict: a reader that reaches the end of a closed segment raises if batches were lost there.
     """
 
     __slots__ = (
@@ -27,6 +27,7 @@ class SegmentDir:
         "mappable",
         "opening",
         "sampler",
+        "strict",
         "suffix",
         "writable",
         "written",
@@ -40,6 +41,7 @@ class SegmentDir:
         handles: HandleCache,
         *,
         writable: bool,
+        strict: bool = False,
         beside: SegmentDir | None = None,
         suffix: str = "",
     ) -> None:
@@ -51,6 +53,7 @@ class SegmentDir:
         self.mappable = writable  # this process holds the log's lock, so no other one shortens a file
         # Held to open an index, or to rename a segment's files or the directory; shared by all of a directory.
         self.opening: AbstractContextManager[object] = CallLock() if beside is None else beside.opening
+        self.strict: bool = strict if beside is None else beside.strict
         self.suffix = suffix
         self.written = WriteCounts()
         self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache

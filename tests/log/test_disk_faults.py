@@ -90,6 +90,9 @@ def cases() -> Iterator[Case]:
         yield Case("append and roll", "pwrite", error, "refused")
         yield Case("append and roll", "pwrite", error, "refused", nth=2)
         yield Case("roll", "pwrite", error, "refused")  # of the producers' snapshot
+        for nth in (1, 2):  # the offset index, then the time index, is trimmed: a disk that copies on write may be full
+            yield Case("roll", "ftruncate", error, "refused", nth=nth)
+            yield Case("append and roll", "ftruncate", error, "refused", nth=nth)
     for error in (errno.EIO, errno.ESTALE):
         yield Case("append and roll", "pwrite", error, "offline", nth=2)
         yield Case("roll", "pwrite", error, "offline")

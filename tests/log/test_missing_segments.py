@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import klog
+from klog.cli import cli
 from klog.clock import ManualClock
 from klog.errors import CorruptLog
-from tests.support.logs import NOW, tree
+from tests.support.logs import NOW, one_log, tree
 
 SMALL = {"segment.bytes": 300, "index.interval.bytes": 0, "retention.ms": -1}
 
@@ -23,15 +27,18 @@ def several_segments(path: Path, policy: str = "delete") -> list[Path]:
     return sorted(path.glob("*.log"))
 
 
-def opened(path: Path, clean: bool, policy: str | None = "delete", **options: str) -> klog.Log:
+def opened(path: Path, clean: bool, policy: str | None = "delete", **options: Any) -> klog.Log:
     config = None if policy is None else SMALL | {"cleanup.policy": policy}
-    return klog.Log.open(path, config=config, clean_shutdown=clean, clock=ManualClock(NOW), **options)  # type: ignore[arg-type]
+    return klog.Log.open(path, config=config, clean_shutdown=clean, clock=ManualClock(NOW), **options)
 
 
+@pytest.mark.parametrize("read_only", [False, True], ids=["writer", "reader"])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("policy", ["delete", "compact", None])
 @pytest.mark.parametrize("left", [".index", ".timeindex"])
-def test_an_index_shows_that_its_log_is_missing(tmp_path: Path, clean: bool, policy: str | None, left: str) -> None:
+def test_an_index_shows_that_its_log_is_missing(
+    tmp_path: Path, clean: bool, policy: str | None, left: str, read_only: bool
+) -> None:
     """With any config, also if the gap could come from the cleaner, and also below the recovery point."""
     path = tmp_path / "t-0"
     log = several_segments(path, policy or "delete")[1]
@@ -40,26 +47,72 @@ def test_an_index_shows_that_its_log_is_missing(tmp_path: Path, clean: bool, pol
             file.unlink()
     before = tree(path)
     with pytest.raises(CorruptLog, match="the segment that begins at 3 is missing") as caught:
-        opened(path, clean, policy)
+        opened(path, clean, policy, read_only=read_only)
     assert (caught.value.path, caught.value.offset, caught.value.kind) == (str(log), 3, "gap")
     assert tree(path) == before
-    with opened(path, clean, policy, recovery="kafka") as again:
+    with opened(path, clean, policy, recovery="kafka", read_only=read_only) as again:
         assert [record.offset for record in again.read()] == [0, 1, 2, *range(6, 12)]
 
 
+@pytest.mark.parametrize("read_only", [False, True], ids=["writer", "reader"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_marked_for_deletion_in_the_middle_is_kept(tmp_path: Path, clean: bool) -> None:
+def test_a_log_marked_for_deletion_in_the_middle_is_kept(tmp_path: Path, clean: bool, read_only: bool) -> None:
     """The file has the missing records: a load that refuses to open the log must not unlink it."""
     path = tmp_path / "t-0"
     log = several_segments(path)[1]
     log.rename(f"{log}.deleted")
     before = tree(path)
     with pytest.raises(CorruptLog, match=rf"{log.name}\.deleted is there: rename it back"):
-        opened(path, clean)
+        opened(path, clean, read_only=read_only)
     assert tree(path) == before
     Path(f"{log}.deleted").rename(log)
     with opened(path, clean) as again:
         assert [record.offset for record in again.read()] == list(range(12))
+
+
+def test_the_readers_of_a_directory_notice_it(tmp_path: Path) -> None:
+    """klog.open() and `klog cat`: with the path and the text of an open for writing."""
+    with one_log(tmp_path, segment_bytes=300, index_interval_bytes=0, retention_ms=-1) as log:
+        for number in range(12):
+            log.append([(b"%d" % number, b"v" * 20)])
+        lost = log.segments[1].path
+    os.unlink(lost)
+    before, texts = tree(tmp_path), set()
+    for read_only in (True, False):
+        with (
+            klog.open(tmp_path, read_only=read_only, clock=ManualClock(NOW)) as logs,
+            pytest.raises(CorruptLog) as caught,
+        ):
+            logs.log("events")
+        texts.add(str(caught.value))
+        assert caught.value.path == lost
+    assert len(texts) == 1
+    result = CliRunner().invoke(cli, ["cat", "--dir", str(tmp_path), "--topic", "events"])
+    assert result.exit_code == 3 and "is missing, between others" in result.output, result.output
+    assert {name: data for name, data in tree(tmp_path).items() if name.startswith("events-0/")} == {
+        name: data for name, data in before.items() if name.startswith("events-0/")
+    }
+
+
+def test_a_reader_beside_a_writer_that_renames_files_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing is not of one moment: it may have the index of a segment that was deleted meanwhile."""
+    path = tmp_path / "t-0"
+    log = several_segments(path)[1]
+    hidden = log.rename(tmp_path / "hidden")
+    looks = 0
+
+    def sleep(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            hidden.rename(log)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    with opened(path, True, read_only=True) as reader:
+        assert [record.offset for record in reader.read()] == list(range(12))
+    assert looks == 3
 
 
 @pytest.mark.parametrize("number", [0, -1])

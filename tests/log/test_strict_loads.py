@@ -45,7 +45,7 @@ REFUSED = {
     "flip-middle-rp0-unclean", "fuzz-04-clean", "fuzz-05-unclean", "fuzz-06-unclean", "fuzz-08-unclean",
     "fuzz-09-unclean", "fuzz-12-unclean", "fuzz-13-clean", "fuzz-13-unclean", "fuzz-14-unclean",
     "length-negative-clean", "lso-past-end-clean", "lso-past-end-unclean",
-    "zero-block-active-unclean",
+    "middle-log-zero-clean", "middle-log-zero-unclean", "zero-block-active-unclean",
 }  # fmt: skip
 
 

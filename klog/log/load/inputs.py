@@ -76,7 +76,12 @@ def segment_dir_of(inputs: Inputs, *, writable: bool) -> SegmentDir:
     segment_dir = inputs.segment_dir
     if segment_dir is None or segment_dir.writable != writable:
         segment_dir = inputs.segment_dir = SegmentDir(
-            inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable
+            inputs.directory,
+            inputs.config,
+            inputs.files,
+            inputs.handles,
+            writable=writable,
+            strict=inputs.policy == "strict",
         )
     return segment_dir
 
@@ -95,7 +100,8 @@ def inputs_of(log: LogCore) -> Inputs:
         recovery_point=options.recovery_point,
         log_start_offset=options.log_start_offset,
         producer_expiration_ms=options.broker.producer_id_expiration_ms,
-        check_gaps=options.config_known and not options.config.compacts,
+        # The writer of a snapshot's log may have compacted it, whatever the config was when the log was opened.
+        check_gaps=options.config_known and not options.config.compacts and not log.is_snapshot,
         cleaned_to=options.cleaned_to,
         segments_left=options.segments_left,
         segment_dir=log.directory.segment_dir,

@@ -23,7 +23,7 @@ from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers, remove_orphans
-from klog.log.load.missing import refuse_deleted, refuse_orphans
+from klog.log.load.missing import refuse_deleted, refuse_emptied, refuse_orphans
 from klog.log.load.rebuild import (
     DerivedState,
     mend_txn_indexes,
@@ -93,6 +93,8 @@ def _list_segments(
             raise CorruptLog(
                 f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
+    if inputs.policy == "strict":
+        refuse_emptied(inputs, [segment for segment in segments[:-1] if not segment.size])
     check_names(inputs, segments, heads, found)
     return segments
 
@@ -122,6 +124,24 @@ def settled_listing(directory: str, files: Files) -> Listing:
         check_complete(listing, files)
     except FileNotFoundError:  # the writer goes on
         return settled_listing(directory, files)
+    return listing
+
+
+def _complete_listing(inputs: Inputs) -> Listing:
+    """settled_listing(). Under the strict policy raises CorruptLog, as load_writable() does, if a segment in the middle
+    is missing. While a writer renames files it may look so: then this looks again, for up to 0.2 s."""
+    for left in reversed(range(_SWAP_LOOKS)):
+        listing = settled_listing(inputs.directory, inputs.files)
+        if inputs.policy != "strict":
+            break
+        try:
+            refuse_deleted(inputs, listing)
+            refuse_orphans(inputs, listing, listing.orphans(), listing.unfinished)
+            break
+        except CorruptLog:
+            if not left:
+                raise
+            time.sleep(0.002)
     return listing
 
 
@@ -220,7 +240,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
 def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = _list_segments(inputs, settled_listing(inputs.directory, inputs.files), found, writable=False)
+    segments = _list_segments(inputs, _complete_listing(inputs), found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1

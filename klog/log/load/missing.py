@@ -1,25 +1,28 @@
-"""Segments in the middle of a log whose `.log` is gone, as far as other files show it: "strict" refuses to open.
+"""Segments in the middle of a log whose `.log` is gone or emptied, as far as other files show it: "strict" refuses to
+open.
 
     X.index or X.timeindex without X.log: the `.log` was removed from outside. klog and a broker rename it to .deleted
     before the indexes
 
     X.log.deleted in a log that no cleaner has changed: of such a log only the first and the last segments are deleted
 
-Neither counts while a compaction is unfinished, or if the segment before reaches beyond X. Without such a file nothing
-tells a lost segment from one whose records were compacted away.
+    an entry in X.index or X.timeindex, and no batch in X.log
+
+The first two do not count while a compaction is unfinished, or if the segment before reaches beyond X. Without such a
+file nothing tells a lost segment from one whose records were compacted away.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from klog.errors import CorruptLog
+from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory import gaps
 from klog.log.directory._listing import Listing
 from klog.log.load.inputs import Inputs
-from klog.segment import names, scan_headers
+from klog.segment import Segment, names, scan_headers
 
 
 def refuse_deleted(inputs: Inputs, listing: Listing) -> None:
@@ -43,6 +46,27 @@ def refuse_orphans(inputs: Inputs, listing: Listing, orphans: Iterable[str], unf
             path = names.file_path(inputs.directory, base, names.LOG)
             if os.path.basename(path) + names.DELETED not in unfinished:
                 raise _missing(path, base, f"its {suffix} is still there. Restore it from a copy")
+
+
+def refuse_emptied(inputs: Inputs, segments: Sequence[Segment]) -> None:
+    """Raise CorruptLog if one of these closed segments without batches had some. After a crash those above the recovery
+    point are left to the recovery: write-back may not have reached them."""
+    for segment in segments:
+        if not inputs.clean_shutdown and segment.next_offset > inputs.recovery_point:
+            return
+        try:
+            segment.check_end()
+        except CorruptBatch as error:
+            raise CorruptLog(
+                f"the segment that begins at {segment.base_offset} is empty: {error.reason}. Nothing was changed; "
+                f'recovery="kafka" opens the log without it',
+                path=segment.path,
+                position=0,
+                offset=segment.base_offset,
+                kind="gap",
+            ) from None
+        finally:
+            segment.close()
 
 
 def _compacting(unfinished: Iterable[str]) -> bool:

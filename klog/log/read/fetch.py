@@ -191,6 +191,8 @@ def read_up_to(
         limit = size if segment.base_offset < bound.segment_base_offset else min(bound.position, size)
         header = segment.locate(offset) if size else None
         if header is None:
+            if segment is not segments[-1]:
+                segment.check_end()
             continue
         found.position = OffsetMetadata(offset, segment.base_offset, header.position)
         if header.position < limit:

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Bytes [position, position + size) of a segment. They hold the offsets [offset, stop), and maybe some around."""
+    """Bytes [position, position + size) of a segment. They hold the offsets [offset, stop), and maybe some around.
+    ends: the range goes on in the next segment."""
 
     segment: Segment
     offset: int
     stop: int
     position: int
     size: int
+    ends: bool
 
 
 class FetchRange(Slices):
@@ -99,6 +101,8 @@ class FetchRange(Slices):
         aborted: tuple[AbortedTransaction, ...] = ()
         try:
             file = segment.file
+            if piece.ends:
+                segment.check_end()
             if self._isolation == "read_committed":
                 aborted = tuple(
                     aborted_in_range(log, self._segments, piece.offset, piece.stop, finder_of_producers(log))
@@ -111,6 +115,9 @@ class FetchRange(Slices):
             if any(known is segment for known in log.segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
+        except CorruptBatch:
+            self._check_same(piece)
+            raise
         log.counters.read(piece.size)
         self._check_same(piece)  # after opening the file: a truncation is counted before it removes the first byte
         return FetchData(
@@ -161,6 +168,8 @@ def fetch_range(log: LogCore, start: int, stop: int | None, isolation: Isolation
         if segment.base_offset < start:
             header = segment.locate(start) if segment.size else None
             if header is None:
+                if segment is not segments[-1]:
+                    segment.check_end()
                 continue
             first = header.position
         size = segment.size
@@ -172,5 +181,8 @@ def fetch_range(log: LogCore, start: int, stop: int | None, isolation: Isolation
                     size = header.position + header.size
         if size > first:
             offset, beyond = max(start, segment.base_offset), min(stop, segment.next_offset)
-            pieces.append(_Piece(segment, offset, beyond, first, size - first))
+            closed = segment is not segments[-1] and beyond == segment.next_offset
+            pieces.append(_Piece(segment, offset, beyond, first, size - first, closed))
+        elif not segment.size and segment is not segments[-1]:
+            segment.check_end()
     return FetchRange(log, segments, start, max(start, stop), isolation, pieces, rewritten)

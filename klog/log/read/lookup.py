@@ -147,7 +147,11 @@ def count(log: LogCore, start: Position | None, stop: Position | None) -> int:
     low, high = max(low, readable.start), min(high, readable.end)
     total = 0
     for segment in readable.segments:
-        if segment.base_offset >= high or not segment.size or (segment.next_offset <= low):
+        if segment.base_offset >= high or segment.next_offset <= low:
+            continue
+        if segment is not readable.segments[-1]:
+            segment.check_end()
+        if not segment.size:
             continue
         located = segment.locate(low) if low > segment.base_offset else None
         position = located.position if located is not None else 0

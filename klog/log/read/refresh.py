@@ -240,6 +240,7 @@ class Follower:
     def _reload(self, log: LogCore) -> None:
         """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged."""
         inputs = inputs_of(log)
+        inputs.check_gaps = False  # the writer may compact the topic by now
         self._epochs_changed(log)
         loaded = load_read_only(inputs)
         for segment in log.segments:

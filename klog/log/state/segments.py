@@ -45,7 +45,8 @@ def number_of(segments: Sequence[Segment], offset: int) -> int:
 def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | None:
     """Segment and position of the first batch whose last offset is at or above offset; None after the last batch.
 
-    If the segment has a gap there, the segment before it may have a batch that reaches beyond this base offset.
+    If the segment has a gap there, the segment before it may have a batch that reaches beyond this base offset. Raises
+    CorruptBatch if damage may hide the batch, or if one was lost from the end of a segment: see Segment.check_end.
     """
     first = number_of(segments, offset)
     for number in range(first, len(segments)):
@@ -58,6 +59,8 @@ def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | No
                     if beyond is not None and beyond.base_offset <= offset:
                         return segments[number - 1], beyond.position
                 return segment, header.position
+        if number + 1 < len(segments):
+            segment.check_end()
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from klog.disk import failed_sync_in, lacks_descriptors
+from klog.disk import failed_sync_in, is_final, lacks_descriptors
 from klog.log.state._log_core import LogCore
 
 
@@ -39,6 +39,12 @@ def note_failure(log: LogCore, error: BaseException, passing: Callable[[OSError]
 def guard_sync(log: LogCore, action: Callable[[], object]) -> None:
     """Run a sync, whose failure is final, except a lack of file descriptors."""
     guard(log, action, lacks_descriptors)
+
+
+def guard_undoable(log: LogCore, action: Callable[[], object]) -> None:
+    """Run an action that can be undone: its failure is final if the disk, or a sync, has failed, and not if space or
+    another resource has run out (P6)."""
+    guard(log, action, lambda error: not is_final(error))
 
 
 def uninterrupted(log: LogCore, action: Callable[[], object]) -> None:
