@@ -376,7 +376,7 @@ def test_a_directory_in_place_of_a_file_raises_and_stays(tmp_path: Path, suffix:
         (blocked / "precious").write_bytes(b"x")
         if suffix == ".cleaned":
             for act in (log.compact, lambda: log.purge_key(b"key-1")):
-                with pytest.raises(IsADirectoryError, match="move the directory away") as caught:
+                with pytest.raises(IsADirectoryError, match="move it away") as caught:
                     act()
                 assert caught.value.filename == str(blocked)
             assert log.offline is None
