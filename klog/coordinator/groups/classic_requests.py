@@ -153,6 +153,7 @@ class ClassicGroups:
         if member is not None:
             group.remove(member)
         group.remove_pending(member_id)
+        self._rebalances.maybe_complete_join(group)  # the others may have waited for this one alone
         return join_refused(context, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _join_first(
