@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.adapters import CLIENTS, Admin, Client, Refused, load
-from tests.clients.reading import collect, eventually, settle
+from tests.clients.reading import collect, eventually, poll_together, settle
 from tests.clients.servers import Server
 
 PARTITIONS = 4
@@ -53,7 +53,7 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(client:
     fill(client, wide)
     values: list[bytes | None] = []
     while len(values) < 40:
-        values += [each.value for each in first.poll(0.1) + second.poll(0.1)]
+        values += [each.value for each in poll_together([first, second])]
     assert len(values) == 40
     assert set(values) == {b"%d" % number for number in range(40)}
 
