@@ -100,3 +100,7 @@ __all__ = [
     "sync_name",
     "view_of",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
