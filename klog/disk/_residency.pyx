@@ -103,7 +103,7 @@ cdef class ReadSampler:
         self.cached_bytes += got
         return buffer
 
-    def probe(self, LogFile file, int64_t position, Py_ssize_t size):
+    cpdef void probe(self, LogFile file, int64_t position, int64_t size) noexcept:
         """Count a slice that is read elsewhere or sent by the kernel, all of it as its first byte."""
         cdef char byte
         cdef int64_t got

@@ -504,15 +504,10 @@ class Log:
         min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
         Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
         """
-        core = self._core.now
-        found = fetch_shortly(FetchData, core, offset, max_bytes, isolation, min_one_message)
+        found = fetch_shortly(FetchData, self._core, offset, max_bytes, isolation, min_one_message)
         if found is not None:
             return found
-        core.check_open()
-        if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
-            offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
-            min_one_message = flag("min_one_message", min_one_message)
-        return fetch_counted(core, offset, max_bytes, isolation, min_one_message)
+        return fetch_counted(self._core, offset, max_bytes, isolation, min_one_message)
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of [start, stop), or up to the isolation's bound, as one slice per segment, to be sent in order.

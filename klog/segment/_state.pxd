@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from klog.disk._handles cimport Holder
 from klog.disk._io cimport LogFile
+from klog.disk._residency cimport ReadSampler
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
 
@@ -10,6 +11,10 @@ cdef class ActiveState:
     cdef public LogFile file
     cdef public IndexPair index
     cdef public int64_t stop
+
+
+cdef class SegmentDirState:
+    cdef public ReadSampler sampler
 
 
 cdef class SegmentState(Holder):

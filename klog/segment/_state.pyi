@@ -2,7 +2,7 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-from klog.disk import LogFile
+from klog.disk import LogFile, ReadSampler
 from klog.disk._handles import Holder
 from klog.record import BatchTable
 from klog.segment._index import IndexPair
@@ -12,6 +12,10 @@ class ActiveState:
     file: LogFile
     index: IndexPair
     stop: int
+
+@disjoint_base
+class SegmentDirState:
+    sampler: ReadSampler
 
 @disjoint_base
 class SegmentState(Holder):

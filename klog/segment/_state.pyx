@@ -9,6 +9,10 @@ cdef class ActiveState:
     """Base of Active, its only writer: the file, its index, and where it takes an append without further steps."""
 
 
+cdef class SegmentDirState:
+    """Base of SegmentDir, its only writer."""
+
+
 cdef class SegmentState(Holder):
     """Base of Segment, its only writer. Its file and its index are held by the caches of klog.disk while it is closed.
 

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache, ReadSampler
 from klog.locks import CallLock
+from klog.segment._state import SegmentDirState
 from klog.segment.active import WriteCounts
 
 
-class SegmentDir:
+class SegmentDir(SegmentDirState):
     """A directory of segments. All segments of a log share one, so that a closed segment takes only the memory of its
     numbers.
 
@@ -26,7 +27,6 @@ class SegmentDir:
         "handles",
         "mappable",
         "opening",
-        "sampler",
         "strict",
         "suffix",
         "writable",

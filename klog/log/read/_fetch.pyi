@@ -14,7 +14,6 @@ class FetchState:
     size: int
     first_entry_incomplete: bool
     aborted_transactions: tuple[AbortedTransaction, ...]
-    _last_stable_offset: int | None
     _file: LogFile | None
     _log: LogCore | None
     def __init__(
@@ -41,6 +40,8 @@ class FetchState:
     def log_start_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
     @property
     def position(self) -> OffsetMetadata: ...
     @position.setter

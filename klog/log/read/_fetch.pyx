@@ -7,12 +7,12 @@ that begins where the last one ended needs only the latter; near the log end no 
 the full path, which starts again from the beginning.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.stdint cimport int64_t
 
 from klog._c.batch cimport KL_BATCH_MIN, kl_batch_last_offset, kl_batch_t
 from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
-from klog.disk._residency cimport ReadSampler
 from klog.disk._send cimport check_target, send_slice
 from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
@@ -25,6 +25,7 @@ from klog.segment._state cimport SegmentState, number_of
 from klog.arguments import whole
 from klog.errors import CorruptBatch, CorruptData
 from klog.log.read.aborted_transactions import aborted_in_slice
+from klog.log.read.isolation import last_stable_offset
 from klog.log.read.steady import check_there
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.shown import first_few
@@ -40,9 +41,9 @@ cdef class FetchState:
     cdef public int64_t size
     cdef public bint first_entry_incomplete
     cdef public tuple aborted_transactions
-    cdef public object _last_stable_offset
     cdef public LogFile _file
     cdef public LogCore _log
+    cdef int64_t stable             # last_stable_offset, -1: not known yet
     cdef int64_t base_offset
     cdef readonly int64_t _byte     # of position
 
@@ -51,7 +52,7 @@ cdef class FetchState:
                  tuple aborted_transactions=(), LogFile file=None, log=None):
         self.offset = offset
         self.high_watermark = high_watermark
-        self._last_stable_offset = last_stable_offset
+        self.stable = -1 if last_stable_offset is None else last_stable_offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.position = position
@@ -65,10 +66,11 @@ cdef class FetchState:
         """Keep the file of the slice open, None for an empty slice."""
         self._file = file
 
-    cdef void begin(self, LogCore log, int64_t offset, int64_t high_watermark, stable, int64_t start, int64_t end):
+    cdef void begin(self, LogCore log, int64_t offset, int64_t high_watermark, int64_t stable, int64_t start,
+                    int64_t end) noexcept:
         """Set the offsets of the fetch. Its slice is empty."""
         self._log = log
-        self.offset, self.high_watermark, self._last_stable_offset = offset, high_watermark, stable
+        self.offset, self.high_watermark, self.stable = offset, high_watermark, stable
         self.log_start_offset, self.log_end_offset = start, end
         self.aborted_transactions = ()
 
@@ -199,6 +201,14 @@ cdef class FetchState:
         return sent
 
     @property
+    def last_stable_offset(self):
+        """Exclusive bound of read_committed. A reader beside a writer works it out when it is first asked for, which
+        may need a replay of all batches: other isolation levels do not wait for it."""
+        if self.stable < 0:
+            self.stable = min(<int64_t>last_stable_offset(self._log), self.high_watermark)
+        return self.stable
+
+    @property
     def position(self):
         return OffsetMetadata(self.offset, self.base_offset, self._byte)
 
@@ -226,26 +236,29 @@ cdef class FetchState:
 cdef tuple what(FetchState it):
     """What two equal results have in common."""
     return (
-        it.offset, it.high_watermark, it._last_stable_offset, it.log_start_offset, it.log_end_offset, it.base_offset,
+        it.offset, it.high_watermark, it.stable, it.log_start_offset, it.log_end_offset, it.base_offset,
         it._byte, it.size, it.first_entry_incomplete, it.aborted_transactions, it._file,
     )
 
 
-def fetch_shortly(type kind, LogCore log, offset, max_bytes, isolation, min_one_message):
+def fetch_shortly(type kind, LogCore log not None, offset, max_bytes, isolation, min_one_message):
     """Return the FetchData (kind) of Log.fetch(). None: the full path is needed, also to raise any error of the
     arguments or of the bytes. Raises OSError."""
-    cdef Counters counters
+    cdef Counters counters = log.counters
     cdef FetchState found
-    cdef int64_t began
-    if not log.health.takes_reads() or log.directory.segment_dir is None:
+    cdef int64_t first, most, began
+    cdef int overflow
+    log.follow_writer()
+    if not log.health.takes_reads() or type(offset) is not int or type(max_bytes) is not int or \
+            type(min_one_message) is not bool or type(isolation) is not str:
         return None
-    if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool or \
-            type(isolation) is not str or not 0 <= offset <= INT64_MAX or not 0 <= max_bytes <= INT64_MAX:
+    first = PyLong_AsLongLongAndOverflow(offset, &overflow)
+    most = PyLong_AsLongLongAndOverflow(max_bytes, &overflow)
+    if first < 0 or most < 0:   # also -1 for an overflow
         return None
-    counters = log.counters
     began = counters.fetch_begins(log.options)
     try:
-        found = found_shortly(kind, log, offset, max_bytes, isolation, min_one_message)
+        found = found_shortly(kind, log, first, most, isolation, min_one_message)
         if found is not None:
             counters.fetch_ends(began, found.size, log.options)
         return found
@@ -264,13 +277,12 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     # F1: these first.
     cdef SegmentList known = log.segment_list
     cdef int64_t generation = known.generation, rewritten = known.rewritten, taken_back = known.taken_back
-    cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, bound
+    cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, stable = -1, bound
     cdef tuple segments = known.segments
     cdef FetchState found
-    segment_dir, managed, stable = log.directory.segment_dir, log.watermark.metadata, None
-    writes = segment_dir.writable
-    if managed is not None:
-        high_watermark = managed.offset
+    cdef bint writes = not log.health.read_only, committed = False
+    if log.watermark.metadata is not None:
+        high_watermark = log.watermark.offset
     else:
         high_watermark = end if writes else log.high_watermark
     high_watermark = min(high_watermark, end)
@@ -281,8 +293,8 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
         bound = end
     elif isolation == "high_watermark":
         bound = high_watermark
-    elif isolation == "read_committed" and stable is not None:
-        bound = stable
+    elif isolation == "read_committed" and writes:
+        bound, committed = stable, True
     else:
         return None
     if not start <= offset <= bound:
@@ -293,8 +305,8 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
     if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes):
         return None
     if found._file is not None:
-        (<ReadSampler>segment_dir.sampler).probe(found._file, found._byte, found.size)
-        if isolation == "read_committed":
+        log.directory.segment_dir.sampler.probe(found._file, found._byte, found.size)
+        if committed:
             found.aborted_transactions = tuple(
                 aborted_in_slice(log, segments, found.position, found.size, end))
     if known.generation != generation or known.rewritten != rewritten or known.taken_back != taken_back:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from klog.arguments import LONG_MAX
+from klog.arguments import LONG_MAX, flag
 from klog.disk import YIELD_BYTES, HasFileno, LogFile, send_yielding, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.read._fetch import FetchState
 from klog.log.read.aborted_transactions import aborted_in_slice
 from klog.log.read.isolation import Isolation, last_stable_offset, unknown_isolation
+from klog.log.read.positions import whole_number
 from klog.log.read.steady import noting
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
@@ -41,15 +42,6 @@ class FetchData(FetchState):
     """
 
     __slots__ = ()
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Exclusive bound of read_committed. A reader beside a writer works it out when it is first asked for, which
-        may need a replay of all batches: other isolation levels do not wait for it."""
-        if self._last_stable_offset is None:
-            assert self._log is not None
-            self._last_stable_offset = min(last_stable_offset(self._log), self.high_watermark)
-        return self._last_stable_offset
 
     def file_range(self) -> tuple[LogFile, int, int]:
         """(file, position, size) of a slice that is not empty, for a server that sends it by sendfile. The file stays
@@ -132,7 +124,12 @@ def note_sent(error: BaseException, sent: int) -> None:
 
 
 def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
-    """fetch(), repeated if the writer changes the log meanwhile, and counted in the metrics."""
+    """fetch() with arguments of any types, repeated if the writer changes the log meanwhile, and counted in the
+    metrics."""
+    log.check_open()
+    if type(offset) is not int or type(max_bytes) is not int or type(min_one) is not bool:
+        offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
+        min_one = flag("min_one_message", min_one)
     counters, options = log.counters, log.options
     began = counters.fetch_begins(options)
     try:

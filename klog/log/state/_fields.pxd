@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t
 
+from klog.segment._state cimport SegmentDirState
+
 
 cdef class ProducerFields:
     cdef public int64_t end_offset
@@ -15,3 +17,7 @@ cdef class TransactionFields:
 
 cdef class EpochFields:
     cdef public list entries
+
+
+cdef class DirectoryFields:
+    cdef public SegmentDirState segment_dir

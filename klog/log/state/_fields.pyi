@@ -3,6 +3,7 @@ from typing_extensions import disjoint_base
 from klog.log.state._producer_entry import ProducerEntry
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.transactions import Transactions
+from klog.segment import SegmentDir
 
 @disjoint_base
 class ProducerFields:
@@ -17,3 +18,7 @@ class TransactionFields:
 @disjoint_base
 class EpochFields:
     entries: list[tuple[int, int]]
+
+@disjoint_base
+class DirectoryFields:
+    segment_dir: SegmentDir | None

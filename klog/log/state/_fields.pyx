@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The fields of an owner in Python that each append reads: struct members here, attributes for Python code.
+"""The fields of an owner in Python that each append or fetch reads: struct members here, attributes for Python code.
 
 Each of these is the base of one class, the only writer of its fields.
 """
@@ -24,3 +24,7 @@ cdef class TransactionFields:
 
 cdef class EpochFields:
     """Of LeaderEpochCache."""
+
+
+cdef class DirectoryFields:
+    """Of PartitionDir."""

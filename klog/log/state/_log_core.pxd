@@ -3,7 +3,9 @@ from libc.stdint cimport int64_t
 from klog.disk._send cimport SendCounts
 from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
+from klog.log.state._counters cimport Counters
 from klog.log.state._fetch_positions cimport FetchPositions
+from klog.log.state._fields cimport DirectoryFields, ProducerFields
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._health cimport Health
 from klog.log.state._high_watermark cimport HighWatermark
@@ -18,7 +20,7 @@ cdef class LogCore:
     cdef readonly CallLock lock
     cdef readonly SegmentList segment_list
     cdef readonly FetchPositions fetch_positions
-    cdef readonly object counters
+    cdef readonly Counters counters
     cdef readonly object notifier
     cdef readonly SendCounts sends
     cdef readonly object commits
@@ -36,18 +38,19 @@ cdef class LogCore:
     cdef readonly object options
     cdef readonly object config
     cdef readonly AppendPolicy append_policy
-    cdef readonly object directory
+    cdef readonly DirectoryFields directory
     cdef readonly Health health
     cdef readonly HighWatermark watermark
     cdef readonly FlushState flush_state
     cdef readonly object epochs
-    cdef readonly object producers
+    cdef readonly ProducerFields producers
     cdef readonly object recovery
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t written_end
     cdef readonly list applied
 
+    cdef int follow_writer(self) except -1
     cdef int64_t end_of_append(self) noexcept
     cdef void advance(self, int64_t end) noexcept
     cdef void written_up_to(self, int64_t end) noexcept

@@ -70,11 +70,16 @@ cdef class LogCore:
     def __reduce__(self):
         raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
 
-    @property
-    def now(self):
-        """The core itself, of a reader after it has followed the writer, unless its files are as at the last look."""
+    cdef int follow_writer(self) except -1:
+        """Of a reader: follow the writer, unless its files are as at the last look."""
         if self.watched is not None and self.health.takes_reads() and not self.watched.unchanged():
             self.follower.follow(self)
+        return 0
+
+    @property
+    def now(self):
+        """The core itself, of a reader after it has followed the writer."""
+        self.follow_writer()
         return self
 
     # What it is
@@ -160,9 +165,8 @@ cdef class LogCore:
     @property
     def high_watermark(self):
         """The exclusive bound of what consumers read."""
-        managed = self.watermark.metadata
-        if managed is not None:
-            return managed.offset
+        if self.watermark.metadata is not None:
+            return self.watermark.offset
         bound = self.options.high_watermark
         if bound is None or not self.health.read_only:
             return self.log_end_offset

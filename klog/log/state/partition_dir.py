@@ -14,6 +14,7 @@ from typing import Protocol
 from klog.disk import Claim
 from klog.log.directory import checkpoint
 from klog.log.options import Options
+from klog.log.state._fields import DirectoryFields
 from klog.log.state._log_core import LogCore
 from klog.segment import SegmentDir, names
 
@@ -40,19 +41,19 @@ class Owner(Protocol):
         """The log is deleted."""
 
 
-class PartitionDir:
+class PartitionDir(DirectoryFields):
     """The sole writer of these fields. Changed under the log's lock.
 
     segment_dir: shared by the segments, made by the load. keeps_metadata: False once the log is marked for deletion.
     on_flush: called with the log when its recovery point has risen.
     """
 
-    __slots__ = ("_deleted", "claim", "keeps_metadata", "on_flush", "owner", "path", "segment_dir")
+    __slots__ = ("_deleted", "claim", "keeps_metadata", "on_flush", "owner", "path")
 
     def __init__(self, path: str, claim: Claim | None) -> None:
         self.path = path
         self.claim = claim
-        self.segment_dir: SegmentDir | None = None
+        self.segment_dir = None
         self.keeps_metadata = True
         self.owner: Owner | None = None
         self.on_flush: Callable[[LogCore], None] | None = None
