@@ -25,7 +25,7 @@ import klog
 from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.native import compiled
 from klog.codec.crc32c import crc32c
-from klog.log.read.fetch import FetchData
+from klog.log import FetchData
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.record import encode
 from tests.support.sockets import tcp_pair

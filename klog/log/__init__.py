@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog.log.load.loader import Recovery
 from klog.log.log import Log, waiter_for
+from klog.log.read._fetch import FetchData
 from klog.log.read.chunks import FetchedChunk
-from klog.log.read.fetch import FetchData
 from klog.log.read.fetch_range import FetchRange
 from klog.log.read.lookup import TimestampOffset
 from klog.log.read.reader import LogReader

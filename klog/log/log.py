@@ -44,10 +44,10 @@ from klog.log.opening import open_log, options_of_snapshot
 from klog.log.options import Compression, Durability, Options, Policy, check_tools
 from klog.log.read import isolation as isolation_levels
 from klog.log.read import lookup, tail, warm_ranges
-from klog.log.read._fetch import fetch_shortly
+from klog.log.read._fetch import FetchData, fetch_shortly
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
-from klog.log.read.fetch import FetchData, fetch_counted
+from klog.log.read.fetch import fetch_counted
 from klog.log.read.fetch_range import FetchRange, fetch_range
 from klog.log.read.gauges import metrics_of, page_cache_of
 from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
@@ -504,7 +504,7 @@ class Log:
         min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
         Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
         """
-        found = fetch_shortly(FetchData, self._core, offset, max_bytes, isolation, min_one_message)
+        found = fetch_shortly(self._core, offset, max_bytes, isolation, min_one_message)
         if found is not None:
             return found
         return fetch_counted(self._core, offset, max_bytes, isolation, min_one_message)

@@ -17,7 +17,8 @@ import pytest
 import klog
 from klog.disk import LogFile, RealFiles, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange
-from klog.log.read.fetch import FetchData, read_up_to
+from klog.log import FetchData
+from klog.log.read.fetch import read_up_to
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.record import decode, encode
 from klog.record.control import marker as marker_record

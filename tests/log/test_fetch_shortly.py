@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import klog
 from klog.disk import RealFiles
 from klog.errors import OffsetOutOfRange
-from klog.log.read.fetch import FetchData, Isolation, fetch
+from klog.log import FetchData
+from klog.log.read.fetch import Isolation, fetch
 from klog.record import decode, encode
 from tests.support.batches import NOW, marker, transactional
 from tests.support.damage import flip

@@ -1,21 +1,16 @@
-from typing import Any, TypeVar
-
-from typing_extensions import disjoint_base
+from collections.abc import Coroutine
+from typing import Any, final
 
 from klog.disk import HasFileno, LogFile
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.segment import AbortedTransaction
 
-_Kind = TypeVar("_Kind", bound=FetchState)
-
-@disjoint_base
-class FetchState:
+@final
+class FetchData:
     size: int
     first_entry_incomplete: bool
     aborted_transactions: tuple[AbortedTransaction, ...]
-    _file: LogFile | None
-    _log: LogCore | None
     def __init__(
         self,
         offset: int,
@@ -30,6 +25,10 @@ class FetchState:
         file: LogFile | None = None,
         log: LogCore | None = None,
     ) -> None: ...
+    @property
+    def _file(self) -> LogFile | None: ...
+    @property
+    def _log(self) -> LogCore | None: ...
     @property
     def _byte(self) -> int: ...
     @property
@@ -46,12 +45,15 @@ class FetchState:
     def position(self) -> OffsetMetadata: ...
     @position.setter
     def position(self, place: OffsetMetadata) -> None: ...
+    def file_range(self) -> tuple[LogFile, int, int]: ...
+    def memory(self) -> memoryview: ...
     def send_to(self, target: HasFileno, start: int = 0) -> int: ...
     def send_part(self, target: HasFileno, start: int, size: int) -> int: ...
+    def send_to_async(self, target: HasFileno, start: int = 0) -> Coroutine[Any, Any, int]: ...
     def _start_of(self, start: int) -> int: ...
     def _keep(self, file: LogFile | None) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 def fetch_shortly(
-    kind: type[_Kind], log: LogCore, offset: Any, max_bytes: Any, isolation: Any, min_one_message: Any
-) -> _Kind | None: ...
+    log: LogCore, offset: Any, max_bytes: Any, isolation: Any, min_one_message: Any
+) -> FetchData | None: ...

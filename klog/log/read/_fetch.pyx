@@ -7,6 +7,7 @@ that begins where the last one ended needs only the latter; near the log end no 
 the full path, which starts again from the beginning.
 """
 
+cimport cython
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t
 
@@ -23,16 +24,27 @@ from klog.segment._span cimport NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
 
 from klog.arguments import whole
+from klog.disk import view_of
 from klog.errors import CorruptBatch, CorruptData
 from klog.log.read.aborted_transactions import aborted_in_slice
-from klog.log.read.isolation import last_stable_offset
+from klog.log.read import isolation as isolation_levels
+from klog.log.read.sending import send_whole
 from klog.log.read.steady import check_there
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.shown import first_few
 
 
-cdef class FetchState:
-    """The fields of FetchData, which describes them."""
+@cython.final
+@cython.freelist(8)
+cdef class FetchData:
+    """The result of one fetch: a slice of `size` bytes, whole batches of one segment, from `position` on.
+
+    position: where the slice begins, or where reading continues if it is empty. first_entry_incomplete: the first batch
+    is larger than max_bytes. aborted_transactions: for read_committed, those whose records in the slice do not count.
+
+    The slice keeps its file open. The result of memory() never changes. If the log is truncated before memory() or
+    send_to() is called, the call raises or gives the new bytes. Any thread.
+    """
 
     cdef readonly int64_t offset
     cdef readonly int64_t high_watermark
@@ -41,8 +53,8 @@ cdef class FetchState:
     cdef public int64_t size
     cdef public bint first_entry_incomplete
     cdef public tuple aborted_transactions
-    cdef public LogFile _file
-    cdef public LogCore _log
+    cdef readonly LogFile _file
+    cdef readonly LogCore _log
     cdef int64_t stable             # last_stable_offset, -1: not known yet
     cdef int64_t base_offset
     cdef readonly int64_t _byte     # of position
@@ -151,6 +163,45 @@ cdef class FetchState:
                 log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
         return True
 
+    def file_range(self):
+        """(file, position, size) of a slice that is not empty, for a server that sends it by sendfile. The file stays
+        open while the caller keeps it. Raises ValueError for an empty slice."""
+        if self._file is None:
+            raise ValueError("the slice is empty: it has no place in a file")
+        return self._file, self._byte, self.size
+
+    def memory(self):
+        """The batches, read-only, valid as long as the caller keeps the view.
+
+        For a log that is open for writing the view is the page cache itself, without a copy: a page that the disk
+        cannot read raises a signal (SIGBUS), not an error. Log.close(), or a fork, copies the pages of the views that
+        exist then. For a read-only log the bytes are copied at once.
+        """
+        segment_dir = None if self._log is None else self._log.directory.segment_dir
+        if self._file is not None and segment_dir is not None and segment_dir.mappable:
+            view = view_of(self._file, self._byte, self.size)
+            if view is not None and segment_dir.mappable:  # again: close() clears `mappable`, then releases the maps
+                return view
+        return self._copy()
+
+    cdef _copy(self):
+        cdef LogCore log = self._log
+        if self._file is None:
+            return memoryview(b"")
+        try:
+            data = self._file.read(self._byte, self.size)
+        except OSError as error:
+            if log is not None:
+                log.read_failed(error)
+            raise
+        if log is not None:
+            log.health.read_worked()
+        if len(data) < self.size:
+            raise CorruptBatch(
+                f"{len(data)} of {self.size} bytes are left: the log was truncated after the fetch",
+                path=self._file.path, position=self._byte, offset=self.offset)
+        return memoryview(data)
+
     def send_to(self, target, start=0):
         """Send the slice from byte `start` on, without a copy where the kernel can. Returns the number of bytes sent.
 
@@ -168,6 +219,14 @@ cdef class FetchState:
         if count > self.size - first:
             raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
         return self._send(target, first, count)
+
+    def send_to_async(self, target, start=0):
+        """Send the whole slice from byte `start` on to a non-blocking target, in the running event loop. A coroutine.
+
+        Yields to other tasks. An exception, also a cancellation, has the number of bytes sent as `sent`; an Outgoing
+        continues from there by itself.
+        """
+        return send_whole(target, self.send_part, self._start_of(start), self.size)
 
     def _start_of(self, start):
         """`start` as an int, checked: a byte of the slice or its end."""
@@ -205,7 +264,7 @@ cdef class FetchState:
         """Exclusive bound of read_committed. A reader beside a writer works it out when it is first asked for, which
         may need a replay of all batches: other isolation levels do not wait for it."""
         if self.stable < 0:
-            self.stable = min(<int64_t>last_stable_offset(self._log), self.high_watermark)
+            self.stable = min(<int64_t>isolation_levels.last_stable_offset(self._log), self.high_watermark)
         return self.stable
 
     @property
@@ -220,7 +279,7 @@ cdef class FetchState:
         self._byte = place.position
 
     def __eq__(self, other):
-        if type(other) is not type(self):
+        if type(other) is not FetchData:
             return NotImplemented
         return what(self) == what(other)
 
@@ -233,7 +292,7 @@ cdef class FetchState:
         )
 
 
-cdef tuple what(FetchState it):
+cdef tuple what(FetchData it):
     """What two equal results have in common."""
     return (
         it.offset, it.high_watermark, it.stable, it.log_start_offset, it.log_end_offset, it.base_offset,
@@ -241,11 +300,11 @@ cdef tuple what(FetchState it):
     )
 
 
-def fetch_shortly(type kind, LogCore log not None, offset, max_bytes, isolation, min_one_message):
-    """Return the FetchData (kind) of Log.fetch(). None: the full path is needed, also to raise any error of the
+def fetch_shortly(LogCore log not None, offset, max_bytes, isolation, min_one_message):
+    """Return the result of Log.fetch(). None: the full path is needed, also to raise any error of the
     arguments or of the bytes. Raises OSError."""
     cdef Counters counters = log.counters
-    cdef FetchState found
+    cdef FetchData found
     cdef int64_t first, most, began
     cdef int overflow
     log.follow_writer()
@@ -258,7 +317,7 @@ def fetch_shortly(type kind, LogCore log not None, offset, max_bytes, isolation,
         return None
     began = counters.fetch_begins(log.options)
     try:
-        found = found_shortly(kind, log, first, most, isolation, min_one_message)
+        found = found_shortly(log, first, most, isolation, min_one_message)
         if found is not None:
             counters.fetch_ends(began, found.size, log.options)
         return found
@@ -273,13 +332,13 @@ def fetch_shortly(type kind, LogCore log not None, offset, max_bytes, isolation,
         raise
 
 
-cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
+cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
     # F1: these first.
     cdef SegmentList known = log.segment_list
     cdef int64_t generation = known.generation, rewritten = known.rewritten, taken_back = known.taken_back
     cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, stable = -1, bound
     cdef tuple segments = known.segments
-    cdef FetchState found
+    cdef FetchData found
     cdef bint writes = not log.health.read_only, committed = False
     if log.watermark.metadata is not None:
         high_watermark = log.watermark.offset
@@ -299,7 +358,7 @@ cdef FetchState found_shortly(type kind, LogCore log, int64_t offset, int64_t ma
         return None
     if not start <= offset <= bound:
         return None
-    found = <FetchState>kind.__new__(kind)
+    found = FetchData.__new__(FetchData)
     found.begin(log, offset, high_watermark, stable, start, end)
     log.fetch_positions.follow(segments, generation, rewritten, taken_back)
     if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes):

@@ -12,13 +12,11 @@ klog.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from klog.arguments import LONG_MAX, flag
-from klog.disk import YIELD_BYTES, HasFileno, LogFile, send_yielding, view_of
-from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
-from klog.log.read._fetch import FetchState
+from klog.errors import OffsetOutOfRange
+from klog.log.read._fetch import FetchData
 from klog.log.read.aborted_transactions import aborted_in_slice
 from klog.log.read.isolation import Isolation, last_stable_offset, unknown_isolation
 from klog.log.read.positions import whole_number
@@ -27,100 +25,6 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import Segment, span
-
-_HAD_BEEN_SENT = " bytes had been sent"
-
-
-class FetchData(FetchState):
-    """The result of one fetch: a slice of `size` bytes, whole batches of one segment, from `position` on.
-
-    position: where the slice begins, or where reading continues if it is empty. first_entry_incomplete: the first batch
-    is larger than max_bytes. aborted_transactions: for read_committed, those whose records in the slice do not count.
-
-    The slice keeps its file open. The result of memory() never changes. If the log is truncated before memory() or
-    send_to() is called, the call raises or gives the new bytes. Any thread.
-    """
-
-    __slots__ = ()
-
-    def file_range(self) -> tuple[LogFile, int, int]:
-        """(file, position, size) of a slice that is not empty, for a server that sends it by sendfile. The file stays
-        open while the caller keeps it. Raises ValueError for an empty slice."""
-        if self._file is None:
-            raise ValueError("the slice is empty: it has no place in a file")
-        return self._file, self._byte, self.size
-
-    def memory(self) -> memoryview:
-        """The batches, read-only, valid as long as the caller keeps the view.
-
-        For a log that is open for writing the view is the page cache itself, without a copy: a page that the disk
-        cannot read raises a signal (SIGBUS), not an error. Log.close(), or a fork, copies the pages of the views that
-        exist then. For a read-only log the bytes are copied at once.
-        """
-        file, segment_dir = self._file, None if self._log is None else self._log.directory.segment_dir
-        if file is not None and segment_dir is not None and segment_dir.mappable:
-            view = view_of(file, self._byte, self.size)
-            if view is not None and segment_dir.mappable:  # again: close() clears `mappable`, then releases the maps
-                return view
-        return self._copy()
-
-    def _copy(self) -> memoryview:
-        file = self._file
-        if file is None:
-            return memoryview(b"")
-        start, size = self._byte, self.size
-        try:
-            data = file.read(start, size)
-        except OSError as error:
-            if self._log is not None:
-                self._log.read_failed(error)
-            raise
-        if self._log is not None:
-            self._log.health.read_worked()
-        if len(data) < size:
-            raise CorruptBatch(
-                f"{len(data)} of {size} bytes are left: the log was truncated after the fetch",
-                path=file.path,
-                position=start,
-                offset=self.offset,
-            )
-        return memoryview(data)
-
-    async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
-        """Send the whole slice from byte `start` on to a non-blocking target, in the running event loop.
-
-        Yields to other tasks. An exception, also a cancellation, has the number of bytes sent as `sent`; an Outgoing
-        continues from there by itself.
-        """
-        done = start = self._start_of(start)
-
-        def step() -> bool:
-            nonlocal done
-            try:
-                done += self.send_part(target, done, min(self.size - done, YIELD_BYTES))
-            except BaseException as error:  # not always the end: TLS may have to read from the peer first
-                done += getattr(error, "sent", 0)
-                raise
-            return done == self.size
-
-        try:
-            await send_yielding(target, step)
-        except BaseException as error:
-            note_sent(error, done - start)
-            raise
-        return done - start
-
-
-def note_sent(error: BaseException, sent: int) -> None:
-    """Set the number of bytes sent in an error that counts only those of its last part."""
-    if isinstance(error, PeerGone):
-        error.__init__(error.errno, sent)  # type: ignore[misc]
-    elif isinstance(error, SendTimeout):
-        error.__init__(error.seconds, sent)  # type: ignore[misc]
-    else:
-        error.sent = sent  # type: ignore[attr-defined]
-        if isinstance(error, OSError) and str(error.strerror).endswith(_HAD_BEEN_SENT):
-            error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
 
 
 def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:

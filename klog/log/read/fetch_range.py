@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from klog.arguments import whole
 from klog.errors import CorruptBatch
+from klog.log.read._fetch import FetchData
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
-from klog.log.read.fetch import FetchData, place_of
+from klog.log.read.fetch import place_of
 from klog.log.read.isolation import Isolation, bound, last_stable_offset
 from klog.log.read.send import Outgoing, Slices, check_waits
 from klog.log.read.steady import check_there, overtaken

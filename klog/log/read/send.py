@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from klog.arguments import wrong_type
 from klog.disk import YIELD_BYTES, HasFileno, Target, check_target, cork, send_bytes, send_yielding
-from klog.log.read.fetch import FetchData, note_sent
+from klog.log.read._fetch import FetchData
+from klog.log.read.sending import note_sent
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
