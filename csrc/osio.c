@@ -255,24 +255,6 @@ int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice) 
     return -io->fadvise(fd, at, size, advice);
 }
 
-int64_t kl_sendfile(const kl_io_t *io, int to, int from, int64_t at, size_t size) {
-    ssize_t n;
-    do {
-        off_t place = at;
-        n = io->sendfile(to, from, &place, size);
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
-}
-
-int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t to_at, size_t size, unsigned flags) {
-    ssize_t n;
-    do {
-        off_t from_place = from_at, to_place = to_at;
-        n = io->splice(from, from_at < 0 ? NULL : &from_place, to, to_at < 0 ? NULL : &to_place, size, flags);
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
-}
-
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
 }

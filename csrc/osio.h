@@ -85,12 +85,6 @@ int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t s
 /* posix_fadvise: 0 or -errno. */
 int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice);
 
-/* One sendfile, continued after EINTR only: the number of bytes that went, 0 at the end of the file, or -errno. */
-int64_t kl_sendfile(const kl_io_t *io, int to, int from, int64_t at, size_t size);
-
-/* One splice, continued after EINTR only.  from_at, to_at: -1 for a pipe or a socket, which have no position. */
-int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t to_at, size_t size, unsigned flags);
-
 /* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
 

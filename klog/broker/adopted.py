@@ -10,18 +10,20 @@ import os
 from collections.abc import Sequence
 
 from klog.coordinator.transactions.producer_ids import FILE
+from klog.disk import exists, is_directory, naming_the_next_step
 from klog.errors import HandoverRefused
 
 _METADATA_LOG = "__cluster_metadata-0"
 
 
 def is_adopted(paths: Sequence[str]) -> bool:
-    """False for a directory with Kafka's metadata log that klog has not taken over."""
-    return os.path.exists(os.path.join(paths[0], FILE)) or not any(map(_has_metadata, paths))
+    """False for a directory with Kafka's metadata log that klog has not taken over. Raises OSError if that cannot be
+    found out."""
+    return exists(os.path.join(paths[0], FILE)) or not any(map(_has_metadata, paths))
 
 
 def check_adopted(paths: Sequence[str]) -> None:
-    """Raise HandoverRefused unless is_adopted()."""
+    """Raise HandoverRefused unless is_adopted(). Raises OSError."""
     if not is_adopted(paths):
         path = next(filter(_has_metadata, paths))
         raise HandoverRefused(
@@ -32,7 +34,10 @@ def check_adopted(paths: Sequence[str]) -> None:
 
 def _has_metadata(path: str) -> bool:
     metadata = os.path.join(path, _METADATA_LOG)
-    return os.path.isdir(metadata) and any(map(_has_records, os.scandir(metadata)))
+    if not is_directory(metadata):
+        return False
+    with naming_the_next_step(metadata, reading=True), os.scandir(metadata) as entries:
+        return any(map(_has_records, entries))
 
 
 def _has_records(entry: os.DirEntry[str]) -> bool:

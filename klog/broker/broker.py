@@ -349,10 +349,10 @@ class Broker:
 
 
 def _cluster_id(path: str) -> str:
-    """The id in meta.properties, which a broker writes, else one that follows from the path."""
+    """The id in meta.properties, which a broker writes, else one that follows from the path. Raises OSError."""
     try:
         found = read_properties(os.path.join(path, "meta.properties")).get("cluster.id", "")
-    except OSError:
+    except FileNotFoundError:
         found = ""
     if found:
         return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.error_responses import error_response
 from klog.broker.late import Late
+from klog.disk import exists
 from klog.protocol import ApiKey, ErrorCode
 from klog.security import SecurityConfig
 
@@ -38,7 +39,7 @@ SLOW = frozenset(
 
 class Protection:
     """Any thread. directory: the first log.dir, which has the files. Raises CorruptCheckpoint, NewerFormat,
-    PermissionError for one of them."""
+    OSError for one of them."""
 
     def __init__(self, config: SecurityConfig, directory: str, clock: Clock, *, authenticates: bool) -> None:
         self._config = config
@@ -48,11 +49,11 @@ class Protection:
         self._users: Late[Users] = Late(_USERS, self._make_users)
         self._authorizer: Late[Authorizer] = Late(_ACLS, self._make_authorizer)
         self._quotas: Late[ClientQuotas] = Late(_QUOTAS, self._make_quotas)
-        if authenticates or os.path.exists(os.path.join(directory, _USERS_FILE)):
+        if authenticates or exists(os.path.join(directory, _USERS_FILE)):
             self._users.get()
         if config.authorizes:
             self._authorizer.get()
-        if os.path.exists(os.path.join(directory, _QUOTAS_FILE)):
+        if exists(os.path.join(directory, _QUOTAS_FILE)):
             self._quotas.get()
 
     def _make_users(self) -> Users:

@@ -24,6 +24,7 @@ from klog.coordinator.groups.consumer_config import GROUP_DOCS as CONSUMER_DOCS
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.share.config import GROUP_DOCS as SHARE_DOCS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
+from klog.disk import exists
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Serving:
     def load(self) -> None:
         """Load the configurations that clients have set, and the state that the coordinators have in the internal
         topics. Before the first request."""
-        if os.path.exists(os.path.join(self._logs.path, _BROKER_FILE)):
+        if exists(os.path.join(self._logs.path, _BROKER_FILE)):
             self._admin.get().start()  # before the groups are loaded, whose sessions it configures
         self._coordinators.load()
 

@@ -269,17 +269,21 @@ def end_cut(key):
 
 
 def let_go(directory):
-    """Detach the views of the files in a directory (V4), before this process gives up its lock. From then on FetchData
-    makes no views of them. Raises MemoryError, after which some views may still be of the files; OSError."""
+    """Detach the views of the files in a directory (V4), before this process gives up its lock; of all files, if the
+    directory cannot be listed. From then on FetchData makes no views of them. Raises MemoryError, after which some views
+    may still be of the files."""
     cdef FileMap map
     maps = all_maps()
     if not maps:
         return
-    device = os.stat(directory).st_dev
-    with os.scandir(directory) as entries:
-        inodes = {entry.inode() for entry in entries}
+    try:
+        device = os.stat(directory).st_dev
+        with os.scandir(directory) as entries:
+            inodes = {entry.inode() for entry in entries}
+    except OSError:
+        inodes = None
     for map in maps:
-        if map.device == device and map.inode in inodes:
+        if inodes is None or (map.device == device and map.inode in inodes):
             map.own()
 
 

@@ -72,7 +72,7 @@ def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = Fals
     directories = []
     for name in sorted(os.listdir(where)):
         whole = os.path.join(where, name)
-        if os.path.isdir(whole) and not os.path.islink(whole):
+        if is_directory(whole, follow_symlinks=False):
             if partition_name(name) or moved_name(name):
                 directories.append(whole)
         elif classify(name).kind != "unknown":

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from klog import arguments
-from klog.disk import check_directory, naming_the_next_step
+from klog.disk import check_directory, exists, is_directory, naming_the_next_step
 from klog.errors import CorruptData
 from klog.inspect.batches import HEADER, Broken, Found, plausible, scan
 from klog.inspect.entries import parse_offset_index, parse_time_index
@@ -46,13 +46,13 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     check_log_dir(where)
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))
-        clean = os.path.exists(os.path.join(parent, ".kafka_cleanshutdown"))
+        clean = exists(os.path.join(parent, ".kafka_cleanshutdown"))
         return _result(where, clean, [_partition(where, _Points(parent))], [])
     points = _Points(where)
     found, other = [], []
     for name in names:
         whole = os.path.join(where, name)
-        if not os.path.isdir(whole) or os.path.islink(whole):
+        if not is_directory(whole, follow_symlinks=False):
             continue
         moved = moved_name(name)
         if moved is None and partition_name(name) is not None and holds_only_staging(whole):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from klog import arguments
-from klog.disk import check_directory
+from klog.disk import check_directory, is_directory
 from klog.errors import CorruptData
 from klog.inspect.batches import Broken, Found, Item, scan
 from klog.inspect.entries import ProducerEntry, parse_offset_index, parse_snapshot
@@ -56,7 +56,7 @@ def partitions(paths: Iterable[str]) -> list[Located]:
         for name_here in os.listdir(path):
             whole = os.path.join(path, name_here)
             name = partition_name(name_here)
-            if name is None or moved_name(name_here) or os.path.islink(whole) or not os.path.isdir(whole):
+            if name is None or moved_name(name_here) or not is_directory(whole, follow_symlinks=False):
                 continue
             if not holds_only_staging(whole):
                 found.append(Located(*name, whole))

@@ -31,7 +31,7 @@ from typing import Any
 
 from klog import arguments, values
 from klog.config import LogConfig
-from klog.disk import check_directory
+from klog.disk import check_directory, is_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
@@ -64,8 +64,8 @@ TopicFacts = tuple[dict[str, str], set[str]]
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
     """Check a log.dir or one partition directory and report all problems. Changes nothing, takes no lock.
 
-    Raises OSError if the directory itself cannot be read, or is neither a log.dir nor a partition; everything else is a
-    problem in the report.
+    Raises OSError if the directory, or that of a partition in it, cannot be read, or if it is neither a log.dir nor a
+    partition; everything else is a problem in the report.
     """
     where = arguments.path("path", path)
     arguments.function("progress", progress)
@@ -95,7 +95,7 @@ def verify_root(where: str) -> RootCheck:
     found = []
     for name in sorted(names):
         whole = os.path.join(where, name)
-        if os.path.islink(whole) or not os.path.isdir(whole):
+        if not is_directory(whole, follow_symlinks=False):
             what = classify(name)
             if what.leftover is not None and what.kind != "unknown":
                 report.add("leftover", whole, "left by an unfinished replacement; the old file is valid")

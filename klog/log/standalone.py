@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ from klog.disk import (
     directory_lock,
     exists,
     is_directory,
+    naming_the_next_step,
     os_error,
 )
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
@@ -211,6 +213,16 @@ def _created_id(manifests: list[Manifest], topic: str) -> uuid.UUID | None:
     return next((manifest.topics[topic].topic_id for manifest in manifests if topic in manifest.topics), None)
 
 
+def _without_link(path: str) -> str:
+    """The directory that a link leads to: name, locks and checkpoints belong to it. Raises OSError if that cannot be
+    found out."""
+    with naming_the_next_step(path, reading=True):
+        try:
+            return os.path.realpath(path, strict=True) if stat.S_ISLNK(os.lstat(path).st_mode) else path
+        except FileNotFoundError:  # it is to be created
+            return os.path.realpath(path) if os.path.islink(path) else path
+
+
 def _check_may_write(path: str) -> None:
     """Raise OSError if the path is not writable, before the marker is renamed: that makes the next start unclean."""
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
@@ -236,8 +248,7 @@ def open_standalone(
 ) -> L:
     """Log.open: checks the arguments, takes the locks, loads the log."""
     path = os.path.abspath(arguments.path("path", path))
-    if os.path.islink(path):
-        path = os.path.realpath(path)  # name, locks and checkpoints belong to the directory itself
+    path = _without_link(path)
     check_choices(recovery, durability)
     read_only = flag("read_only", read_only)
     given = _Given(

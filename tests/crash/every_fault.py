@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import KlogError
-from tests.crash.interrupted import OPERATIONS
 from tests.crash.operations import Book, Operation
+from tests.crash.rare import OPERATIONS
 from tests.support.intercept import Call, Fault, Injection, Sites, faults_of, record, watched
 from tests.support.io_sites import ENGINE, ROOT, Site
 

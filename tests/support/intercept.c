@@ -8,6 +8,7 @@
  *
  * An allocation is counted if klog's own libraries make it. From number ic_fail_first on, ic_fail_times of them fail.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -28,7 +29,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { IC_PASS = 0, IC_SHORT = -1, IC_TEAR = -2, IC_LOSE = -3, IC_TEAR_AND_DIE = -4 };
+enum { IC_PASS = 0, IC_SHORT = -1, IC_TEAR = -2, IC_LOSE = -3, IC_TEAR_AND_DIE = -4, IC_COLD = -5 };
 enum { CALLERS_MAX = 48, RANGES_MAX = 256 };
 
 typedef long (*hook_t)(const char *call, const char *path, long size, int n, void *const *callers);
@@ -240,7 +241,7 @@ ssize_t write(int fd, const void *data, size_t size) {
     MOVES("write", fd, size, real(fd, data, size), real(fd, data, HALF(size)))
 }
 
-/* to is a socket or a pipe; from is the log. */
+/* from is the log; to is a socket, a pipe, or a file. */
 static ssize_t do_sendfile(int to, int from, off_t *at, size_t size) {
     NEXT("sendfile", ssize_t(*)(int, int, off_t *, size_t));
     MOVES("sendfile", from, size, real(to, from, at, size), real(to, from, at, HALF(size)))
@@ -250,7 +251,7 @@ ssize_t sendfile64(int to, int from, off_t *at, size_t size) { return do_sendfil
 
 ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags) {
     NEXT("splice", ssize_t(*)(int, off_t *, int, off_t *, size_t, unsigned));
-    MOVES("splice", from, size, real(from, from_at, to, to_at, size, flags),
+    MOVES("splice", from_at == NULL ? to : from, size, real(from, from_at, to, to_at, size, flags),
           real(from, from_at, to, to_at, HALF(size), flags))
 }
 
@@ -278,6 +279,10 @@ long syscall(long number, ...) {
         return vector_call(number, (int)a, (const struct iovec *)b, c, d, e, f);
     if (number == SYS_getdents64 || number == 451) {
         OR_FAIL(number == 451 ? "cachestat" : "getdents64", (int)a, NULL)
+        if (action == IC_COLD) { /* no page is cached */
+            memset((void *)c, 0, 5 * sizeof(uint64_t));
+            return 0;
+        }
     }
     if (number == SYS_renameat2) {
         OR_FAIL("renameat2", AT_FDCWD, (const char *)b)
@@ -349,9 +354,11 @@ ONE_AT(fstatat64, int, (int fd, const char *path, struct stat64 *found, int flag
 ONE_PATH(rename, int, (const char *path, const char *target), (path, target))
 ONE_PATH(link, int, (const char *path, const char *target), (path, target))
 ONE_PATH(unlink, int, (const char *path), (path))
+ONE_PATH(access, int, (const char *path, int mode), (path, mode))
 ONE_PATH(rmdir, int, (const char *path), (path))
 ONE_PATH(mkdir, int, (const char *path, mode_t mode), (path, mode))
 ONE_AT(unlinkat, int, (int fd, const char *path, int flags), (fd, path, flags))
+ONE_AT(faccessat, int, (int fd, const char *path, int mode, int flags), (fd, path, mode, flags))
 ONE_AT(mkdirat, int, (int fd, const char *path, mode_t mode), (fd, path, mode))
 ONE_AT(utimensat, int, (int fd, const char *path, const struct timespec *times, int flags), (fd, path, times, flags))
 
@@ -365,15 +372,32 @@ int posix_fadvise(int fd, off_t at, off_t size, int advice) {
     return action > 0 ? (int)action : real(fd, at, size, advice);
 }
 
-typedef struct __dirstream DIR_;
-DIR_ *opendir(const char *path) {
-    NEXT("opendir", DIR_ *(*)(const char *));
+DIR *opendir(const char *path) {
+    NEXT("opendir", DIR *(*)(const char *));
     long action = ASK("opendir", AT_FDCWD, path, 0);
     if (action > 0) {
         errno = (int)action;
         return NULL;
     }
     return real(path);
+}
+
+/* As of a file system that does not give the kind of a file with its name. */
+int ic_no_kinds;
+
+struct dirent *readdir(DIR *directory) {
+    NEXT("readdir", struct dirent *(*)(DIR *));
+    struct dirent *found = real(directory);
+    if (found != NULL && ic_no_kinds)
+        found->d_type = DT_UNKNOWN;
+    return found;
+}
+struct dirent64 *readdir64(DIR *directory) {
+    NEXT("readdir64", struct dirent64 *(*)(DIR *));
+    struct dirent64 *found = real(directory);
+    if (found != NULL && ic_no_kinds)
+        found->d_type = DT_UNKNOWN;
+    return found;
 }
 
 /* Mappings of watched files are stored, so that the hook is called for their msync. */

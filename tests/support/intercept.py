@@ -28,7 +28,7 @@ _ENGINE = str(ROOT / "klog") + "/"
 _HOOK = ctypes.CFUNCTYPE(
     ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)
 )
-_ACTIONS = {"short": -1, "torn": -2, "lost": -3, "killed in the middle": -4}
+_ACTIONS = {"short": -1, "torn": -2, "lost": -3, "killed in the middle": -4, "cold": -5}
 _ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "ENOMEM")
 _FULL = ("ENOSPC", "EDQUOT")
 _WRITES = ("EIO", *_FULL, "short", "torn", "lost", "EINTR", "killed", "killed in the middle")
@@ -46,7 +46,10 @@ APPLICABLE: dict[str, tuple[str, ...]] = {
     "open": ("EIO", "EINTR"),
     "mmap": ("ENOMEM",),
     **dict.fromkeys(("stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat64"), _LOOKS),
-    **dict.fromkeys(("opendir", "getdents64", "statvfs64", "fstatvfs64", "fadvise", "cachestat", "mincore"), _LOOKS),
+    **dict.fromkeys(
+        ("opendir", "getdents64", "statvfs64", "fstatvfs64", "fadvise", "cachestat", "mincore", "access", "faccessat"),
+        _LOOKS,
+    ),
 }
 """The faults that each call can have."""
 NOT_APPLICABLE = {
@@ -116,8 +119,8 @@ def watched(root: Path, decide: Callable[[Call, str], int]) -> Iterator[None]:
     def hook(name: bytes, path: bytes, _size: int, n: int, callers: ctypes._Pointer[ctypes.c_void_p]) -> int:
         # Line numbers go with the call, not with the instruction after it.
         addresses = tuple((callers[i] or 1) - 1 for i in range(n))
-        call = Call(name.decode(), tuple(_stack(sys._getframe(1))), addresses)
-        return decide(call, os.fsdecode(path))
+        call, where = Call(name.decode(), tuple(_stack(sys._getframe(1))), addresses), os.fsdecode(path)
+        return decide(call, where) or next((found for each in _given if (found := each.action(call.name, where))), 0)
 
     kept = _HOOK(hook)
     library().ic_watch(os.fsencode(root), ctypes.cast(kept, ctypes.c_void_p))
@@ -125,6 +128,50 @@ def watched(root: Path, decide: Callable[[Call, str], int]) -> Iterator[None]:
         yield
     finally:
         library().ic_watch(b"", None)
+
+
+class _Given:
+    def __init__(self, kind: str, calls: tuple[str, ...], ending: str, times: float) -> None:
+        self._action = _ACTIONS[kind] if kind in _ACTIONS else getattr(errno, kind)
+        self._calls, self._ending, self._left = calls, ending, times
+
+    def action(self, call: str, path: str) -> int:
+        if call not in self._calls or not path.endswith(self._ending) or self._left < 1:
+            return 0
+        self._left -= 1
+        return self._action
+
+
+_given: list[_Given] = []
+
+
+@contextmanager
+def given(kind: str, *calls: str, ending: str = "", times: float = float("inf")) -> Iterator[None]:
+    """The kernel does this to these calls, to files with this end of their path, in a process that is watched.
+
+    So the code behind it is reached, and meets faults. kind: that of a fault, any name of an errno, or "cold": cachestat(2)
+    reports that no page is cached.
+    """
+    rule = _Given(kind, calls, ending, times)
+    _given.append(rule)
+    try:
+        yield
+    finally:
+        _given.remove(rule)
+
+
+@contextmanager
+def without_kinds() -> Iterator[None]:
+    """Directories give names without the kind of the file, as some file systems do."""
+    try:
+        kinds = ctypes.c_int.in_dll(ctypes.CDLL(None), "ic_no_kinds")
+    except ValueError:  # not preloaded
+        kinds = ctypes.c_int()
+    kinds.value = 1
+    try:
+        yield
+    finally:
+        kinds.value = 0
 
 
 def record(root: Path, work: Callable[[], object]) -> list[Call]:

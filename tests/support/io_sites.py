@@ -82,6 +82,7 @@ OS = [
     "chmod",
     "utime",
     "statvfs",
+    "access",
 ]
 OS_PATH = ["exists", "isdir", "isfile", "getsize", "getmtime", "realpath", "samefile", "islink", "lexists"]
 IN_C = (

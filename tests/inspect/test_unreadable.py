@@ -1,0 +1,34 @@
+"""A partition that cannot be looked at is an error, and is not left out."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.inspect import dump, ls, verify
+
+
+@pytest.mark.parametrize("look", [ls, verify, lambda path: list(dump(path))], ids=["ls", "verify", "dump"])
+def test_a_partition_whose_kind_cannot_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[str], object]
+) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.append("t", [(b"k", b"v")])
+    bad, real = str(tmp_path / "data" / "t-1"), os.stat
+
+    def stat(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if not isinstance(path, int) and os.fspath(path) == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(OSError, match="t-1") as caught:
+        look(str(tmp_path / "data"))
+    assert caught.value.errno == errno.EIO
