@@ -82,19 +82,21 @@ def _list_segments(
     if end is not None:
         heads.append((end.size, end.inode, bases[-1]))
     segment_dir, now = segment_dir_of(inputs, writable=writable), inputs.clock.wall_ms()
-    segments = []
+    segments, emptied = [], []
     following = [*bases[1:], bases[-1] if end is None else end.next_offset] if bases else []
     for base, next_offset, (size, inode, _) in zip(bases, following, heads, strict=True):
         segment = Segment(segment_dir, base, now, size, next_offset)
         segments.append(segment)
+        if not size and base != bases[-1]:
+            emptied.append(segment)
         if not writable:
             segment.take_for_inode(inode, closed=base != bases[-1])
         if size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
                 f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
-    if inputs.policy == "strict":
-        refuse_emptied(inputs, [segment for segment in segments[:-1] if not segment.size])
+    if emptied and inputs.policy == "strict":
+        refuse_emptied(inputs, emptied)
     check_names(inputs, segments, heads, found)
     return segments
 
