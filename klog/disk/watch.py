@@ -39,8 +39,11 @@ class Notifier:
         if self._fds:
             with self._lock:  # a descriptor must not be closed and reused while it is written to
                 for fd in self._fds:
-                    with contextlib.suppress(BlockingIOError):  # notified so often that the counter is full
-                        os.eventfd_write(fd, 1)
+                    if fd in self._fds:  # a signal handler, or the end of an object, may close a waiter meanwhile
+                        try:
+                            os.eventfd_write(fd, 1)
+                        except BlockingIOError:  # notified so often that the counter is full
+                            pass
 
     def listen(self, fd: int) -> None:
         """Notify this eventfd from now on."""

@@ -36,7 +36,7 @@ from klog.arguments import (
 from klog.clock import Clock, SystemClock
 from klog.codec import load_libraries
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles, Waiter
+from klog.disk import Files, Notifier, RealFiles, Waiter
 from klog.disk.warm_up import WarmedUp, warm_up
 from klog.log import closing, lifecycle, works
 from klog.log.load.loader import Recovery
@@ -896,7 +896,7 @@ class Log:
         return partial(type(self).open, read_only=True, config=self.config), (self.path,)
 
 
-def waiter_for(logs: Iterable[Log], directories: Iterable[str] = ()) -> Waiter:
-    """A Waiter that wakes when one of these logs changes, or an entry of these directories. Either all of the logs or
-    none are read-only."""
-    return tail.waiter_for([log._core for log in logs], directories)
+def waiter_for(logs: Iterable[Log], directories: Iterable[str] = (), others: Iterable[Notifier] = ()) -> Waiter:
+    """A Waiter that wakes when one of these logs changes, an entry of these directories, or what others notify of.
+    Either all of the logs or none are read-only."""
+    return tail.waiter_for([log._core for log in logs], directories, others)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klog.config import LogConfig, ManagerConfig, check_tiering
-from klog.disk import Files
+from klog.disk import Files, Notifier
 from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopicOrPartition
 from klog.log.directory import checkpoint
 from klog.log.directory.partition_names import is_partition
@@ -25,7 +25,8 @@ from klog.values import replace
 
 
 class TopicCatalog:
-    """Any thread reads; changes are made under the manager's lock. file: klog-topics.json."""
+    """Any thread reads; changes are made under the manager's lock. file: klog-topics.json. shown: notifies when new
+    partitions can be used, which is after the last change in a log.dir."""
 
     def __init__(self, directories: DirectorySet, broker: BrokerConfig, files: Files, durability: Durability) -> None:
         self._directories = directories
@@ -35,6 +36,7 @@ class TopicCatalog:
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
         self._hidden: dict[str, int] = {}  # {topic: its first partition that is being made}
+        self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
         self.file = TopicFile(online, files, directories.write_failed)
         self.file.load()
@@ -60,6 +62,7 @@ class TopicCatalog:
     def show(self, topic: str) -> None:
         """Hide no partition of a topic any more."""
         self._hidden.pop(topic, None)
+        self.shown.notify()
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""

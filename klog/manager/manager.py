@@ -203,6 +203,7 @@ class LogManager:
     def _after_fork(self) -> None:
         self._state.after_fork()
         self._registry.after_fork()
+        self._catalog.shown.renew()
         self._traffic.after_fork()
         self._cleaner.after_fork()
         self._directories.after_fork()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from klog.clock import Clock
+from klog.disk import Notifier
 from klog.errors import UnknownTopicOrPartition
 from klog.log.log import Log
 from klog.manager.catalog import TopicCatalog
@@ -29,6 +30,11 @@ class TopicSource:
     topic: str
     partition: int | None
     missing_topic: MissingTopic
+
+    @property
+    def shown(self) -> Notifier:
+        """Notifies when a new topic or partition of this manager can be used."""
+        return self._catalog.shown
 
     def partitions(self) -> list[int]:
         """Their numbers, sorted. Raises UnknownTopicOrPartition, LogClosed."""

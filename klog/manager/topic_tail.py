@@ -112,16 +112,19 @@ class _Watch:
     """The Waiter of the current logs. It is replaced before they are read if they are others than before."""
 
     def __init__(self, source: TopicSource) -> None:
-        self._directories = source.directories
+        self._source = source
         self._logs: list[Log] = []
-        self.waiter: Waiter = waiter_for([], self._directories)
+        self.waiter = self._waiter()
+
+    def _waiter(self) -> Waiter:
+        return waiter_for(self._logs, self._source.directories, [self._source.shown])
 
     def of(self, find_logs: Callable[[], list[Log]]) -> list[Log]:
         """Return the logs that find_logs() returns, once they are watched."""
         while (logs := find_logs()) != self._logs:
             self.waiter.close()
-            self.waiter = waiter_for(logs, self._directories)
             self._logs = logs
+            self.waiter = self._waiter()
         return logs
 
     def __enter__(self) -> Self:

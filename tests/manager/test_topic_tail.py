@@ -16,6 +16,7 @@ from klog.clock import ManualClock
 from klog.disk import watch
 from klog.errors import LogClosed, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.manager import in_thread
+from klog.manager.catalog import TopicCatalog
 from tests.support.patience import PATIENCE
 from tests.support.resources import open_descriptors
 
@@ -89,6 +90,54 @@ def test_a_tail_wakes_for_records_partitions_and_topics(
         for records, expected in (tail, b"a"), (tail, b"b"), (later, b"c"):
             assert next(records).value == expected
     thread.join()
+
+
+def test_a_tail_wakes_when_new_partitions_are_shown(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tail wakes at the last change in the log.dir, which is before they are shown, and sleeps again."""
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 2 * PATIENCE)
+    sleeps, changed, searched = threading.Event(), threading.Event(), threading.Event()
+    wait, drain = watch.Waiter.wait, watch.Waiter._drain
+    topics, show = TopicCatalog.topics, TopicCatalog.show
+
+    def noted(waiter: watch.Waiter, seconds: float | None = None) -> None:
+        sleeps.set()
+        before = time.monotonic()
+        wait(waiter, seconds)
+        assert time.monotonic() - before < PATIENCE, "no event has ended this wait"
+
+    def drain_late(waiter: watch.Waiter) -> None:
+        assert changed.wait(PATIENCE)
+        drain(waiter)
+
+    def search(catalog: TopicCatalog) -> dict[str, list[int]]:
+        found = topics(catalog)
+        if changed.is_set():
+            searched.set()
+        return found
+
+    def show_late(catalog: TopicCatalog, topic: str) -> None:
+        changed.set()
+        assert searched.wait(PATIENCE)
+        show(catalog, topic)
+
+    def write() -> None:
+        assert sleeps.wait(PATIENCE)
+        logs.add_partitions("t", 4)
+        logs.log("t", 3).append([(None, b"b")])
+
+    for owner, name, function in (
+        (watch.Waiter, "wait", noted),
+        (watch.Waiter, "_drain", drain_late),
+        (TopicCatalog, "topics", search),
+        (TopicCatalog, "show", show_late),
+    ):
+        monkeypatch.setattr(owner, name, function)
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    tail = logs.tail("t")
+    assert next(tail).value == b"b"
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_manual_clock_ends_a_tail(tmp_path: Path) -> None:

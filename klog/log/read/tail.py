@@ -12,7 +12,7 @@ from os import path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from klog.clock import SystemClock
-from klog.disk import Waiter
+from klog.disk import Notifier, Waiter
 from klog.errors import BadValue, CorruptBatch
 from klog.log.read.chunks import chunks
 from klog.log.read.isolation import Isolation, bound
@@ -29,10 +29,10 @@ _CHUNK_BYTES = 1 << 20
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
 
-def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = ()) -> Waiter:
-    """A Waiter that wakes when one of these logs changes, or an entry of the directories `also`. Either all of the logs
-    or none are read-only."""
-    notifiers, directories, named = [], set(also), set()
+def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = (), others: Iterable[Notifier] = ()) -> Waiter:
+    """A Waiter that wakes when one of these logs changes, an entry of the directories `also`, or what others notify of.
+    Either all of the logs or none are read-only."""
+    notifiers, directories, named = [*others], set(also), set()
     for log in logs:
         if log.read_only:
             directories.add(log.path)
