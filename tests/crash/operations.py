@@ -408,7 +408,7 @@ def create_and_delete_topics(root: Path, book: Book) -> None:
 def in_two_directories(root: Path) -> None:
     (root / "a").mkdir()
     (root / "b").mkdir()
-    with _two(root) as logs:
+    with opened_two(root) as logs:
         logs.create_topic("t", config={**SMALL, "file.delete.delay.ms": 1000})
         for number in range(12):
             logs.log("t").append([(b"k", b"%d" % number * 40)])
@@ -417,7 +417,7 @@ def in_two_directories(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def _two(root: Path) -> Iterator[klog.LogManager]:
+def opened_two(root: Path) -> Iterator[klog.LogManager]:
     logs = klog.open([root / "a", root / "b"], create=True, clock=ManualClock(NOW))
     try:
         yield logs
@@ -427,7 +427,7 @@ def _two(root: Path) -> Iterator[klog.LogManager]:
 
 
 def in_one_place(root: Path, _notes: list[Any]) -> None:
-    with _two(root) as logs:
+    with opened_two(root) as logs:
         assert [record.value for record in logs.log("t").read()] == TWELVE
         assert len(list(root.glob("*/t-0"))) == 1
         assert not list(root.glob("*/*-future"))
@@ -435,7 +435,7 @@ def in_one_place(root: Path, _notes: list[Any]) -> None:
 
 @operation(in_two_directories, in_one_place)
 def move_between_directories(root: Path, _book: Book) -> None:
-    with _two(root) as logs:
+    with opened_two(root) as logs:
         logs.move("t", 0, root / "b")
         assert [record.value for record in logs.log("t").read()] == TWELVE
         logs.move("t", 0, root / "a")

@@ -63,6 +63,7 @@ from tests.crash.operations import (
     nothing,
     one_partition,
     opened,
+    opened_two,
     operation,
     two_topics,
     unchanged,
@@ -642,16 +643,6 @@ def begun_move(root: Path) -> None:
 def start_after_a_move_without_a_note(root: Path, _book: Book) -> None:
     with opened_two(root) as logs:
         assert values(logs.log("t")) == TWELVE
-
-
-@contextlib.contextmanager
-def opened_two(root: Path) -> Iterator[klog.LogManager]:
-    logs = klog.open([root / "a", root / "b"], clock=ManualClock(NOW))
-    try:
-        yield logs
-        logs.close()
-    finally:
-        abandon(logs)
 
 
 def last_in_one_place(root: Path, _notes: list[Any]) -> None:
