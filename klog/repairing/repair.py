@@ -2,8 +2,9 @@
 
 Each partition in which `verify` finds a problem is copied, and the copy is loaded with recovery="kafka", as after a
 crash and from its first byte on. A dry run ends here, with the report that the repair would have. The repair then
-replaces the original by the copy. What verify only notes, such as files marked for deletion, is not damage: the next
-start removes it.
+replaces the original by the copy. One thing is restored that a broker's load leaves: a base offset that one wrong bit
+puts out of the range of its segment. What verify only notes, such as files marked for deletion, is not damage: the
+next start removes it.
 
     DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
         t-0/                                 the repaired copy, then the original partition: they exchange their names
@@ -50,14 +51,17 @@ from klog.inspect.partition_files import Located, items, partitions
 from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint
+from klog.log.load.overflow import flipped_batch
 from klog.log.options import check_tools
 from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
 from klog.repairing.copies import changes, copy_files, make_durable, regular_files
 from klog.report import Report
+from klog.segment import names
 
 Entry = dict[str, Any]
 REPAIRED, ORIGINAL = "repaired", "original"
+OFFSET_BYTES = 8  # of the first field of a batch, which no checksum covers
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NOT_COPIED = (".lock", checkpoint.CLEAN_SHUTDOWN, checkpoint.CLEAN_SHUTDOWN_RENAMED)
 
@@ -194,9 +198,10 @@ class _Repair:
         }
         copy_files(self._files, located.path, copy)
         try:
+            restored = self._restore_offsets(copy)
             with self._load(copy) as log:
                 entry["log_end_after"] = end = log.log_end_offset
-                entry["details"] = [line.replace(copy, located.path) for line in log.recovery.details]
+                entry["details"] = [line.replace(copy, located.path) for line in (*restored, *log.recovery.details)]
         except (KlogError, OSError) as error:
             return {**entry, "error": str(error).replace(copy, located.path)}
         for name in regular_files(copy):  # marked for deletion by the load: the original has them
@@ -211,6 +216,24 @@ class _Repair:
                 entry["intact_records_cut"] += item.batch.count
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
+
+    def _restore_offsets(self, copy: str) -> list[str]:
+        """Restore the base offsets that one wrong bit puts out of the range of their segments: a load keeps such a
+        batch, and recovery="strict" refuses the log. Returns a line for each."""
+        lines = []
+        for name in regular_files(copy):
+            base_offset, suffix = names.parse_name(name) or (0, "")
+            if suffix != names.LOG:
+                continue
+            path = os.path.join(copy, name)
+            with self._files.open(path, write=True) as file:
+                flipped = flipped_batch(file, os.path.getsize(path), base_offset)
+                if flipped is not None:
+                    position, bit = flipped
+                    wrong = int.from_bytes(bytes(file.read(position, OFFSET_BYTES)), "big")
+                    file.write((wrong ^ bit).to_bytes(OFFSET_BYTES, "big"), position)
+                    lines.append(f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {wrong ^ bit}")
+        return lines
 
     def _load(self, copy: str) -> Log:
         """Load a copy as after a crash, from its first byte on."""

@@ -51,6 +51,34 @@ def plan(found: dict[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_base_offset_far_out_of_range_by_one_bit_is_restored(tmp_path: Path, closed: bool, batch: int) -> None:
+    """No checksum covers it. A load as after a crash keeps the batch, and a strict open refused the repaired log."""
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t", 0)
+        positions = []
+        for number in range(4):
+            positions.append(log.size)
+            log.append([(b"k", b"%d" % number)] * 3)
+        if closed:
+            log.roll()
+            log.append([(b"k", b"last")])
+    path = tmp_path / "data" / "t-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    original = bytes(content)
+    content[positions[batch] + 1] ^= 0x20
+    path.write_bytes(content)
+    assert verify(tmp_path / "data").problems
+    (entry,) = plan(repair(tmp_path / "data"))
+    assert entry["error"] is None and entry["remaining"] == [] and entry["bytes_cut"] == 0
+    assert any(f"byte {positions[batch]}," in line for line in entry["details"])
+    assert path.read_bytes() == original
+    with klog.open(tmp_path / "data") as logs:
+        assert [record.offset for record in logs.log("t", 0).read()] == list(range(13 if closed else 12))
+
+
 def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:
     before = tree(data)
     dry = repair(data, dry_run=True)

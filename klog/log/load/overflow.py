@@ -46,18 +46,23 @@ def overflows(segment: Segment, scan: Scan) -> bool:
     return scan.batches > 0 and scan.next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX
 
 
-def is_flipped(segment: Segment) -> bool:
-    """Is only the last batch out of range, and its base offset one bit away from the end of the batch before?
+def flipped_batch(file: LogFile, size: int, base_offset: int) -> tuple[int, int] | None:
+    """Return the position of the batch that is out of range by one wrong bit, and the bit, or None.
 
-    No checksum covers the base offset. So a wrong bit is more likely than a gap of 2^31 records.
+    It is the only batch out of range, and its base offset is one bit away from the end of the batch before. No checksum
+    covers the base offset. So a wrong bit is more likely than a gap of 2^31 records.
     """
-    due, beyond, flipped = segment.base_offset, 0, False
-    for header in HeaderIterator(segment.file, 0, segment.size):
-        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-            beyond += 1
-            flipped = (_base_offset(segment.file, header) ^ due).bit_count() == 1
+    due, found = base_offset, []
+    for header in HeaderIterator(file, 0, size):
+        if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+            found.append((header.position, _base_offset(file, header) ^ due))
         due = header.next_offset
-    return beyond == 1 and flipped
+    return found[0] if len(found) == 1 and found[0][1].bit_count() == 1 else None
+
+
+def is_flipped(segment: Segment) -> bool:
+    """Is the last batch out of range by one wrong bit?"""
+    return flipped_batch(segment.file, segment.size, segment.base_offset) is not None
 
 
 def plan(segment: Segment) -> list[Part]:

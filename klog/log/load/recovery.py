@@ -342,8 +342,8 @@ def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     if inputs.policy == "strict" and overflows(segment, scan) and is_flipped(segment):
         raise CorruptLog(
             f"the last batch ends at offset {scan.next_offset - 1}, beyond the range of a segment with base offset "
-            f"{segment.base_offset}. Nothing was changed. `klog verify` lists the damage; "
-            f'recovery="kafka" opens the log as it is',
+            f"{segment.base_offset}: one bit of its base offset is wrong. Nothing was changed. `klog repair` restores "
+            f'it; recovery="kafka" opens the log as it is',
             path=segment.path,
             position=scan.last_at,
             offset=scan.next_offset - 1,
