@@ -4,7 +4,8 @@
     python -m tests.clients.suites librdkafka --server kafka --only 0011
 
 allow/<suite>.toml names the tests that fail for a known reason, by broker: they run, and one that passes is reported,
-too. What is in [left_out] does not run. FINDINGS.md has what was found.
+too. What is in [left_out] does not run. A test in [races] fails by chance on any broker, for the reason given: if it
+fails, it runs once more, alone. FINDINGS.md has what was found.
 """
 
 from __future__ import annotations
@@ -88,24 +89,26 @@ def load(name: str) -> Suite:
     return suite
 
 
-def known(suite: str, kind: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What allow/<suite>.toml excludes for a broker, and what it leaves out: {test: reason}."""
+def known(suite: str, kind: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return what allow/<suite>.toml excludes for a broker, what it leaves out, and its races: {test: reason}."""
     path = _ALLOW / f"{suite}.toml"
     table = tomllib.loads(path.read_text()) if path.exists() else {}
-    assert table.keys() <= {"both", "left_out", *KINDS}, f"{path}: {sorted(table)}"
-    return {**table.get("both", {}), **table.get(kind, {})}, table.get("left_out", {})
+    assert table.keys() <= {"both", "left_out", "races", *KINDS}, f"{path}: {sorted(table)}"
+    return {**table.get("both", {}), **table.get(kind, {})}, table.get("left_out", {}), table.get("races", {})
 
 
 def run(name: str, kind: str, only: Sequence[str] = ()) -> Report:
     """Run a suite, or the tests named in `only`, on a new broker. Raises Unavailable if the machine cannot."""
     suite = load(name)
-    excluded, left_out = known(name, kind)
+    excluded, left_out, races = known(name, kind)
     log = HOME / f"{name}-{kind}.log"
     with prepared(suite) as folder:
         log.write_text("")
         began = time.monotonic()
         with serve(kind, suite.settings) as server:
             outcomes = suite.run(folder, server, only, list(left_out), log)
+            if again := [test for test in races if outcomes.get(test) == "failed"]:
+                outcomes |= suite.run(folder, server, again, list(left_out), log.with_stem(f"{log.stem}-again"))
         return Report(name, kind, outcomes, excluded, left_out, time.monotonic() - began, log)
 
 

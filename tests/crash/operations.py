@@ -545,7 +545,6 @@ def purge_and_compact_by_hand(root: Path, book: Book, files: Files) -> None:
     ):
         if outcome.error is not None:
             raise outcome.error
-    assert read_audit(root)[-1]["outcome"] == "done"
     book.note("purged")
 
 
