@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ from tests.support.faulty_io import FUNCTIONS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+directory_of = functools.lru_cache(maxsize=4096)(os.path.dirname)  # of the same few names, at every step
 
 
 class PowerCut(BaseException):
@@ -122,7 +125,7 @@ class Exchange:
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self.unsynced = {os.path.dirname(name) for name in names}
+        self.unsynced = {directory_of(name) for name in names}
 
 
 class CrashFiles(RealFiles):
@@ -167,7 +170,7 @@ class CrashFiles(RealFiles):
         if there is not None and inode is not None:
             self.names[there] = inode
         change = NameChange(inode, gone, there)
-        for directory in {os.path.dirname(name) for name in (gone, there) if name is not None}:
+        for directory in {directory_of(name) for name in (gone, there) if name is not None}:
             self._unsynced.setdefault(directory, []).append(change)
 
     def keep(self, directory: Path) -> None:
@@ -251,7 +254,7 @@ class CrashFiles(RealFiles):
         self.step(f"fsync {os.path.basename(temporary)}")
         self._synced(inode)
         self.rename(temporary, path)
-        self.fsync_dir(os.path.dirname(path))
+        self.fsync_dir(directory_of(path))
 
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {os.path.basename(source)} {os.path.basename(target)}")
@@ -266,7 +269,7 @@ class CrashFiles(RealFiles):
 
     def _rename_directory(self, source: str, target: str) -> None:
         """Rename a directory. Its files then have the new path; until the parent is synced, a cut may undo that."""
-        self._notice_directories(os.path.dirname(source))
+        self._notice_directories(directory_of(source))
         os.rename(source, target)
         self._directories[target] = self._directories.pop(source, source)
         self._known_directories[target] = self._known_directories.pop(source)
@@ -277,7 +280,7 @@ class CrashFiles(RealFiles):
         both."""
         self.step(f"exchange {os.path.basename(path)} {os.path.basename(other)}")
         for directory in (path, other):
-            self._notice_directories(os.path.dirname(directory))
+            self._notice_directories(directory_of(directory))
             assert directory not in self._directories, f"{directory}: exchanged before its own name is synced"
         super().exchange(path, other)
         self._directories |= {path: other, other: path}
@@ -294,12 +297,12 @@ class CrashFiles(RealFiles):
     def mkdir(self, path: str, mode: int = 0o750) -> None:
         self.step(f"mkdir {os.path.basename(path)}/")
         super().mkdir(path, mode)
-        self._notice_directories(os.path.dirname(path))
+        self._notice_directories(directory_of(path))
 
     def rmdir(self, path: str) -> None:
         self.step(f"rmdir {os.path.basename(path)}/")
         super().rmdir(path)
-        self._notice_directories(os.path.dirname(path))
+        self._notice_directories(directory_of(path))
 
     def _have_moved(self, moves: Mapping[str, str]) -> None:
         """Use the new paths of moved directories for their files from now on."""
@@ -325,10 +328,10 @@ class CrashFiles(RealFiles):
             if self._known_directories.get(path) != number:
                 self._known_directories[path] = number
                 self._directories[path] = None
-        for path in [path for path in self._known_directories if os.path.dirname(path) == parent and path not in there]:
+        for path in [path for path in self._known_directories if directory_of(path) == parent and path not in there]:
             del self._known_directories[path]
             self._directories.pop(path, None)
-            for name in [name for name in self.names if os.path.dirname(name) == path]:
+            for name in [name for name in self.names if directory_of(name) == path]:
                 self._name(None, name, None)
 
     def unlink(self, path: str) -> None:
@@ -355,7 +358,7 @@ class CrashFiles(RealFiles):
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
         self._notice_directories(path)
-        synced = {one for one in self._directories if os.path.dirname(one) == path}
+        synced = {one for one in self._directories if directory_of(one) == path}
         for exchange in self._exchanges:
             exchange.unsynced.discard(path)
             if exchange.unsynced:
@@ -367,11 +370,11 @@ class CrashFiles(RealFiles):
             self._directories.pop(directory, None)
         for name in filter(is_mapped, os.listdir(path)):
             self._known(os.path.join(path, name))
-        removed = {name for name in map(os.path.dirname, self.durable_names) if self._is_removed(name, path)}
+        removed = {name for name in map(directory_of, self.durable_names) if self._is_removed(name, path)}
         for name in list(self.durable_names):
-            if os.path.dirname(name) in {path, *removed}:
+            if directory_of(name) in {path, *removed}:
                 del self.durable_names[name]  # removed, or its directory was
-        self.durable_names.update({name: inode for name, inode in self.names.items() if os.path.dirname(name) == path})
+        self.durable_names.update({name: inode for name, inode in self.names.items() if directory_of(name) == path})
         for directory in [one for one in self._unsynced if one == path or self._is_removed(one, path)]:
             del self._unsynced[directory]
 
