@@ -1,4 +1,4 @@
-"""A catalogue shows the topics of its LogManager at every moment, and reports what has changed."""
+"""The catalogue always has the current topics of its LogManager, and reports their changes."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def test_a_change_through_the_manager_is_seen_at_once(logs: klog.LogManager) -> 
     assert view.topic_id("a") not in (first, None) and first is not None and view.name_of(first) is None
 
 
-def test_lookups_without_a_change_do_not_look_at_the_disk(
-    logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lookups_without_a_change_list_no_directories(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.create_topic("a")
     view = TopicCatalogView(logs)
     view.log("a", 0)
@@ -73,7 +71,7 @@ def test_lookups_without_a_change_do_not_look_at_the_disk(
     assert view.log("a", 1) is None and view.log("x", 0) is None
 
 
-def test_a_broker_s_directory_keeps_its_ids_and_one_without_gets_the_same_each_time(tmp_path: Path) -> None:
+def test_topic_ids_are_kept_and_a_topic_without_one_gets_the_same_id_at_each_start(tmp_path: Path) -> None:
     given = uuid.uuid4()
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("with", 2, topic_id=given)
@@ -132,7 +130,7 @@ def test_a_change_that_a_lookup_noticed_is_reported_by_the_scheduler(tmp_path: P
         view.on_change(seen.append)
         view.ensure_internal("__consumer_offsets")
         logs.create_topic("a")
-        assert view.partitions("a") == 1 and seen == [], "not inside the lookup"
+        assert view.partitions("a") == 1 and seen == [], "a lookup does not report changes itself"
         clock.advance(10)
         assert [info.name for change in seen for info in change.created] == ["__consumer_offsets", "a"]
         clock.advance(1000)
@@ -142,7 +140,7 @@ def test_a_change_that_a_lookup_noticed_is_reported_by_the_scheduler(tmp_path: P
 @pytest.mark.parametrize(
     ("topic", "prefix"), [("__consumer_offsets", "offsets.topic."), ("__transaction_state", "transaction.state.log.")]
 )
-def test_internal_topics_are_compacted_and_made_once(logs: klog.LogManager, topic: str, prefix: str) -> None:
+def test_internal_topics_are_compacted_and_created_once(logs: klog.LogManager, topic: str, prefix: str) -> None:
     view = TopicCatalogView(logs)
     view.ensure_internal(topic)
     config = logs.topic_config(topic)
@@ -157,7 +155,7 @@ def test_internal_topics_are_compacted_and_made_once(logs: klog.LogManager, topi
     assert view.partitions(topic) == 4 and logs.topic_config(topic)["segment.bytes"] == 1 << 20
 
 
-def test_only_internal_topics_are_made_on_first_use(logs: klog.LogManager) -> None:
+def test_only_internal_topics_are_created_on_first_use(logs: klog.LogManager) -> None:
     with pytest.raises(ValueError, match="__transaction_state"):
         TopicCatalogView(logs).ensure_internal("mine")
 

@@ -1,4 +1,5 @@
-"""What requests cost: Python frames, system calls, memory. Counts, which no other load of the machine moves."""
+"""The costs of requests and of an idle broker: Python frames, system calls, memory, modules. These counts do not depend on
+the load of the machine."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ from tests.support.syscalls import count_syscalls
 ROOT = Path(__file__).resolve().parents[2]
 T = 1_700_000_000_000
 SESSION_PARTITIONS = 1000
-MODULES = 410  # of an idle broker, those of Python included
+MODULES = 410  # more than an idle broker imports, with the modules of Python itself
 
 
 class Sent:
-    """A request as the network passes it on, without a socket."""
+    """A request as the network passes it to the dispatcher, without a socket."""
 
     class connection:  # noqa: N801
         id = "c"
@@ -51,14 +52,14 @@ class Sent:
     def measure(self, *_: Any) -> None: ...
 
 
-class Asking:
-    """Requests to the dispatcher of a broker, in this thread."""
+class DirectClient:
+    """Sends requests to the dispatcher of a broker, in this thread and without a socket."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._dispatch = broker._serving.dispatcher_of(broker.node_id)  # type: ignore[union-attr]
 
-    def ask(self, api: ApiKey, version: int, message: Any) -> Any:
+    def call(self, api: ApiKey, version: int, message: Any) -> Any:
         sent = Sent(api, version, message)
         self._dispatch(sent)  # type: ignore[arg-type]
         if sent.response is None:
@@ -66,92 +67,93 @@ class Asking:
         return decode_response(api, version, b"".join(map(bytes, sent.response))[4:])[1]
 
     def frames(self, api: ApiKey, version: int, message: Any) -> int:
-        """Frames that one request enters, the dispatcher's own included."""
+        """The number of Python frames that one request enters, with the dispatcher's own."""
         sent = Sent(api, version, message)
         found = frames_of(lambda: self._dispatch(sent))  # type: ignore[arg-type]
-        return sum(found.values()) - found["respond"] // 2 - found["measure"]  # Sent's; native in the network
+        # The methods of Sent do not count: in the network they are native.
+        return sum(found.values()) - found["respond"] // 2 - found["measure"]
 
 
 @pytest.fixture
-def asking(tmp_path: Path) -> Iterator[Asking]:
+def client(tmp_path: Path) -> Iterator[DirectClient]:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
         broker.topics.create("t", 1)
-        yield Asking(broker)
+        yield DirectClient(broker)
 
 
-def produce(asking: Asking, topic: str = "t") -> Any:
+def produce(client: DirectClient, topic: str = "t") -> Any:
     Request = messages.Produce.Request
     asked = Request.Partition(index=0, records=encode([(None, b"v", T)]))
-    topic_id: Any = asking.broker.topics.topic_id(topic)
+    topic_id: Any = client.broker.topics.topic_id(topic)
     return Request(acks=1, timeout_ms=1000, topic_data=[Request.Topic(topic_id=topic_id, partition_data=[asked])])
 
 
-def fetch(asking: Asking, topic: str, partitions: range, offset: int = 0, **fields: Any) -> Any:
+def fetch(client: DirectClient, topic: str, partitions: range, offset: int = 0, **fields: Any) -> Any:
     Request = messages.Fetch.Request
     asked = [Request.Partition(partition=n, fetch_offset=offset, partition_max_bytes=1 << 20) for n in partitions]
-    topic_id: Any = asking.broker.topics.topic_id(topic)
+    topic_id: Any = client.broker.topics.topic_id(topic)
     topics = [Request.Topic(topic_id=topic_id, partitions=asked)] if asked else []
     return Request(min_bytes=1, max_bytes=1 << 20, topics=topics, **fields)
 
 
-def test_frames_of_a_produce_request(asking: Asking) -> None:
+def test_frames_of_a_produce_request(client: DirectClient) -> None:
     for _ in range(3):
-        asking.ask(ApiKey.PRODUCE, 13, produce(asking))
-    assert asking.frames(ApiKey.PRODUCE, 13, produce(asking)) <= 30
+        client.call(ApiKey.PRODUCE, 13, produce(client))
+    assert client.frames(ApiKey.PRODUCE, 13, produce(client)) <= 30
 
 
-def test_frames_of_a_fetch_with_records(asking: Asking) -> None:
-    asking.ask(ApiKey.PRODUCE, 13, produce(asking))
-    request = fetch(asking, "t", range(1), session_epoch=-1)
-    asking.frames(ApiKey.FETCH, 17, request)
-    assert asking.frames(ApiKey.FETCH, 17, request) <= 52
+def test_frames_of_a_fetch_with_records(client: DirectClient) -> None:
+    client.call(ApiKey.PRODUCE, 13, produce(client))
+    request = fetch(client, "t", range(1), session_epoch=-1)
+    client.frames(ApiKey.FETCH, 17, request)
+    assert client.frames(ApiKey.FETCH, 17, request) <= 52
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("t", 1), ("many", SESSION_PARTITIONS)])
 def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
-    asking: Asking, topic: str, partitions: int
+    client: DirectClient, topic: str, partitions: int
 ) -> None:
-    """One waits for records; then a record comes, and it is answered."""
+    """Counts a fetch that begins to wait, and the produce request that completes it."""
     if topic == "many":
-        asking.broker.topics.create(topic, partitions)
-    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, topic, range(partitions), session_epoch=0))
+        client.broker.topics.create(topic, partitions)
+    first = client.call(ApiKey.FETCH, 17, fetch(client, topic, range(partitions), session_epoch=0))
     assert first.session_id
     for epoch in (1, 2, 3):
         waiting = fetch(
-            asking, topic, range(1), epoch - 1, session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000
+            client, topic, range(1), epoch - 1, session_id=first.session_id, session_epoch=epoch, max_wait_ms=60_000
         )
-        waits = asking.frames(ApiKey.FETCH, 17, waiting)
-        assert asking.broker.metrics()["PurgatorySize.Fetch"] == 1
-        answered = asking.frames(ApiKey.PRODUCE, 13, produce(asking, topic))
-        assert asking.broker.metrics()["PurgatorySize.Fetch"] == 0
+        waits = client.frames(ApiKey.FETCH, 17, waiting)
+        assert client.broker.metrics()["PurgatorySize.Fetch"] == 1
+        answered = client.frames(ApiKey.PRODUCE, 13, produce(client, topic))
+        assert client.broker.metrics()["PurgatorySize.Fetch"] == 0
     assert waits <= 68
     assert answered <= 85
 
 
-def test_a_time_out_of_a_session_looks_at_its_partitions_briefly(asking: Asking) -> None:
-    asking.broker.topics.create("many", SESSION_PARTITIONS)
-    first = asking.ask(ApiKey.FETCH, 17, fetch(asking, "many", range(SESSION_PARTITIONS), session_epoch=0))
+def test_a_fetch_that_times_out_enters_few_frames_for_each_partition(client: DirectClient) -> None:
+    client.broker.topics.create("many", SESSION_PARTITIONS)
+    first = client.call(ApiKey.FETCH, 17, fetch(client, "many", range(SESSION_PARTITIONS), session_epoch=0))
     assert first.session_id
     frames = [
-        asking.frames(
-            ApiKey.FETCH, 17, fetch(asking, "many", range(0), session_id=first.session_id, session_epoch=epoch)
+        client.frames(
+            ApiKey.FETCH, 17, fetch(client, "many", range(0), session_id=first.session_id, session_epoch=epoch)
         )
         for epoch in (1, 2)
     ]
     assert frames[1] <= 6 * SESSION_PARTITIONS
 
 
-def test_frames_of_a_heartbeat_and_of_a_commit(asking: Asking) -> None:
-    """Of no member: all that is before the group."""
+def test_frames_of_a_heartbeat_and_of_a_commit(client: DirectClient) -> None:
+    """No member sends them, so the counts are those of the code before the group's."""
     heartbeat = messages.Heartbeat.Request(group_id="g", generation_id=1, member_id="m")
     Request = messages.OffsetCommit.Request
     topic = Request.Topic(name="t", partitions=[Request.Partition(partition_index=0, committed_offset=1)])
     commit = Request(group_id="g", topics=[topic])
     for _ in range(3):
-        asking.ask(ApiKey.HEARTBEAT, 4, heartbeat)
-        assert asking.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics[0].partitions[0].error_code == 0
-    assert asking.frames(ApiKey.HEARTBEAT, 4, heartbeat) <= 20
-    assert asking.frames(ApiKey.OFFSET_COMMIT, 8, commit) <= 56
+        client.call(ApiKey.HEARTBEAT, 4, heartbeat)
+        assert client.call(ApiKey.OFFSET_COMMIT, 8, commit).topics[0].partitions[0].error_code == 0
+    assert client.frames(ApiKey.HEARTBEAT, 4, heartbeat) <= 20
+    assert client.frames(ApiKey.OFFSET_COMMIT, 8, commit) <= 56
 
 
 SCRIPT = """
@@ -201,7 +203,7 @@ os._exit(0)
 def test_system_calls_of_a_produce_request(
     tmp_path: Path, together: int, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pwrite for each; epoll_wait, recvfrom and sendmsg for those that come together."""
+    """One pwrite for each request; one epoll_wait, recvfrom and sendmsg for the requests that arrive together."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     few, many = (
         count_syscalls(SCRIPT, str(tmp_path / str(groups)), str(groups), str(together)) for groups in (50, 350)
@@ -211,7 +213,7 @@ def test_system_calls_of_a_produce_request(
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """`klog broker` as it is where klog is installed: its modules are compiled already."""
+    """The arguments of `klog broker`. Its modules are compiled already, as in an installation."""
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "pyc"))
     command = ["-m", "klog", "broker", str(tmp_path / "data"), "--port", "0", "--json"]
@@ -240,7 +242,8 @@ def test_resident_bytes_of_an_idle_broker(command: list[str]) -> None:
 
 
 def test_modules_of_an_idle_broker(command: list[str]) -> None:
-    """Each costs about 0.15 ms of the start: those of requests that may never come are imported with the first one."""
+    """Each module adds about 0.15 ms to the start. Modules for requests that may never come are imported with the first
+    such request."""
     with broker_process([sys.executable, "-X", "importtime", *command]) as process:
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
@@ -256,7 +259,7 @@ def test_modules_of_an_idle_broker(command: list[str]) -> None:
 
 
 def test_codecs_are_imported_soon_after_the_start(tmp_path: Path) -> None:
-    """Later the process may be out of descriptors."""
+    """Otherwise their import could fail later, when the process has no file descriptor left."""
     script = f"""
 import sys, time
 import klog

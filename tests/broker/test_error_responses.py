@@ -1,4 +1,4 @@
-"""A response with one error wherever it can have one."""
+"""error_response() puts one error code into every part of a response that has an error code."""
 
 from __future__ import annotations
 

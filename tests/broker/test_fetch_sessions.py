@@ -1,4 +1,4 @@
-"""Sessions of fetches: what changes is sent, however it changed, and nothing else is read."""
+"""Fetch sessions: a response has every partition that has changed, whatever changed it, and no other one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
 
 
 class Consumer:
-    """A consumer of all partitions by a session, which keeps the values that it has got of each."""
+    """Fetches all partitions in one fetch session, and keeps the values of each."""
 
     def __init__(self, broker: Broker, topic: str = "t", **fields: Any) -> None:
         self.client = WireClient(broker.bootstrap_servers)
@@ -48,7 +48,7 @@ class Consumer:
         self.offsets = dict.fromkeys(range(PARTITIONS), 0)
         self.values: dict[int, list[bytes]] = {number: [] for number in self.offsets}
         self.number, self.epoch = 0, 0
-        self.moved = list(self.offsets)  # whose offset the session does not know
+        self.moved = list(self.offsets)  # partitions whose new offset the session does not know yet
         self.poll()
         assert self.number
 
@@ -68,7 +68,7 @@ class Consumer:
         self.client.send(ApiKey.FETCH, 18, request)
 
     def receive(self) -> list[int]:
-        """Take the records of the response. Returns the partitions that it has."""
+        """Read a response and keep its records. Returns the partitions in it."""
         response = self.client.receive(ApiKey.FETCH, 18)
         assert response.error_code == 0
         self.number, self.epoch = response.session_id, self.epoch + 1
@@ -90,7 +90,7 @@ class Consumer:
 
 
 def until_one_waits(broker: Broker) -> None:
-    """Until a fetch is in the purgatory."""
+    """Wait until a fetch is in the purgatory."""
     until(lambda: broker.metrics()["PurgatorySize.Fetch"])
 
 
@@ -102,7 +102,7 @@ def consumer(broker: Broker) -> Iterator[Consumer]:
 
 
 def produce(broker: Broker, partition: int, value: bytes = b"v") -> None:
-    """As another client does."""
+    """Append one record through a connection of its own."""
     Request = messages.Produce.Request
     asked = Request.Partition(index=partition, records=encode([(None, value, T)]))
     topic_id: Any = broker.topics.topic_id("t")
@@ -117,7 +117,7 @@ def produce(broker: Broker, partition: int, value: bytes = b"v") -> None:
     assert found.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_record_ends_the_wait_of_an_incremental_fetch(broker: Broker, consumer: Consumer) -> None:
+def test_a_record_completes_an_incremental_fetch_that_waits(broker: Broker, consumer: Consumer) -> None:
     for partition in (3, 1, 3):
         consumer.send(max_wait_ms=60_000)
         until_one_waits(broker)
@@ -130,7 +130,7 @@ def test_a_record_ends_the_wait_of_an_incremental_fetch(broker: Broker, consumer
 def test_records_of_this_process_are_found_when_a_fetch_times_out(
     broker: Broker, consumer: Consumer, clock: ManualClock
 ) -> None:
-    """Broker.check() has not been called."""
+    """Such an append is found late because Broker.check() is not called."""
     consumer.send(max_wait_ms=100)
     until_one_waits(broker)
     broker.logs.log("t", 2).append([(None, b"v", T)])
@@ -140,8 +140,8 @@ def test_records_of_this_process_are_found_when_a_fetch_times_out(
     assert consumer.receive() == [2]
 
 
-def test_unannounced_records_are_found_beside_traffic(broker: Broker, consumer: Consumer) -> None:
-    """No fetch times out, as another partition always has records."""
+def test_unannounced_records_are_found_while_others_are_produced(broker: Broker, consumer: Consumer) -> None:
+    """No fetch times out, since another partition always has records."""
     broker.logs.log("t", 2).append([(None, b"v", T)])
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE
@@ -169,7 +169,7 @@ def test_a_deleted_topic_is_reported_at_once(broker: Broker, consumer: Consumer)
     assert {each.error_code for topic in response.responses for each in topic.partitions} == {100}
 
 
-def test_records_wait_for_min_bytes_and_are_not_forgotten(broker: Broker) -> None:
+def test_a_fetch_waits_for_min_bytes_of_all_its_partitions(broker: Broker) -> None:
     consumer = Consumer(broker, min_bytes=200)
     consumer.send(max_wait_ms=60_000)
     for partition in (1, 2, 3):
@@ -179,9 +179,10 @@ def test_records_wait_for_min_bytes_and_are_not_forgotten(broker: Broker) -> Non
 
 
 def test_a_session_gets_every_record_once(broker: Broker) -> None:
-    """Appends in any order, announced or not, by two threads, between polls that wait or do not."""
+    """Two threads append in random order, with and without Broker.check(), while a consumer polls with and without
+    waiting."""
     consumer = Consumer(broker, max_bytes=300)
-    dice = random.Random(7)
+    chance = random.Random(7)
     sent: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
 
     def append(first: int) -> None:
@@ -200,7 +201,7 @@ def test_a_session_gets_every_record_once(broker: Broker) -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE
     while clock.monotonic() < deadline and (any(thread.is_alive() for thread in threads) or consumer.values != sent):
-        consumer.poll(max_wait_ms=dice.choice((0, 5)))
+        consumer.poll(max_wait_ms=chance.choice((0, 5)))
     assert consumer.values == sent
     consumer.client.socket.close()
 

@@ -1,5 +1,5 @@
-"""Peers that are no Kafka clients, against a whole broker in a process of its own: each attack is refused or served,
-costs a bounded amount of memory, logs no error, and other clients are served during and after it. P7, F34-F53."""
+"""Attacks of hostile peers on a broker in a process of its own. Each attack is refused or served, uses a bounded amount of
+memory and logs no error. Other clients are served during and after it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ping() -> bytes:
 
 
 def attack(found: Victim, frames: list[bytes]) -> None:
-    """Send these, then a good request: responses, silence or the end, but each within a moment."""
+    """Send these frames and wait 20 ms for a response. There may be none, and the broker may close the connection."""
     with found.connect() as sock, contextlib.suppress(ConnectionError):
         sock.sendall(b"".join(frames))
         answered(sock, 0.02)
@@ -60,7 +60,7 @@ def attack(found: Victim, frames: list[bytes]) -> None:
 
 @pytest.mark.parametrize("api", list(ApiKey), ids=lambda api: api.message)
 def test_valid_encodings_of_every_api(attacked: Victim, api: ApiKey) -> None:
-    """Values at the limits of their types, in every version."""
+    """Sends values at the limits of their types, in every version."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -77,7 +77,7 @@ def test_mutated_requests(target: Victim, case: Any, seed: int, number: int) -> 
         target.offer_topics()
 
 
-def test_after_the_mutated_requests(attacked: Victim) -> None:
+def test_the_broker_serves_after_the_mutated_requests(attacked: Victim) -> None:
     attacked.check()
 
 
@@ -90,16 +90,16 @@ def test_log_lines_about_peers_are_limited(attacked: Victim) -> None:
 
 
 def test_wrong_counts_allocate_nothing(attacked: Victim) -> None:
-    """Each place in a request of each API in turn is a count of 2^31 - 1."""
+    """Sends a request of each API many times, each time with the count 2^31 - 1 at another position."""
     chance = random.Random(5)
     for api in ApiKey:
         for version in (api.low, api.high):
             frame = request(api, version, chance, attacked.topic_ids)
-            places = range(14, min(len(frame), 100), 7)
+            positions = range(14, min(len(frame), 100), 7)
             for count in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"):
-                for at in places:
-                    lying = frame[4:at] + count + frame[at + len(count) :]
-                    attack_quickly(attacked, struct.pack(">i", len(lying)) + lying)
+                for at in positions:
+                    damaged = frame[4:at] + count + frame[at + len(count) :]
+                    attack_quickly(attacked, struct.pack(">i", len(damaged)) + damaged)
 
 
 def attack_quickly(found: Victim, data: bytes) -> None:
@@ -190,8 +190,9 @@ REPEATED: dict[str, tuple[ApiKey, int, Any, int]] = {
 
 
 @pytest.mark.parametrize("case", REPEATED)
-def test_repetitions_in_a_request_are_answered_once(attacked: Victim, case: str) -> None:
-    """Else a few bytes ask for hundreds, and a frame for more memory than the machine has."""
+def test_repetitions_in_a_request_get_one_result(attacked: Victim, case: str) -> None:
+    """Otherwise a few bytes of a request would ask for hundreds of bytes, and one frame for more memory than the machine
+    has."""
     api, version, make, number = REPEATED[case]
     frame = b"".join(encode_request(api, version, 1, "repeats", make(messages, number)))
     assert 300_000 < len(frame) < 2 << 20
@@ -272,7 +273,7 @@ def test_idle_connections(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.deep
 def test_pipelined_floods_of_peers_that_do_not_read(tmp_path: Path) -> None:
-    """They get what their buffers hold, and are not read any further."""
+    """The broker fills the socket buffers of such a peer, and then reads no more of its requests."""
     with victim(tmp_path, rss_growth_max_mib=100) as found, contextlib.ExitStack() as stack:
         Request = messages.Metadata.Request
         metadata = b"".join(encode_request(ApiKey.METADATA, 9, 1, "flood", Request(topics=None)))
@@ -296,7 +297,7 @@ def test_pipelined_floods_of_peers_that_do_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
-    """Whole and half frames of many peers at once: they wait for each other, and good clients are served."""
+    """Many peers send whole and half frames at the same time. The frames wait for memory, and good clients are served."""
     with victim(
         tmp_path, rss_growth_max_mib=150, queued_max_request_bytes=4 << 20, queued_max_requests=3, num_io_threads=2,
         klog_frame_ms=1000,
@@ -329,7 +330,7 @@ def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
             thread.join()
 
 
-# ---- what the broker remembers of its peers --------------------------------------------------------------------------
+# ---- what the broker stores about its clients ------------------------------------------------------------------------
 
 
 @pytest.mark.deep
@@ -353,7 +354,7 @@ def init_producer(client: WireClient) -> Any:
 
 @pytest.mark.deep
 def test_a_flood_of_producer_ids(attacked: Victim) -> None:
-    """They cost the broker nothing: what it must remember begins with a batch, which takes space in a log first."""
+    """An id costs the broker no memory. The state of a producer begins with a batch, which first takes space in a log."""
     with attacked.client("flood") as client:
         assert len({init_producer(client).producer_id for _ in range(5000)}) == 5000
 
@@ -423,7 +424,8 @@ def test_a_flood_of_groups_and_of_their_offsets(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_members_with_large_metadata(tmp_path: Path) -> None:
-    """A member's metadata is kept, written and sent to the leader: at some size the group is refused, not the broker."""
+    """The metadata of a member is kept in memory, written to a log and sent to the leader of the group. If it is too
+    large, the requests of the group fail, and the broker keeps running."""
     with victim(tmp_path, rss_growth_max_mib=400) as found:
         codes = []
         for number in range(6):

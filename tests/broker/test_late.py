@@ -30,7 +30,7 @@ def late_of(broker: Broker, name: str) -> Late:
 
 
 def made(broker: Broker) -> list[str]:
-    """The components that are there."""
+    """The names of the components that have been made."""
     return [name.rpartition(".")[2] for name in COMPONENTS if late_of(broker, name).made is not None]
 
 
@@ -41,13 +41,13 @@ def test_a_late_component_has_the_apis_that_are_advertised_for_it(name: str, tmp
         assert set(late.get().handlers()) == COMPONENTS[name] == set(late.handlers())
 
 
-def test_share_fetches_have_their_apis_too(tmp_path: Path) -> None:
+def test_share_fetches_have_the_apis_that_are_advertised_for_them(tmp_path: Path) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
         (late,) = broker._serving._leading._share_fetches
         assert set(late.get().handlers()) == late_apis.SHARE_FETCHES == set(late.handlers())
 
 
-def test_a_component_is_there_with_the_first_request_and_after_a_restart_at_once(tmp_path: Path) -> None:
+def test_a_component_exists_after_its_first_request_and_at_once_after_a_restart(tmp_path: Path) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
         broker.topics.create("t", 1)
         assert made(broker) == []
@@ -60,7 +60,7 @@ def test_a_component_is_there_with_the_first_request_and_after_a_restart_at_once
             assert made(broker) == ["groups", "_admin"]
             assert client.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0).error_code == 0
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
-        assert made(broker) == ["groups"], "its topic may have groups to be expired"
+        assert made(broker) == ["groups"], "groups in __consumer_offsets may have to expire"
 
 
 def joined(client: WireClient, **fields: Any) -> Any:
@@ -70,7 +70,7 @@ def joined(client: WireClient, **fields: Any) -> Any:
 
 
 def test_after_a_restart_a_member_has_the_session_of_its_group(tmp_path: Path) -> None:
-    """It begins with the configuration that the group has of its own."""
+    """The session timeout is that of the group's own configuration."""
     clock = ManualClock()
     kind = messages.IncrementalAlterConfigs.Request
     values = {"consumer.session.timeout.ms": "10000", "consumer.heartbeat.interval.ms": "2000"}
@@ -136,7 +136,7 @@ def test_a_component_that_another_thread_makes_is_waited_for() -> None:
     assert found == [made]
 
 
-def test_what_cannot_be_made_is_tried_again() -> None:
+def test_a_component_that_could_not_be_made_is_tried_again() -> None:
     failures = [OSError("full")]
 
     class Component:

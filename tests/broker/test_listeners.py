@@ -1,4 +1,4 @@
-"""Where a broker listens: certificates that are read again, a warning for an open listener, what needs SASL."""
+"""Listeners: reloading of certificates, the warning about an open listener, and SASL requests on a listener without SASL."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OPEN = "event=open_listener"
 
 
-def joined(keys: Keys, to: Path) -> None:
-    """Certificate and key as one file, as ssl.keystore.location wants it."""
+def write_keystore(keys: Keys, to: Path) -> None:
+    """Write certificate and key into one file, as ssl.keystore.location requires, and replace `to` by it."""
     newer = to.with_suffix(".new")
     newer.touch(0o600)
     newer.write_bytes(keys.certificate.read_bytes() + keys.key.read_bytes())
@@ -38,7 +38,7 @@ def config_of(path: Path) -> dict[str, str]:
 
 
 def is_trusted(port: int, keys: Keys) -> bool:
-    """Does a client that trusts this certificate alone connect?"""
+    """Return whether a client that trusts only this certificate can connect."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
             keys.trusting.wrap_socket(sock, server_hostname="localhost").close()
@@ -50,7 +50,7 @@ def is_trusted(port: int, keys: Keys) -> bool:
 def test_a_broker_reads_its_certificates_again(tmp_path: Path) -> None:
     old, new = (made(tmp_path / name, "/CN=localhost") for name in ("old", "new"))
     path = tmp_path / "keys.pem"
-    joined(old, path)
+    write_keystore(old, path)
     listeners = ["SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"]
     with Broker(tmp_path / "data", listeners=listeners, config=config_of(path)) as broker:
         assert is_trusted(broker.port, old) and not is_trusted(broker.port, new)
@@ -58,7 +58,7 @@ def test_a_broker_reads_its_certificates_again(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig, match="listener SSL"):
             broker.reload_tls()
         assert is_trusted(broker.port, old)
-        joined(new, path)
+        write_keystore(new, path)
         broker.reload_tls()
         assert is_trusted(broker.port, new) and not is_trusted(broker.port, old)
         port = broker.port
@@ -70,7 +70,7 @@ def test_a_broker_reads_its_certificates_again(tmp_path: Path) -> None:
 def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> None:
     old, new = (made(tmp_path / name, "/CN=localhost") for name in ("old", "new"))
     path = tmp_path / "keys.pem"
-    joined(old, path)
+    write_keystore(old, path)
     settings = [part for name, value in config_of(path).items() for part in ("--config", f"{name}={value}")]
     command = [sys.executable, "-m", "klog", "broker", "--json", "--listener", "SSL://127.0.0.1:0", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -81,7 +81,7 @@ def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> N
             path.write_text("nothing")
             os.kill(process.pid, signal.SIGHUP)
             assert "certificates are not reloaded: listener SSL" in process.stderr.readline()
-            joined(new, path)
+            write_keystore(new, path)
             os.kill(process.pid, signal.SIGHUP)
             until(lambda: is_trusted(started["port"], new), 0.01)
             process.terminate()
@@ -90,7 +90,7 @@ def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> N
             process.kill()
 
 
-def test_a_listener_that_is_open_to_all_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_warns_of_a_listener_that_is_open_to_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]):
         pass
     assert OPEN not in caplog.text
@@ -101,8 +101,8 @@ def test_a_listener_that_is_open_to_all_is_warned_of(tmp_path: Path, caplog: pyt
     ]
 
 
-def test_without_sasl_its_requests_are_advertised_and_refused(tmp_path: Path) -> None:
-    """As by Kafka, whose connection stays open."""
+def test_without_sasl_the_apis_of_sasl_are_advertised_and_refused(tmp_path: Path) -> None:
+    """As in Kafka, the connection stays open."""
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker, WireClient(broker.bootstrap_servers) as client:
         advertised = {each.api_key for each in client.call(ApiKey.API_VERSIONS, 0).api_keys}
         assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= advertised

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, and what the broker does with requests that are none."""
+"""ApiVersions, Metadata, and frames that are not valid requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klog.errors import HandoverRefused, InvalidConfig
 from klog.protocol import ApiKey, ErrorCode, decode, messages
 from tests.support.wire_client import WireClient
 
-HERE = ["127.0.0.1:0"]
+LOOPBACK = ["127.0.0.1:0"]
 
 
 def api_versions(client: WireClient, version: int, name: str = "test", software: str = "1.0") -> object:
@@ -22,7 +22,7 @@ def api_versions(client: WireClient, version: int, name: str = "test", software:
 
 
 def test_every_version_of_api_versions(tmp_path: Path) -> None:
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         for version in range(ApiKey.API_VERSIONS.high + 1):
             fields = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
             found = client.call(ApiKey.API_VERSIONS, version, **fields)
@@ -35,13 +35,13 @@ def test_every_version_of_api_versions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a/b", "ü"])
 def test_a_software_name_is_checked(tmp_path: Path, name: str) -> None:
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         assert api_versions(client, 3, name).error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
         assert api_versions(client, 3).error_code == 0  # type: ignore[attr-defined]
 
 
 def test_an_unknown_version_of_api_versions_gets_version_0(tmp_path: Path) -> None:
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         header = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0"
         client.socket.sendall(struct.pack(">i", len(header)) + header)
         frame = client.frame()
@@ -62,11 +62,11 @@ def test_an_unknown_version_of_api_versions_gets_version_0(tmp_path: Path) -> No
         struct.pack(">hhih", ApiKey.PRODUCE, 2, 1, -1),
         struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + struct.pack(">i", 2**31 - 1),
         struct.pack(">hhih", ApiKey.METADATA, 1, 1, 20000),
-        struct.pack(">hhih", 52, 0, 1, -1),  # Vote: among controllers
+        struct.pack(">hhih", 52, 0, 1, -1),  # Vote, which only controllers use
     ],
 )
-def test_what_is_no_request_closes_its_connection_alone(tmp_path: Path, body: bytes) -> None:
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as other:
+def test_an_invalid_request_closes_only_its_own_connection(tmp_path: Path, body: bytes) -> None:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as other:
         with WireClient(broker.bootstrap_servers) as client:
             client.socket.sendall(struct.pack(">i", len(body)) + body)
             assert client.is_closed()
@@ -74,7 +74,7 @@ def test_what_is_no_request_closes_its_connection_alone(tmp_path: Path, body: by
 
 
 def test_metadata_in_every_version(tmp_path: Path) -> None:
-    with Broker(tmp_path, listeners=HERE, config={"node.id": 5}) as broker:
+    with Broker(tmp_path, listeners=LOOPBACK, config={"node.id": 5}) as broker:
         broker.logs.create_topic("a", 2)
         broker.logs.create_topic("b")
         with WireClient(broker.bootstrap_servers) as client:
@@ -94,9 +94,9 @@ def test_metadata_in_every_version(tmp_path: Path) -> None:
                     assert found.topics[0].topic_id == broker.topics.topic_id("a")
 
 
-def test_unknown_topics_are_not_created_by_asking(tmp_path: Path) -> None:
+def test_a_metadata_request_does_not_create_unknown_topics(tmp_path: Path) -> None:
     Topic = messages.Metadata.Request.Topic
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         for version in (1, 4, 12):
             found = client.call(ApiKey.METADATA, version, topics=[Topic(name="t")])
             assert found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -105,10 +105,10 @@ def test_unknown_topics_are_not_created_by_asking(tmp_path: Path) -> None:
         assert broker.logs.topics() == {}
 
 
-def test_topics_are_created_by_asking_where_that_is_allowed(tmp_path: Path) -> None:
+def test_a_metadata_request_creates_unknown_topics_if_the_broker_allows_it(tmp_path: Path) -> None:
     Topic = messages.Metadata.Request.Topic
     config = {"auto.create.topics.enable": "true", "num.partitions": 3}
-    with Broker(tmp_path, listeners=HERE, config=config) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK, config=config) as broker, WireClient(broker.bootstrap_servers) as client:
         asked = [Topic(name="t"), Topic(name="../t")]
         found = client.call(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
         assert [each.error_code for each in found.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
@@ -122,7 +122,7 @@ def test_topics_are_created_by_asking_where_that_is_allowed(tmp_path: Path) -> N
 
 def test_a_metadata_request_can_look_a_topic_up_by_its_id(tmp_path: Path) -> None:
     Topic = messages.Metadata.Request.Topic
-    with Broker(tmp_path, listeners=HERE) as broker, WireClient(broker.bootstrap_servers) as client:
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         broker.logs.create_topic("t")
         number = broker.topics.topic_id("t")
         found = client.call(ApiKey.METADATA, 12, topics=[Topic(name=None, topic_id=number)])
@@ -141,7 +141,7 @@ def test_each_listener_advertises_itself(tmp_path: Path) -> None:
 
 
 def test_a_broker_starts_again_on_its_port_with_its_data(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, listeners=HERE)
+    broker = Broker(tmp_path, listeners=LOOPBACK)
     with pytest.raises(RuntimeError, match=r"start\(\)"):
         assert broker.bootstrap_servers
     with broker:
@@ -153,14 +153,14 @@ def test_a_broker_starts_again_on_its_port_with_its_data(tmp_path: Path) -> None
     broker.stop()
 
 
-def test_invalid_arguments_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_invalid_argument(tmp_path: Path) -> None:
     for config, text in (
         ({"node.idd": 1}, "node.id"),
         ({"node.id": "x"}, "node.id='x'"),
         ({"advertised.listeners": "OTHER://h:1"}, "OTHER"),
     ):
         with pytest.raises(InvalidConfig, match=text):
-            Broker(tmp_path, listeners=HERE, config=config).start()
+            Broker(tmp_path, listeners=LOOPBACK, config=config).start()
     for listeners in (["a"], ["A://h:1", "a://h:2"]):
         with pytest.raises(ValueError, match="listener"):
             Broker(tmp_path, listeners=listeners)
@@ -169,16 +169,16 @@ def test_invalid_arguments_are_named(tmp_path: Path) -> None:
         {"listeners": None},
         {"listeners": [3]},
         {"listeners": []},
-        {"listeners": HERE, "durability": "never"},
-        {"listeners": HERE, "clock": 3},
-        {"listeners": HERE, "config": [1]},
+        {"listeners": LOOPBACK, "durability": "never"},
+        {"listeners": LOOPBACK, "clock": 3},
+        {"listeners": LOOPBACK, "config": [1]},
     ):
         with pytest.raises((TypeError, ValueError), match=list(wrong)[-1].rstrip("s")):
             Broker(tmp_path, **wrong)  # type: ignore[arg-type]
     for path in (None, 3, "", "a\0b"):
         with pytest.raises((TypeError, ValueError), match="path"):
-            Broker(path, listeners=HERE)  # type: ignore[arg-type]
-    with Broker(tmp_path, listeners=HERE) as broker:
+            Broker(path, listeners=LOOPBACK)  # type: ignore[arg-type]
+    with Broker(tmp_path, listeners=LOOPBACK) as broker:
         for topic, partition in ((None, 0), ("t", "0")):
             with pytest.raises(TypeError, match="topic|partition"):
                 broker.check(topic, partition)  # type: ignore[arg-type]
@@ -187,16 +187,16 @@ def test_invalid_arguments_are_named(tmp_path: Path) -> None:
                 broker.stop(timeout)  # type: ignore[arg-type]
 
 
-def test_a_directory_of_kafka_is_adopted_first(tmp_path: Path) -> None:
+def test_a_directory_of_kafka_must_be_adopted_first(tmp_path: Path) -> None:
     """Otherwise both brokers would give out the same producer ids."""
     metadata = tmp_path / "__cluster_metadata-0"
     metadata.mkdir()
     (metadata / "00000000000000000000.log").touch()
-    with Broker(tmp_path, listeners=HERE):
-        pass  # its metadata log is empty: a directory that was formatted
+    with Broker(tmp_path, listeners=LOOPBACK):
+        pass  # its metadata log is empty, as in a directory that was only formatted
     (metadata / "00000000000000000000.log").write_bytes(b"records")
     with pytest.raises(HandoverRefused, match="klog handover --adopt"):
-        Broker(tmp_path, listeners=HERE).start()
+        Broker(tmp_path, listeners=LOOPBACK).start()
     with pytest.raises(HandoverRefused) as caught:
         check_adopted([str(tmp_path / "other"), str(tmp_path)])
     assert str(tmp_path) in str(caught.value)

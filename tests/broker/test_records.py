@@ -49,7 +49,7 @@ def produce(
     partition: int = 0,
     **more: Any,
 ) -> Any:
-    """The response to a batch for one partition; None if there is none."""
+    """Send records for one partition and return the response of that partition; None with acks=0."""
     Request = messages.Produce.Request
     name, number = (topic, NO_ID) if version < 13 else ("", broker.topics.topic_id(topic) or uuid.uuid4())
     asked = Request.Partition(index=partition, records=records)
@@ -109,7 +109,7 @@ def test_every_version_of_produce_appends(client: WireClient, broker: Broker, ve
                                                is_transactional=True), ErrorCode.INVALID_TXN_STATE),
     ],
 )  # fmt: skip
-def test_a_refused_batch_has_its_code_and_appends_nothing(
+def test_a_refused_batch_gets_its_error_code_and_is_not_appended(
     client: WireClient, broker: Broker, name: str, records: bytes | None, code: ErrorCode
 ) -> None:
     found = produce(client, broker, records)
@@ -199,12 +199,12 @@ def test_a_fetch_waits_for_min_bytes(client: WireClient, broker: Broker) -> None
     assert values(client.receive(ApiKey.FETCH, 18).responses[0].partitions[0]) == [b"v", b"v"]
 
 
-def test_a_fetch_that_finds_nothing_ends_after_max_wait(client: WireClient, broker: Broker) -> None:
+def test_a_fetch_that_finds_nothing_gets_its_response_after_max_wait(client: WireClient, broker: Broker) -> None:
     found = fetch(client, broker, [asked_partition(0, 0)], max_wait_ms=20)
     assert values(found.responses[0].partitions[0]) == []
 
 
-def test_a_waiting_fetch_is_answered_when_the_broker_stops(client: WireClient, broker: Broker) -> None:
+def test_a_waiting_fetch_gets_its_response_when_the_broker_stops(client: WireClient, broker: Broker) -> None:
     client.send(ApiKey.FETCH, 18, fetch_request(broker, [asked_partition(0, 0)], max_wait_ms=60_000))
     until(lambda: broker.metrics()["PurgatorySize.Fetch"])
     broker.stop()
@@ -220,7 +220,7 @@ def test_records_that_this_process_appends_reach_a_waiting_fetch_after_check(
     assert values(client.receive(ApiKey.FETCH, 18).responses[0].partitions[0]) == [b"v"]
 
 
-def test_max_bytes_bounds_a_response_but_the_first_batch_comes_whole(client: WireClient, broker: Broker) -> None:
+def test_max_bytes_limits_a_response_but_the_first_batch_is_always_whole(client: WireClient, broker: Broker) -> None:
     for partition in (0, 1):
         for _ in range(3):
             broker.logs.log("t", partition).append([(b"k", bytes(1000), T)])
@@ -248,7 +248,7 @@ def test_errors_of_partitions(client: WireClient, broker: Broker) -> None:
 
 
 def test_a_replica_gets_nothing(client: WireClient, broker: Broker) -> None:
-    """Its fetches would be taken for a copy."""
+    """klog has no followers: a replica that fetches must not count as a copy."""
     broker.logs.log("t").append([(b"k", b"v", T)])
     found = fetch(client, broker, [asked_partition(0, 0)], version=12, replica_id=2)
     assert found.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -280,7 +280,7 @@ def test_a_session_returns_only_what_has_changed(client: WireClient, broker: Bro
     assert more(1) == []
     produce(client, broker, encode([(b"k", b"v", T)]), partition=1)
     assert more(2) == [(1, 1)]
-    assert more(3) == [(1, 1)]  # the consumer has not moved on
+    assert more(3) == [(1, 1)]  # the consumer has asked for the same offset again
     assert more(4, [asked_partition(1, 1)]) == []
     forgotten = messages.Fetch.Request.ForgottenTopic(topic_id=topic_id(broker), partitions=[1])
     assert more(5, forgotten_topics_data=[forgotten]) == []
@@ -355,8 +355,8 @@ def test_offsets_by_time_in_every_version(client: WireClient, broker: Broker) ->
             found = client.call(
                 ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=[Request.Topic(name="t", partitions=[asked])]
             )
-            answer = found.topics[0].partitions[0]
-            assert (version, timestamp, answer.error_code, answer.offset) == (version, timestamp, 0, offset)
+            result = found.topics[0].partitions[0]
+            assert (version, timestamp, result.error_code, result.offset) == (version, timestamp, 0, offset)
 
 
 def test_a_partition_that_is_named_twice_is_refused(client: WireClient, broker: Broker) -> None:

@@ -1,4 +1,5 @@
-"""Share groups over the wire: what their members get, keep and give back, also over deaths of the broker."""
+"""Share groups through connections: records that members acquire, acknowledge and release, also after the broker was
+killed."""
 
 from __future__ import annotations
 
@@ -51,8 +52,10 @@ class Member:
             self.epoch = max(found.member_epoch, 0)
         return found
 
-    def _topics(self, kind: Any, said: dict[int, list[tuple[int, int, list[int]]]], every: bool) -> list[Any]:
-        numbers = self.partitions if every else said
+    def _topics(
+        self, kind: Any, acknowledgements: dict[int, list[tuple[int, int, list[int]]]], every: bool
+    ) -> list[Any]:
+        numbers = self.partitions if every else acknowledgements
         return [
             kind.Topic(
                 topic_id=self.topic_id,
@@ -61,7 +64,7 @@ class Member:
                         partition_index=number,
                         acknowledgement_batches=[
                             kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-                            for first, last, types in said.get(number, ())
+                            for first, last, types in acknowledgements.get(number, ())
                         ],
                     )
                     for number in numbers
@@ -69,7 +72,7 @@ class Member:
             )
         ]
 
-    def send(self, *said: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any) -> None:
+    def send(self, *acknowledgements: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any) -> None:
         wanted = {
             "max_wait_ms": 0,
             "min_bytes": 1,
@@ -83,7 +86,7 @@ class Member:
             group_id=self.group,
             member_id=self.id,
             share_session_epoch=epoch,
-            topics=self._topics(kind, {0: list(said)}, epoch == 0),
+            topics=self._topics(kind, {0: list(acknowledgements)}, epoch == 0),
             **wanted,
         )
         self.client.send(ApiKey.SHARE_FETCH, 2, request)
@@ -94,15 +97,15 @@ class Member:
             self.session += 1
         return found
 
-    def fetch(self, *said: tuple[int, int, list[int]], **fields: Any) -> Any:
-        self.send(*said, **fields)
+    def fetch(self, *acknowledgements: tuple[int, int, list[int]], **fields: Any) -> Any:
+        self.send(*acknowledgements, **fields)
         return self.receive()
 
-    def acquire(self, *said: tuple[int, int, list[int]], **fields: Any) -> Acquired:
-        """What it gets of partition 0. What it says must be accepted."""
-        return acquired(self.fetch(*said, **fields))
+    def acquire(self, *acknowledgements: tuple[int, int, list[int]], **fields: Any) -> Acquired:
+        """Fetch, and return what was acquired of partition 0. All acknowledgements in the fetch must succeed."""
+        return acquired(self.fetch(*acknowledgements, **fields))
 
-    def say(self, first: int, last: int, *types: int, epoch: int | None = None, renews: bool = False) -> Any:
+    def acknowledge(self, first: int, last: int, *types: int, epoch: int | None = None, renews: bool = False) -> Any:
         kind = messages.ShareAcknowledge.Request
         found = self.client.call(
             ApiKey.SHARE_ACKNOWLEDGE,
@@ -130,10 +133,10 @@ def acquired(response: Any) -> Acquired:
     ]
 
 
-def code_of(said: Any) -> ErrorCode:
-    """Of the one partition that was acknowledged."""
-    assert said.error_code == 0, said
-    return next(code for code in ErrorCode if code == said.responses[0].partitions[0].error_code)
+def code_of(response: Any) -> ErrorCode:
+    """The error code of the one partition that was acknowledged."""
+    assert response.error_code == 0, response
+    return next(code for code in ErrorCode if code == response.responses[0].partitions[0].error_code)
 
 
 @pytest.fixture
@@ -181,7 +184,7 @@ def offsets(broker: Broker, group: str = "g", topics: Any = None) -> Any:
 
 
 def start_and_lag(broker: Broker) -> tuple[int, int]:
-    """Of partition 0 of the only topic."""
+    """The start offset and the lag of partition 0 of the only topic."""
     (topic,) = offsets(broker).topics
     part = next(part for part in topic.partitions if part.partition_index == 0)
     return part.start_offset, part.lag
@@ -238,7 +241,7 @@ def test_heartbeats_that_are_refused(broker: Broker, fields: dict[str, Any], cod
 def test_epochs_of_members_are_checked(broker: Broker) -> None:
     member, other = join(broker), join(broker)
     assert member.heartbeat().member_epoch == 2
-    assert member.heartbeat(epoch=1).error_code == 0, "it did not get the last response"
+    assert member.heartbeat(epoch=1).error_code == 0, "as if it had not got the last response"
     assert member.heartbeat(epoch=3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     other.id = "somebody"
     assert other.heartbeat(epoch=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -254,7 +257,7 @@ def test_a_member_without_heartbeats_is_removed(broker: Broker, clock: ManualClo
     assert group is not None and [each.member_id for each in group.members] == [other.id]
 
 
-def test_groups_of_other_kinds_and_share_groups_keep_apart(broker: Broker) -> None:
+def test_a_group_id_is_used_by_one_kind_of_group_only(broker: Broker) -> None:
     member = join(broker)
     assert member.heartbeat(epoch=-1).member_epoch == -1
     client = member.client
@@ -292,15 +295,14 @@ def test_each_record_goes_to_one_member_until_it_is_released(broker: Broker) -> 
     assert first.acquire() == []
     assert second.acquire((4, 5, [ACCEPT]), (6, 7, [RELEASE, REJECT])) == [(6, 6, 2)]
     assert start_and_lag(broker) == (0, 7)
-    assert code_of(first.say(0, 3, ACCEPT)) is ErrorCode.NONE
+    assert code_of(first.acknowledge(0, 3, ACCEPT)) is ErrorCode.NONE
     assert start_and_lag(broker) == (6, 3)
-    assert code_of(second.say(6, 9, *[ACCEPT, ACCEPT, ACCEPT, ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
-    assert code_of(second.say(8, 9, ACCEPT)) is ErrorCode.NONE
+    assert code_of(second.acknowledge(6, 9, *[ACCEPT, ACCEPT, ACCEPT, ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    assert code_of(second.acknowledge(8, 9, ACCEPT)) is ErrorCode.NONE
     assert start_and_lag(broker) == (6, 1)
 
 
-def test_records_come_with_what_was_acquired(broker: Broker) -> None:
-    """No more batches than that."""
+def test_a_response_has_only_the_batches_of_the_acquired_records(broker: Broker) -> None:
     earliest(broker)
     for number in range(5):
         append(broker, number + 1)
@@ -313,23 +315,25 @@ def test_records_come_with_what_was_acquired(broker: Broker) -> None:
     assert member.acquire(batch_size=4) == [(6, 9, 1), (10, 14, 1)]
 
 
-def test_the_time_for_a_record_ends_and_another_member_gets_it(broker: Broker, clock: ManualClock) -> None:
+def test_another_member_gets_a_record_after_its_acquisition_lock_has_timed_out(
+    broker: Broker, clock: ManualClock
+) -> None:
     earliest(broker)
     append(broker, 4)
     first, second = join(broker), join(broker)
     assert first.acquire() == [(0, 3, 1)]
     clock.advance(8_000)
-    assert code_of(first.say(0, 0, RENEW, renews=True)) is ErrorCode.NONE
-    assert code_of(first.say(1, 1, RENEW)) is ErrorCode.INVALID_REQUEST
+    assert code_of(first.acknowledge(0, 0, RENEW, renews=True)) is ErrorCode.NONE
+    assert code_of(first.acknowledge(1, 1, RENEW)) is ErrorCode.INVALID_REQUEST
     second.send(max_wait_ms=60_000)
     clock.advance(3_000)
     assert acquired(second.receive()) == [(1, 3, 2)]
-    assert code_of(first.say(1, 1, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+    assert code_of(first.acknowledge(1, 1, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
     clock.advance(8_000)
     assert second.acquire((1, 3, [ACCEPT])) == [(0, 0, 2)]
 
 
-def test_a_record_is_delivered_only_so_often(broker: Broker) -> None:
+def test_the_delivery_count_of_a_record_is_limited(broker: Broker) -> None:
     earliest(broker, **{"share.delivery.count.limit": "2"})
     append(broker, 2)
     member = join(broker)
@@ -340,7 +344,7 @@ def test_a_record_is_delivered_only_so_often(broker: Broker) -> None:
     assert start_and_lag(broker) == (2, 0)
 
 
-def test_a_fetch_waits_for_records_and_for_released_ones(broker: Broker) -> None:
+def test_a_fetch_waits_for_new_records_and_for_released_ones(broker: Broker) -> None:
     earliest(broker)
     first, second = join(broker), join(broker)
     assert first.acquire() == []
@@ -348,7 +352,7 @@ def test_a_fetch_waits_for_records_and_for_released_ones(broker: Broker) -> None
     append(broker, 2)
     assert acquired(first.receive()) == [(0, 1, 1)]
     second.send(max_wait_ms=60_000)
-    assert code_of(first.say(1, 1, RELEASE)) is ErrorCode.NONE
+    assert code_of(first.acknowledge(1, 1, RELEASE)) is ErrorCode.NONE
     assert acquired(second.receive()) == [(1, 1, 2)]
 
 
@@ -389,7 +393,7 @@ def test_markers_and_aborted_transactions(broker: Broker) -> None:
     assert member.acquire() == [(8, 8, 1)]
 
 
-def test_the_log_start_is_followed(broker: Broker) -> None:
+def test_records_below_a_new_log_start_are_skipped(broker: Broker) -> None:
     earliest(broker)
     append(broker, 10)
     member = join(broker)
@@ -399,11 +403,8 @@ def test_the_log_start_is_followed(broker: Broker) -> None:
     assert start_and_lag(broker) == (5, 5)
 
 
-# ---- sessions ----------------------------------------------------------------------------------------------------------
-
-
-def test_offsets_that_the_log_does_not_have_are_passed_however_many(broker: Broker) -> None:
-    """Compaction leaves such gaps: wider than what may be in flight."""
+def test_gaps_between_offsets_are_skipped_whatever_their_size(broker: Broker) -> None:
+    """Compaction leaves such gaps. This one is wider than the number of records that may be in flight."""
     earliest(broker)
     append(broker, 3)
     member = join(broker)
@@ -417,6 +418,9 @@ def test_offsets_that_the_log_does_not_have_are_passed_however_many(broker: Brok
     assert start_and_lag(broker) == (50_002, 0)
 
 
+# ---- sessions ----------------------------------------------------------------------------------------------------------
+
+
 def test_epochs_of_share_sessions_are_checked(broker: Broker) -> None:
     earliest(broker)
     append(broker, 2)
@@ -424,18 +428,18 @@ def test_epochs_of_share_sessions_are_checked(broker: Broker) -> None:
     assert member.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert member.fetch(epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert member.fetch((0, 0, [ACCEPT])).error_code == ErrorCode.INVALID_REQUEST
-    assert member.say(0, 0, ACCEPT, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.acknowledge(0, 0, ACCEPT, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert member.acquire() == [(0, 1, 1)]
     assert member.fetch(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert member.say(0, 0, ACCEPT, epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert member.say(0, 0, ACCEPT, epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert code_of(member.say(0, 0, ACCEPT)) is ErrorCode.NONE
+    assert member.acknowledge(0, 0, ACCEPT, epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert member.acknowledge(0, 0, ACCEPT, epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert code_of(member.acknowledge(0, 0, ACCEPT)) is ErrorCode.NONE
     assert broker.metrics()["ShareSessionsCount"] == 1
     assert member.fetch(max_wait_ms=60_000, is_renew_ack=True).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("by", ["fetch", "acknowledgement", "heartbeat", "connection"])
-def test_what_a_member_has_acquired_is_available_when_it_goes(broker: Broker, by: str) -> None:
+def test_what_a_member_has_acquired_is_available_when_it_leaves(broker: Broker, by: str) -> None:
     earliest(broker)
     append(broker, 3)
     first, second = join(broker), join(broker)
@@ -447,7 +451,7 @@ def test_what_a_member_has_acquired_is_available_when_it_goes(broker: Broker, by
         assert response.error_code == response.responses[0].partitions[0].acknowledge_error_code == 0
         assert response.responses[0].partitions[0].acquired_records == []
     elif by == "acknowledgement":
-        assert code_of(first.say(0, 0, ACCEPT, epoch=-1)) is ErrorCode.NONE
+        assert code_of(first.acknowledge(0, 0, ACCEPT, epoch=-1)) is ErrorCode.NONE
     elif by == "heartbeat":
         assert first.heartbeat(epoch=-1).error_code == 0
         left = (0, 2, 2)
@@ -464,8 +468,8 @@ def test_what_a_member_has_acquired_is_available_when_it_goes(broker: Broker, by
         assert broker.metrics()["ShareSessionsCount"] == 1
 
 
-def test_a_member_that_connects_again_gets_what_it_had_acquired(broker: Broker) -> None:
-    """At once, not when the time for the records is over."""
+def test_a_member_that_connects_again_gets_the_records_that_it_had_acquired(broker: Broker) -> None:
+    """It gets them at once, before the acquisition lock times out."""
     earliest(broker)
     append(broker, 3)
     member = join(broker)
@@ -511,12 +515,12 @@ def test_partitions_that_do_not_exist(broker: Broker) -> None:
         assert found.error_code == ErrorCode.INVALID_REQUEST
 
 
-# ---- what is kept ------------------------------------------------------------------------------------------------------
+# ---- the stored state --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("updates", [0, 1, 500])
-def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates: int) -> None:
-    """updates: how many come between two snapshots."""
+def test_acknowledgements_survive_a_kill_of_the_broker(tmp_path: Path, updates: int) -> None:
+    """updates: the number of update records between two snapshots."""
     config = {**CONFIG, "share.coordinator.snapshot.update.records.per.snapshot": updates}
     broker = Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock())
     with broker:
@@ -526,7 +530,7 @@ def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates:
         member = join(broker)
         assert member.acquire() == [(0, 9, 1)]
         for first, last, kind in ((0, 1, ACCEPT), (3, 3, ACCEPT), (4, 4, REJECT), (5, 5, RELEASE), (7, 7, ACCEPT)):
-            assert code_of(member.say(first, last, kind)) is ErrorCode.NONE
+            assert code_of(member.acknowledge(first, last, kind)) is ErrorCode.NONE
         member.close()
         broker.kill()
         broker.start()
@@ -543,8 +547,8 @@ def test_a_broker_that_dies_knows_what_was_acknowledged(tmp_path: Path, updates:
         assert start_and_lag(broker) == (10, 0)
 
 
-def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path) -> None:
-    """Else records that came meanwhile would be skipped by a group that begins at the log end."""
+def test_a_start_offset_is_stored_before_the_first_acknowledgement(tmp_path: Path) -> None:
+    """Otherwise a group that begins at the log end would skip the records that were appended in the meantime."""
     with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         append(broker, 3)
@@ -555,7 +559,7 @@ def test_a_start_offset_is_kept_before_the_first_acknowledgement(tmp_path: Path)
         assert join(broker).acquire() == [(3, 4, 1)]
 
 
-def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_path: Path) -> None:
+def test_the_state_of_lost_records_does_not_apply_to_new_records(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG, clock=ManualClock()) as broker:
         broker.topics.create("t", 1)
         earliest(broker)
@@ -563,7 +567,7 @@ def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_pat
         append(broker, 9)
         member = join(broker)
         assert member.acquire() == [(0, 9, 1)]
-        assert code_of(member.say(0, 9, ACCEPT)) is ErrorCode.NONE
+        assert code_of(member.acknowledge(0, 9, ACCEPT)) is ErrorCode.NONE
         broker.kill()
         log = tmp_path / "data" / "t-0" / f"{0:020}.log"
         os.truncate(log, log.stat().st_size - 10)
@@ -572,7 +576,7 @@ def test_a_state_of_records_that_the_machine_has_lost_does_not_come_back(tmp_pat
         assert member.acquire() == []
         append(broker, 4)
         assert member.acquire() == [(1, 4, 1)]
-        assert code_of(member.say(1, 2, ACCEPT)) is ErrorCode.NONE
+        assert code_of(member.acknowledge(1, 2, ACCEPT)) is ErrorCode.NONE
         broker.kill()
         broker.start()
         assert join(broker).acquire() == [(3, 4, 1)]
@@ -587,7 +591,7 @@ def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         member = join(broker, partitions=2)
         assert member.acquire(max_records=200) == [(0, 199, 1)]
         for offset in range(100):
-            assert code_of(member.say(offset, offset, ACCEPT)) is ErrorCode.NONE
+            assert code_of(member.acknowledge(offset, offset, ACCEPT)) is ErrorCode.NONE
         log = broker.logs.log("__share_group_state", 0)
         assert log.log_end_offset > 100 > log.log_end_offset - log.log_start_offset
         broker.kill()
@@ -599,7 +603,7 @@ def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_states_are_pruned_whatever_wrote_them(
     broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acknowledgements and ends of acquisitions by turns: each round number of records is one of the latter."""
+    """Acknowledgements and timeouts of acquisition locks alternate, so every twentieth record is written by a timeout."""
     monkeypatch.setattr("klog.coordinator.share.state_log._PRUNE_RECORDS", 20)
     earliest(broker, **{"share.delivery.count.limit": "1000"})
     append(broker, 100)
@@ -608,7 +612,7 @@ def test_states_are_pruned_whatever_wrote_them(
     clock.advance(10_000)
     for first in range(60):
         assert member.acquire(max_records=100)[0][:2] == (first, 99)
-        assert code_of(member.say(first, first, ACCEPT)) is ErrorCode.NONE
+        assert code_of(member.acknowledge(first, first, ACCEPT)) is ErrorCode.NONE
         clock.advance(10_000)
         assert member.heartbeat().error_code == 0
     log = broker.logs.log("__share_group_state", 0)
@@ -658,12 +662,12 @@ def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Brok
     assert start_and_lag(broker) == (2, 8)
 
 
-def test_what_is_deleted_is_forgotten_for_good(broker: Broker, clock: ManualClock) -> None:
+def test_deleted_offsets_and_groups_are_not_restored(broker: Broker, clock: ManualClock) -> None:
     earliest(broker)
     append(broker, 2)
     member = join(broker)
     assert member.acquire() == [(0, 1, 1)]
-    assert code_of(member.say(0, 1, ACCEPT)) is ErrorCode.NONE
+    assert code_of(member.acknowledge(0, 1, ACCEPT)) is ErrorCode.NONE
     member.heartbeat(epoch=-1)
     kind = messages.DeleteShareGroupOffsets.Request
     with WireClient(broker.bootstrap_servers) as client:
@@ -695,14 +699,14 @@ def test_rights_are_checked(tmp_path: Path) -> None:
         member = Member(broker)
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
         assert member.heartbeat().error_code == denied
-        assert member.fetch().error_code == member.say(0, 0, ACCEPT).error_code == denied
+        assert member.fetch().error_code == member.acknowledge(0, 0, ACCEPT).error_code == denied
         described = member.client.call(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=["g"])
         assert described.groups[0].error_code == offsets(broker).error_code == denied
         for api in (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS):
             assert member.client.call(api, 0, group_id="g").error_code == denied
 
 
-def test_at_the_wrong_one_of_several_brokers(tmp_path: Path) -> None:
+def test_only_the_right_one_of_several_brokers_serves_a_group(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], brokers=2, clock=ManualClock()) as broker:
         broker.topics.create("t", 2)
         members = [Member(broker, address=address) for address in broker.bootstrap_servers.split(",")]

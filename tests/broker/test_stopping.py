@@ -1,4 +1,4 @@
-"""A broker that stops completes the requests that it has, and they see what they saw before."""
+"""A broker that stops first completes the requests that it has received. Their responses are the same as before the stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wire_client import WireClient
 
 
 class Holding:
-    """A gate that keeps requests back."""
+    """A gate that holds every request until the test lets it continue."""
 
     def __init__(self) -> None:
         self.held: list[Callable[[], None]] = []
@@ -26,7 +26,7 @@ class Holding:
         return False
 
 
-def test_a_request_during_the_stop_finds_its_broker(tmp_path: Path) -> None:
+def test_a_request_during_the_stop_gets_the_metadata_of_its_broker(tmp_path: Path) -> None:
     gate = Holding()
     broker = Broker(tmp_path / "data", listeners=["127.0.0.1:0"], gates=(gate,)).start()
     broker.logs.create_topic("t")

@@ -1,4 +1,4 @@
-"""A start that cannot read a file of the log.dir fails: without what it states the broker would be another one."""
+"""A start fails if a file of the log.dir cannot be read: without its contents the broker would have another cluster id."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""klog's broker and, among the deep tests, Apache Kafka: one of each for all tests of this package that follow each
-other. Tests share them, so each uses names of its own. No client of them is left for the tests of other packages."""
+"""Fixtures for klog's broker and, in the deep tests, Apache Kafka. Consecutive tests of this package share one broker of each
+kind, so each test uses names of its own. After each test its producers and consumers are closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS_OF_SERVERS = [
 
 @pytest.fixture(scope="package")
 def servers() -> Iterator[Callable[[str], Server]]:
-    """The broker of a kind, started when it is first asked for."""
+    """Returns the broker of a kind, and starts it at the first call."""
     running: dict[str, Server] = {}
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Consuming until something is there, within bounds."""
+"""Consume until expected records or assignments are there, with bounded waits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.patience import PATIENCE, until
 
 __all__ = ["collect", "eventually", "everything", "poll_together", "settle"]
 
-QUIET_SECONDS = 0.1  # what is too many is in the same fetch, or in the next
+QUIET_SECONDS = 0.1  # a surplus record is in the same fetch or in the next one
 _POLL_SECONDS = 0.1
 
 
 def collect(consumer: Consumer, count: int) -> list[Message]:
-    """Poll until `count` records are there; fails if more arrive with them."""
+    """Poll until `count` records have arrived, and return them. Fails if the last poll returns more."""
     deadline = time.monotonic() + PATIENCE
     found: list[Message] = []
     while len(found) < count:
@@ -27,7 +27,8 @@ def collect(consumer: Consumer, count: int) -> list[Message]:
 
 
 def everything(client: Client, topic: str, count: int, isolation: str = "read_uncommitted") -> list[Message]:
-    """The records of partition 0 that a new consumer can read: waits for `count`, then a moment for what is too many."""
+    """The records of partition 0 that a new consumer can read. Waits for `count` records, then QUIET_SECONDS for surplus
+    ones."""
     consumer = client.consumer(isolation=isolation)
     try:
         consumer.assign({(topic, 0): 0})
@@ -37,10 +38,10 @@ def everything(client: Client, topic: str, count: int, isolation: str = "read_un
 
 
 def poll_together(consumers: Sequence[Consumer]) -> list[Message]:
-    """Poll all members of a group at the same time, as programs do that run side by side.
+    """Poll all members of a group at the same time, as if each were a program of its own. Returns their records.
 
-    kafka-python drops a JoinGroup that is answered while its member is not polled, and joins again. Polled in turn, the
-    leader of a group may do so without end.
+    kafka-python drops the response to a JoinGroup that arrives while its member is not polled, and joins again. If the
+    members are polled one after the other, the leader of a group may do so without end.
     """
     with ThreadPoolExecutor(len(consumers)) as threads:
         found = threads.map(lambda consumer: consumer.poll(_POLL_SECONDS), consumers)
@@ -48,7 +49,7 @@ def poll_together(consumers: Sequence[Consumer]) -> list[Message]:
 
 
 def settle(consumers: Sequence[Consumer], balanced: Callable[[], bool]) -> list[Message]:
-    """Poll all members of a group until their assignments satisfy `balanced`; returns the records seen meanwhile."""
+    """Poll all members of a group until their assignments satisfy `balanced`; returns the records that arrive in the meantime."""
     deadline = time.monotonic() + PATIENCE
     seen: list[Message] = []
     while not balanced():
@@ -58,5 +59,5 @@ def settle(consumers: Sequence[Consumer], balanced: Callable[[], bool]) -> list[
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what a broker brings about; asking it takes a request."""
+    """Wait until `holds()` is true. It may send a request, so it is called every 50 ms only."""
     until(holds, 0.05)

@@ -3,7 +3,8 @@
     with serve("klog") as server:
         connect(server.bootstrap)
 
-Each has a clean directory, in memory where there is room, and keeps it and its port if it is killed and started again.
+Each has a new directory, in /dev/shm if that has enough space. A broker that is killed and started again keeps its
+directory and its port.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
 KINDS = ("klog", "kafka")
 KAFKA_VERSION = "4.1.0"
-# What makes groups quick: a short delay before the first rebalance, and members of the consumer protocol that report
-# more often than every 5 s. Without any delay kafka-python may lead a group before it knows the topic's partitions, and
+# These settings make groups quick: a short delay before the first rebalance, and heartbeats of the consumer protocol more
+# often than every 5 s. Without any delay kafka-python may lead a group before it knows the topic's partitions, and
 # assigns nothing.
 _QUICK: dict[str, dict[str, object]] = {
     "klog": {"group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 300},
@@ -40,7 +41,7 @@ Unavailable = kafka_jars.Unavailable
 
 
 class Server(Protocol):
-    """A running broker. One thread."""
+    """A broker process. To be used by one thread."""
 
     kind: str
 
@@ -50,16 +51,16 @@ class Server(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The id of its process."""
 
     def start(self) -> None:
         """Start it again, after kill()."""
 
     def stop(self) -> None:
-        """A clean shutdown."""
+        """End it: klog cleanly, Kafka with SIGKILL."""
 
     def kill(self) -> None:
-        """SIGKILL, of the process started here."""
+        """Send SIGKILL to the process that was started here."""
 
 
 class _Kafka:
@@ -81,7 +82,7 @@ class _Kafka:
         self._broker.start()
 
     def stop(self) -> None:
-        self._broker.kill()  # a clean stop takes seconds, and its directory goes
+        self._broker.kill()  # a clean stop takes seconds, and the directory is deleted anyway
 
     def kill(self) -> None:
         self._broker.kill()
@@ -118,8 +119,8 @@ _SERVERS: dict[str, Callable[[Path, Mapping[str, object]], Server]] = {"klog": _
 
 @contextmanager
 def serve(kind: str, properties: Mapping[str, object] | None = None) -> Iterator[Server]:
-    """A broker of this kind, with these broker properties of Kafka, until the end of the block. Raises Unavailable if the
-    machine cannot run it."""
+    """Run a broker of this kind, with these broker properties of Kafka, until the end of the block. Raises Unavailable if
+    the machine cannot run it."""
     roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
     with tempfile.TemporaryDirectory(prefix="klog-clients-", dir=_MEMORY if roomy else None) as home:
         server = _SERVERS[kind](Path(home), {**_QUICK[kind], **(properties or {})})

@@ -1,11 +1,11 @@
-"""Run a client's own test suite against a broker, and compare with what is known of it.
+"""Run a client's own test suite against a broker, and compare its failures with the known ones.
 
     python -m tests.clients.suites franz-go --server klog
     python -m tests.clients.suites librdkafka --server kafka --only 0011
 
-allow/<suite>.toml names the tests that fail for a known reason, by broker: they run, and one that passes is reported,
-too. What is in [left_out] does not run. A test in [races] fails by chance on any broker, for the reason given: if it
-fails, it runs once more, alone. FINDINGS.md has what was found.
+allow/<suite>.toml lists the tests that fail for a known reason, by broker. They run, and one that passes is reported,
+too. The tests in [left_out] do not run. A test in [races] may fail on any broker, depending on the timing, for the
+reason given: if it fails, it runs once more, alone. FINDINGS.md has the results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALLOW = Path(__file__).parent / "allow"
 
 @dataclass(frozen=True)
 class Report:
-    """The outcomes of a run, sorted by what was expected."""
+    """The outcomes of a run, compared with the expected ones."""
 
     suite: str
     kind: str
@@ -56,16 +56,16 @@ class Report:
 
     @property
     def failed(self) -> list[str]:
-        """Failures without an entry in the list."""
+        """Failed tests that the list does not exclude."""
         return self._of("failed", excluded=False)
 
     @property
     def unexpected_passes(self) -> list[str]:
-        """Tests that the list excludes, and that pass."""
+        """Passed tests that the list excludes."""
         return self._of("passed", excluded=True)
 
     def table(self) -> str:
-        """Counts, then the names that need a look."""
+        """The counts, then the names of the tests whose outcome is not expected."""
         rows = [
             ("passed", len(self._of("passed", excluded=False))),
             ("failed", len(self.failed)),
@@ -90,7 +90,8 @@ def load(name: str) -> Suite:
 
 
 def known(suite: str, kind: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Return what allow/<suite>.toml excludes for a broker, what it leaves out, and its races: {test: reason}."""
+    """The tests that allow/<suite>.toml excludes for a broker, those that it leaves out, and its races, each as
+    {test: reason}."""
     path = _ALLOW / f"{suite}.toml"
     table = tomllib.loads(path.read_text()) if path.exists() else {}
     assert table.keys() <= {"both", "left_out", "races", *KINDS}, f"{path}: {sorted(table)}"
@@ -98,7 +99,8 @@ def known(suite: str, kind: str) -> tuple[dict[str, str], dict[str, str], dict[s
 
 
 def run(name: str, kind: str, only: Sequence[str] = ()) -> Report:
-    """Run a suite, or the tests named in `only`, on a new broker. Raises Unavailable if the machine cannot."""
+    """Run a suite, or the tests named in `only`, on a new broker. Raises Unavailable if the machine lacks a program
+    for it."""
     suite = load(name)
     excluded, left_out, races = known(name, kind)
     log = HOME / f"{name}-{kind}.log"
@@ -113,7 +115,7 @@ def run(name: str, kind: str, only: Sequence[str] = ()) -> Report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all is as expected."""
+    """Returns 0 if all outcomes are as expected, 1 if not, 2 if the suite cannot run on this machine."""
     parser = argparse.ArgumentParser(prog="python -m tests.clients.suites", description=__doc__.splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--server", choices=KINDS, default="klog")

@@ -1,4 +1,4 @@
-"""Administration of topics, configurations and offsets, and what clients learn of topics that are not there."""
+"""Administration of topics, configurations and offsets, and errors about topics and groups that do not exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.clients.reading import eventually, everything
 T0 = 1_700_000_000_000
 
 
-def test_a_topic_is_created_grown_listed_and_deleted(admin: Admin, name: str) -> None:
+def test_a_topic_is_created_extended_listed_and_deleted(admin: Admin, name: str) -> None:
     admin.create_topic(name, partitions=3)
     assert admin.partitions(name) == 3
     admin.add_partitions(name, 5)
@@ -26,7 +26,7 @@ def test_a_topic_is_created_grown_listed_and_deleted(admin: Admin, name: str) ->
     assert refused.value.code == 3
 
 
-def test_a_deleted_topic_is_made_anew(client: Client, admin: Admin, topic: str) -> None:
+def test_a_deleted_topic_is_created_again(client: Client, admin: Admin, topic: str) -> None:
     producer = client.producer()
     producer.send(topic, b"old")
     producer.flush()
@@ -47,7 +47,7 @@ def _code(call: Callable[..., object], *arguments: object) -> int:
     return refused.value.code
 
 
-def test_mistakes_have_kafkas_error_codes(admin: Admin, topic: str) -> None:
+def test_invalid_requests_get_kafkas_error_codes(admin: Admin, topic: str) -> None:
     assert _code(admin.create_topic, topic) == 36
     assert _code(admin.create_topic, "a/b") == 17
     assert _code(admin.create_topic, f"{topic}-none", 0) == 37
@@ -104,7 +104,7 @@ def test_offsets_are_listed(client: Client, admin: Admin, topic: str) -> None:
     assert admin.at_max_timestamp((topic, 0)) == 1
 
 
-def test_an_unknown_topic_is_not_created_by_reading_about_it(admin: Admin, name: str) -> None:
+def test_describing_an_unknown_topic_does_not_create_it(admin: Admin, name: str) -> None:
     assert _code(admin.partitions, name) == 3
     assert name not in admin.topics()
 

@@ -1,4 +1,4 @@
-"""kcat, by scripts: what a shell does with a topic."""
+"""kcat, as shell scripts call it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T0 = 1_700_000_000_000
 
 
 class Kcat:
-    """The program, against one broker."""
+    """Runs the program against one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
 
     def __call__(self, *arguments: str, lines: str = "") -> str:
-        """Its standard output. It must succeed."""
+        """Run it, and return its standard output. It must succeed."""
         command = ["kcat", "-b", self._bootstrap, *arguments]
         done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def topic(server: Server, name: str) -> str:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_with_keys_and_headers_come_back_as_the_format_asks(kcat: Kcat, topic: str, codec: str) -> None:
+def test_records_with_keys_and_headers_are_printed_in_a_format(kcat: Kcat, topic: str, codec: str) -> None:
     options = ("-H", "trace=1", "-H", "empty=", "-p", "0", "-z", codec)
     kcat.produce(topic, "a:one", "b:two", "a:", options=options)
     found = kcat("-C", "-t", topic, "-e", "-q", "-f", "%t/%p@%o %k=%s (%S) %h\\n")
@@ -104,7 +104,7 @@ def test_offsets_by_timestamp(kcat: Kcat, topic: str) -> None:
         assert kcat("-Q", "-t", f"{topic}:0:{asked}").split() == [topic, "[0]", "offset", str(offset)], asked
 
 
-def test_a_group_goes_on_where_it_was(kcat: Kcat, topic: str) -> None:
+def test_a_group_resumes_at_its_committed_offset(kcat: Kcat, topic: str) -> None:
     kcat.produce(topic, *[f"k:{number}" for number in range(5)], options=("-p", "0"))
     show = ("-G", f"group-{topic}", "-q", "-X", "auto.offset.reset=earliest", "-f", "%s ")
     assert kcat(*show, "-c", "3", topic).split() == ["0", "1", "2"]
@@ -113,7 +113,7 @@ def test_a_group_goes_on_where_it_was(kcat: Kcat, topic: str) -> None:
     assert kcat(*show, "-e", topic).split() == ["5"]
 
 
-def test_a_transaction(kcat: Kcat, topic: str) -> None:
+def test_the_records_of_a_transaction_are_read(kcat: Kcat, topic: str) -> None:
     kcat.produce(topic, "a:1", "b:2", options=("-p", "0", "-X", f"transactional.id=id-{topic}"))
     found = kcat("-C", "-t", topic, "-e", "-q", "-X", "isolation.level=read_committed", "-f", "%o=%s ")
     assert found.split() == ["0=1", "1=2"]

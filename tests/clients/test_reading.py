@@ -11,7 +11,7 @@ from tests.support.patience import PATIENCE
 
 
 class _Member:
-    """Can be polled while the other member is polled, too."""
+    """poll() returns only if the other member is polled at the same time."""
 
     def __init__(self, both: threading.Barrier, name: str) -> None:
         self._both = both

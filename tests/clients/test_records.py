@@ -1,4 +1,4 @@
-"""Records, as three client libraries produce and consume them."""
+"""Three client libraries produce and consume records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T0 = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_codec_carries_keys_values_headers_and_timestamps(client: Client, topic: str, codec: str) -> None:
+def test_each_codec_keeps_keys_values_headers_and_timestamps(client: Client, topic: str, codec: str) -> None:
     producer = client.producer(codec=codec)
     records = [(b"key %d" % number, b"value %d " % number * 50) for number in range(50)]
     for number, (key, value) in enumerate(records):
@@ -176,7 +176,7 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(client: Client, 
     producer.close()
 
 
-def test_the_broker_sets_timestamps_where_the_topic_says_so(client: Client, admin: Admin, name: str) -> None:
+def test_the_broker_sets_timestamps_if_the_topic_is_configured_so(client: Client, admin: Admin, name: str) -> None:
     admin.create_topic(name, config={"message.timestamp.type": "LogAppendTime"})
     producer = client.producer()
     producer.send(name, b"x", timestamp_ms=T0)
@@ -186,7 +186,7 @@ def test_the_broker_sets_timestamps_where_the_topic_says_so(client: Client, admi
     assert found.timestamp_ms > T0 + 1_000_000
 
 
-def test_the_topic_decides_on_compression(client: Client, admin: Admin, name: str) -> None:
+def test_records_of_a_topic_with_another_codec_are_read(client: Client, admin: Admin, name: str) -> None:
     admin.create_topic(name, config={"compression.type": "zstd"})
     producer = client.producer(codec="gzip")
     for number in range(30):

@@ -1,4 +1,4 @@
-"""A broker that is killed and started again, under clients that stay connected. Deep: on Kafka a start takes seconds."""
+"""A broker is killed and started again while clients stay connected. Deep tests, since a start of Kafka takes seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS = 10
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Callable[[str], Server]]:
-    """The broker of a kind: one for all tests of this module, which kill it."""
+    """Returns the broker of a kind. The tests of this module share it and kill it."""
     running: dict[str, Server] = {}
     with ExitStack() as stack:
 
@@ -61,12 +61,12 @@ def topic(client: Client, name: str) -> str:
     return name
 
 
-def _again(server: Server) -> None:
+def _restart(server: Server) -> None:
     server.kill()
     server.start()
 
 
-def test_acknowledged_records_survive_and_an_idempotent_producer_goes_on(
+def test_acknowledged_records_survive_and_an_idempotent_producer_continues(
     server: Server, client: Client, topic: str
 ) -> None:
     producer = client.producer(idempotent=True)
@@ -74,7 +74,7 @@ def test_acknowledged_records_survive_and_an_idempotent_producer_goes_on(
         producer.send(topic, b"%d" % number)
         if number % 20 == 9:
             producer.flush()
-            _again(server)
+            _restart(server)
     producer.flush()
     producer.close()
     found = everything(client, topic, 60)
@@ -82,7 +82,7 @@ def test_acknowledged_records_survive_and_an_idempotent_producer_goes_on(
     assert [each.offset for each in found] == list(range(60))
 
 
-def test_a_member_of_a_group_goes_on(server: Server, client: Client, topic: str) -> None:
+def test_a_member_of_a_group_continues(server: Server, client: Client, topic: str) -> None:
     producer = client.producer()
     producer.send(topic, b"before")
     producer.flush()
@@ -90,7 +90,7 @@ def test_a_member_of_a_group_goes_on(server: Server, client: Client, topic: str)
     member.subscribe([topic])
     collect(member, 1)
     member.commit({(topic, 0): 1})
-    _again(server)
+    _restart(server)
     producer.send(topic, b"after")
     producer.flush()
     producer.close()
@@ -112,8 +112,8 @@ def test_a_transaction_is_whole_or_absent(server: Server, client: Client, topic:
     producer.begin()
     producer.send(topic, b"open")
     producer.flush()
-    _again(server)
-    successor = client.producer(transactional_id=topic)  # aborts what was open
+    _restart(server)
+    successor = client.producer(transactional_id=topic)  # aborts the open transaction
     successor.begin()
     successor.send(topic, b"next")
     successor.flush()
@@ -124,12 +124,12 @@ def test_a_transaction_is_whole_or_absent(server: Server, client: Client, topic:
     assert len(everything(client, topic, 3)) == 3
 
 
-def test_a_transaction_goes_on_after_the_restart(server: Server, client: Client, topic: str) -> None:
+def test_a_transaction_continues_after_the_restart(server: Server, client: Client, topic: str) -> None:
     producer = client.producer(transactional_id=topic)
     producer.begin()
     producer.send(topic, b"before")
     producer.flush()
-    _again(server)
+    _restart(server)
     producer.send(topic, b"after")
     producer.flush()
     producer.commit()
@@ -144,7 +144,7 @@ def test_a_transaction_goes_on_after_the_restart(server: Server, client: Client,
 def test_copiers_in_a_group_copy_each_record_once_whenever_the_broker_is_killed(
     server: Server, client: Client, name: str, tmp_path: Path
 ) -> None:
-    """Kafka's TransactionalMessageCopier, twice, in one group, with transactions that it aborts at random."""
+    """Two of Kafka's TransactionalMessageCopier run in one group, and abort transactions at random."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chances = random.Random(seed)
@@ -174,7 +174,7 @@ def test_copiers_in_a_group_copy_each_record_once_whenever_the_broker_is_killed(
 
     with ThreadPoolExecutor(2) as pool:
         copiers = [pool.submit(copy, number) for number in range(2)]
-        time.sleep(2)  # until they work
+        time.sleep(2)  # time for the copiers to start
         kills = 0
         while kills < KILLS and not all(each.done() for each in copiers):
             time.sleep(chances.uniform(0.3, 1.2))

@@ -1,4 +1,4 @@
-"""SASL and access rules, as three client libraries meet them."""
+"""SASL and ACLs with three client libraries."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SETTINGS = {
     "super.users": "User:admin;User:ANONYMOUS",  # Kafka's controller connects as ANONYMOUS
 }
 OWN: dict[str, dict[str, str]] = {
-    "klog": {"klog.sasl.plaintext.allow": "true"},  # it does not offer PLAIN without TLS unless told
+    "klog": {"klog.sasl.plaintext.allow": "true"},  # without it klog offers no PLAIN on a listener without TLS
     "kafka": {"sasl.mechanism.inter.broker.protocol": "PLAIN", "inter.broker.listener.name": "PLAINTEXT"},
 }
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Callable[[str], Server]]:
-    """The broker of a kind, with users and access rules: they may use what begins with `open`."""
+    """Returns the broker of a kind, with users whose ACLs allow all resources that begin with `open`."""
     running: dict[str, Server] = {}
     with ExitStack() as stack:
 
@@ -140,7 +140,7 @@ def _produced(client: Client, topic: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", LOGINS)
-def test_users_of_every_mechanism_do_what_they_may(
+def test_users_of_every_mechanism_can_use_what_their_acls_allow(
     server: Server, library: str, admin_client: Client, name: str, mechanism: str
 ) -> None:
     topic = _created(admin_client, f"open-{name}")
@@ -159,7 +159,9 @@ def test_users_of_every_mechanism_do_what_they_may(
     member.close()
 
 
-def test_what_no_rule_allows_is_refused(server: Server, library: str, admin_client: Client, name: str) -> None:
+def test_operations_that_no_acl_allows_are_refused(
+    server: Server, library: str, admin_client: Client, name: str
+) -> None:
     topic = _created(admin_client, f"closed-{name}")
     client = load(library, server.bootstrap, LOGINS["PLAIN"])
     admin = client.admin()
@@ -209,8 +211,8 @@ def test_a_wrong_password_is_refused(server: Server, mechanism: str) -> None:
     raise AssertionError(errors)
 
 
-def test_a_client_that_does_not_log_in_gets_nothing(server: Server) -> None:
+def test_a_client_without_sasl_gets_no_metadata(server: Server) -> None:
     admin = ck_admin.AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-    # librdkafka says either: the broker closed the connection, or it waited for the next one until its time was over.
+    # librdkafka reports a closed connection, or a timeout if it was waiting for the next connection.
     with pytest.raises(Exception, match="_TRANSPORT|_TIMED_OUT"):
         admin.list_topics(timeout=2)

@@ -1,5 +1,5 @@
-"""Java's KafkaShareConsumer and confluent-kafka's ShareConsumer on klog: acknowledgements of all kinds, time-outs, several
-members on one partition, and deaths of the broker."""
+"""Java's KafkaShareConsumer and confluent-kafka's ShareConsumer on klog: acknowledgements of all kinds, timeouts, several
+members on one partition, and a broker that is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCK_MS = 2_000
 
 
 class Got(NamedTuple):
-    """A record, as a member got it."""
+    """A record that a member has received."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Got(NamedTuple):
 
 
 class JavaMember:
-    """java/ShareMember.java."""
+    """A member of a share group: a process that runs java/ShareMember.java."""
 
     def __init__(self, bootstrap: str, group: str, mode: str = "explicit", **properties: object) -> None:
         jars = kafka_jars.get(VERSION)
@@ -67,16 +67,16 @@ class JavaMember:
         return json.loads(line)
 
     def poll(self, count: int = 1, ms: int = 500) -> list[Got]:
-        """The records of the first poll that has any. count 0: those of one poll."""
+        """Poll until there are records, and return them. With count=0 poll once. ms: the timeout of one poll."""
         until = time.monotonic() + PATIENCE
         while True:
             found = [Got(*each) for each in self.do("poll", ms)]
             if found or not count:
                 return found
-            assert time.monotonic() < until, "no record came"
+            assert time.monotonic() < until, "no record arrived"
 
-    def say(self, kind: str, *records: Got) -> None:
-        assert self.do("say", kind, *(each.offset for each in records)) is None
+    def acknowledge(self, kind: str, *records: Got) -> None:
+        assert self.do("acknowledge", kind, *(each.offset for each in records)) is None
 
     def commit(self) -> dict[str, str]:
         found = self.do("commit")
@@ -84,12 +84,12 @@ class JavaMember:
         return found
 
     def close(self) -> None:
-        """Leave the group, as a program that ends well does."""
+        """Leave the group, and end the process."""
         self.do("close")
         assert self._process.wait(PATIENCE) == 0
 
     def kill(self) -> None:
-        """Die."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -102,7 +102,7 @@ Start = Callable[..., JavaMember]
 
 @pytest.fixture
 def lock_ms() -> int:
-    """How long a record is a member's."""
+    """The time after which the acquisition lock of a record times out."""
     return LOCK_MS
 
 
@@ -115,7 +115,7 @@ def broker(lock_ms: int) -> Iterator[TestBroker]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts members, which are killed at the end."""
+    """Starts members, which are killed after the test."""
     with ExitStack() as stack:
 
         def begin(*arguments: Any, **more: Any) -> JavaMember:
@@ -147,7 +147,7 @@ def from_the_beginning(bootstrap: str, group: str) -> None:
 
 
 def produce(bootstrap: str, first: int, stop: int) -> None:
-    """Values v0, v1, ..., in batches of 7: a batch is given to a member as a whole."""
+    """Produce the values v<first> to v<stop - 1> in batches of 7. A member gets whole batches."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7})
@@ -168,17 +168,17 @@ def test_accept_release_reject_and_renew(broker: TestBroker, start: Start) -> No
     member = start(broker.bootstrap_servers, "g")
     records = member.poll()
     assert offsets(records) == [(each, 1) for each in range(5)]
-    member.say("ACCEPT", records[0])
-    member.say("RELEASE", records[1])
-    member.say("REJECT", records[2])
-    member.say("RENEW", records[3])
-    member.say("ACCEPT", records[4])
+    member.acknowledge("ACCEPT", records[0])
+    member.acknowledge("RELEASE", records[1])
+    member.acknowledge("REJECT", records[2])
+    member.acknowledge("RENEW", records[3])
+    member.acknowledge("ACCEPT", records[4])
     assert member.commit() == {"t-0": ""}
     seen: set[tuple[int, int]] = set()
     while len(seen) < 2:  # the member gets the renewed record again, and the released one
         again = member.poll()
         seen.update(offsets(again))
-        member.say("ACCEPT", *again)
+        member.acknowledge("ACCEPT", *again)
         assert member.commit() == {"t-0": ""}
     assert seen == {(1, 2), (3, 1)}
     member.close()
@@ -189,7 +189,7 @@ def test_accept_release_reject_and_renew(broker: TestBroker, start: Start) -> No
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_a_record_that_no_member_acknowledges_comes_again_until_it_is_archived(
+def test_a_record_that_no_member_acknowledges_is_delivered_again_until_it_is_archived(
     broker: TestBroker, start: Start
 ) -> None:
     from_the_beginning(broker.bootstrap_servers, "g")
@@ -230,7 +230,7 @@ def test_members_that_acknowledge_implicitly_share_a_partition(broker: TestBroke
 @pytest.mark.java
 @pytest.mark.deep
 def test_transactions(broker: TestBroker, start: Start) -> None:
-    """What is aborted is delivered to groups that read uncommitted records only; markers never are."""
+    """Aborted records are delivered only to groups with read_uncommitted. Markers are never delivered."""
     from confluent_kafka import Producer
 
     for group in ("all", "committed"):
@@ -257,7 +257,7 @@ def test_transactions(broker: TestBroker, start: Start) -> None:
 @pytest.mark.java
 @pytest.mark.deep
 def test_a_broker_that_is_killed_loses_no_record(tmp_path: Path, start: Start) -> None:
-    """What is not acknowledged is delivered again; what is acknowledged, is not."""
+    """Records that are not acknowledged are delivered again. Acknowledged records are not."""
     broker = BrokerProcess(tmp_path / "data", {"group.share.record.lock.duration.ms": LOCK_MS}).start()
     try:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -274,9 +274,9 @@ def test_a_broker_that_is_killed_loses_no_record(tmp_path: Path, start: Start) -
             assert time.monotonic() < until, len(accepted)
             for member in members:
                 records = member.poll(0)
-                member.say("ACCEPT", *records[1:])
-                member.say("RELEASE", *records[:1] if len(records) > 1 else ())
-                member.say("ACCEPT", *records[:1] if len(records) == 1 else ())
+                member.acknowledge("ACCEPT", *records[1:])
+                member.acknowledge("RELEASE", *records[:1] if len(records) > 1 else ())
+                member.acknowledge("ACCEPT", *records[:1] if len(records) == 1 else ())
                 if records and kills < 3 and len(accepted) > 60 * kills:
                     kills += 1
                     broker.kill()
@@ -285,13 +285,13 @@ def test_a_broker_that_is_killed_loses_no_record(tmp_path: Path, start: Start) -
                     accepted.update(each.value for each in (records[1:] or records))
         assert kills == 3
         assert set(accepted) == {f"v{number}" for number in range(300)}
-        assert max(accepted.values()) == 1, "an acknowledged record came again"
+        assert max(accepted.values()) == 1, "an acknowledged record was delivered again"
     finally:
         broker.kill()
 
 
 @pytest.mark.parametrize("lock_ms", [60_000])
-def test_the_members_of_confluent_kafka(broker: TestBroker) -> None:
+def test_members_of_confluent_kafka_acknowledge_records(broker: TestBroker) -> None:
     confluent = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
     if not hasattr(confluent, "ShareConsumer"):
         pytest.skip("needs: confluent-kafka with a ShareConsumer")
@@ -316,7 +316,7 @@ def test_the_members_of_confluent_kafka(broker: TestBroker) -> None:
             if found:
                 assert all(each.error() is None for each in found)
                 return found
-            assert time.monotonic() < until, "no record came"
+            assert time.monotonic() < until, "no record arrived"
 
     first = member()
     records = poll(first)

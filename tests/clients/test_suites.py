@@ -1,4 +1,4 @@
-"""Suites of clients against klog's broker: no failure without a reason, and no reason without a failure."""
+"""Suites of clients against klog's broker: each test that fails is listed with a reason, and each listed test fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_entry_of_the_lists_has_a_reason() -> None:
                 assert all(isinstance(reason, str) and len(reason) > 10 for reason in known.values()), name
 
 
-def test_a_report_sorts_outcomes_by_what_was_expected() -> None:
+def test_a_report_compares_outcomes_with_the_expected_ones() -> None:
     outcomes: Outcomes = {"a": "passed", "b": "failed", "c": "failed", "d": "passed", "e": "skipped"}
     report = suites.Report("x", "klog", outcomes, {"c": "known", "d": "known"}, {}, 1.0, Path("log"))
     assert report.failed == ["b"]
@@ -49,7 +49,7 @@ def test_outcomes_are_read_from_a_report_of_librdkafka() -> None:
     assert librdkafka.outcome(report, "0001_x") == "passed"
     assert librdkafka.outcome(report, "0002_y") == "failed"
     assert librdkafka.outcome(report, "0003_z") == "skipped"
-    assert librdkafka.outcome(report[:-3], "0001_x") == "failed"  # it ended in the middle
+    assert librdkafka.outcome(report[:-3], "0001_x") == "failed"  # the report is cut off
 
 
 def test_tests_that_need_a_broker_are_found_in_the_source_of_librdkafka() -> None:

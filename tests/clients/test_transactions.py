@@ -1,4 +1,4 @@
-"""Transactions: what consumers see of them, and offsets that are committed in them."""
+"""Transactions: the records that consumers read, and offsets that are committed in a transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.clients.reading import eventually, everything
 
 
 def check(client: Client, topic: str, isolation: str, values: list[bytes]) -> None:
-    """A new consumer reads these values."""
+    """A new consumer with this isolation level reads exactly these values."""
     assert [each.value for each in everything(client, topic, len(values), isolation)] == values
 
 
@@ -28,7 +28,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(client: Clien
     check(client, topic, "read_uncommitted", [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"])
 
 
-def test_an_open_transaction_holds_back_what_follows(client: Client, topic: str) -> None:
+def test_records_after_an_open_transaction_are_read_when_it_ends(client: Client, topic: str) -> None:
     transactional = client.producer(transactional_id=topic)
     transactional.begin()
     transactional.send(topic, b"open")
@@ -69,7 +69,7 @@ def test_offsets_are_committed_with_the_transaction(client: Client, topic: str) 
     producer.send(topic, b"x")
     producer.send_offsets({(topic, 0): 4}, consumer)
     producer.commit()
-    eventually(lambda: consumer.committed((topic, 0)) == 4)  # libraries that do not wait for the end of a transaction
+    eventually(lambda: consumer.committed((topic, 0)) == 4)  # not every library waits for the end of the transaction
     producer.begin()
     producer.send_offsets({(topic, 0): 9}, consumer)
     producer.abort()
@@ -112,7 +112,7 @@ def test_many_transactions_in_a_row(client: Client, topic: str) -> None:
     check(client, topic, "read_committed", wanted)
 
 
-def test_the_idle_producer_aborts_nothing(client: Client, topic: str) -> None:
+def test_empty_transactions_have_no_effect(client: Client, topic: str) -> None:
     producer = client.producer(transactional_id=topic)
     producer.begin()
     producer.commit()

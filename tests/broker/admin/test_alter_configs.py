@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs: a resource changes as a whole, or an error says why not."""
+"""IncrementalAlterConfigs and AlterConfigs: all changes of a resource are made, or none and the response has an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def alter_all(
     response = world.send(api, version, resources=list(resources), validate_only=validate_only)
     asked = [(each.resource_type, each.resource_name) for each in resources]
     assert [(each.resource_type, each.resource_name) for each in response.responses] == asked
-    assert all(each.error_message for each in response.responses if each.error_code), "no text"
+    assert all(each.error_message for each in response.responses if each.error_code), "an error without a message"
     return [CODES[each.error_code] for each in response.responses]
 
 
@@ -43,7 +43,7 @@ def alter(world: World, kind: int, name: str, *ops: Op, validate_only: bool = Fa
 
 
 def replace(world: World, kind: int, name: str, version: int = 2, **values: str | None) -> ErrorCode:
-    """AlterConfigs, with underscores for dots."""
+    """Send AlterConfigs for one resource. In the names of `values` an underscore stands for a dot."""
     Legacy = messages.AlterConfigs.Request
     configs = [Legacy.Config(name=key.replace("_", "."), value=value) for key, value in values.items()]
     asked = [Legacy.Resource(resource_type=kind, resource_name=name, configs=configs)]
@@ -52,6 +52,7 @@ def replace(world: World, kind: int, name: str, version: int = 2, **values: str 
 
 
 def own(world: World, name: str = "a") -> dict[str, Any]:
+    """The values that are set on the topic itself, without defaults."""
     info = world.topics.get(name)
     assert info is not None
     return dict(info.config)
@@ -73,7 +74,7 @@ def test_values_of_a_topic_are_set_and_deleted(world: World, version: int) -> No
 def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
     world.topics.create("a", 1)
     assert alter(world, TOPIC, "a", ("cleanup.policy", APPEND, "compact")) is ErrorCode.NONE
-    assert own(world) == {"cleanup.policy": "delete,compact"}, "the default is part of it"
+    assert own(world) == {"cleanup.policy": "delete,compact"}, "APPEND begins with the default"
     assert alter(world, TOPIC, "a", ("cleanup.policy", APPEND, "compact,delete")) is ErrorCode.NONE
     assert own(world) == {"cleanup.policy": "delete,compact"}
     assert alter(world, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete,keep")) is ErrorCode.NONE
@@ -121,13 +122,13 @@ def test_validate_only_changes_nothing(world: World) -> None:
     assert own(world) == {}
 
 
-def test_deleting_what_is_not_set_is_no_error(world: World) -> None:
+def test_deleting_a_value_that_is_not_set_is_not_an_error(world: World) -> None:
     world.topics.create("a", 1)
     assert alter(world, TOPIC, "a", ("retention.ms", DELETE, None), ("gone.key", DELETE, None)) is ErrorCode.NONE
     assert own(world) == {}
 
 
-def test_topics_that_are_not_there_and_bad_names(world: World) -> None:
+def test_unknown_topics_and_invalid_names_are_refused(world: World) -> None:
     op: Op = ("retention.ms", SET, "1")
     assert alter(world, TOPIC, "x", op) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert alter(world, TOPIC, "", op) is ErrorCode.INVALID_REQUEST
@@ -152,7 +153,7 @@ def test_one_failing_resource_does_not_stop_the_others(world: World) -> None:
     ]
 
 
-def test_a_resource_that_is_there_twice_is_refused_each_time(world: World) -> None:
+def test_a_resource_that_is_named_twice_is_refused_each_time(world: World) -> None:
     world.topics.create("a", 1)
     op: Op = ("retention.ms", SET, "1")
     assert alter_all(world, resource(TOPIC, "a", op), resource(TOPIC, "a", op)) == [ErrorCode.INVALID_REQUEST] * 2
@@ -164,7 +165,7 @@ def test_other_types_of_resources_are_refused(world: World, kind: int) -> None:
     assert alter(world, kind, "a", ("interval.ms", SET, "1")) is ErrorCode.INVALID_REQUEST
 
 
-def test_alter_configs_is_needed(world: World) -> None:
+def test_altering_configs_needs_the_operation_alter_configs(world: World) -> None:
     world.topics.create("a", 1)
     world.allow()
     asked = [resource(TOPIC, "a"), resource(TOPIC, "x"), resource(BROKER, ""), resource(LOGGER, str(NODE))]
@@ -193,7 +194,7 @@ def test_alter_configs_replaces_all_values_of_a_topic(world: World, version: int
 # ---- broker ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_s_values_change_its_directory_and_survive_a_restart(tmp_path: Path) -> None:
+def test_a_broker_s_values_apply_to_its_logs_and_survive_a_restart(tmp_path: Path) -> None:
     with World(tmp_path, config={"log.retention.ms": 50}) as world:
         world.topics.create("a", 1)
         assert alter(world, BROKER, "", ("log.retention.ms", SET, "70")) is ErrorCode.NONE
@@ -202,9 +203,9 @@ def test_a_broker_s_values_change_its_directory_and_survive_a_restart(tmp_path: 
         assert world.logs.topic_config("a").retention_ms == 70
     with World(tmp_path, config={"log.retention.ms": 50}) as world:
         assert world.logs.topic_config("a").retention_ms == 70
-        assert world.logs.config.log_cleaner_threads == 4, "in two steps, as one may at most double it"
+        assert world.logs.config.log_cleaner_threads == 4, "set in two steps, as one request may at most double it"
         assert alter(world, BROKER, str(NODE), ("log.retention.ms", SET, "90")) is ErrorCode.NONE
-        assert world.logs.topic_config("a").retention_ms == 90, "this broker's value is stronger"
+        assert world.logs.topic_config("a").retention_ms == 90, "it overrides the default of all brokers"
         assert alter(world, BROKER, "", ("log.retention.ms", DELETE, None)) is ErrorCode.NONE
         assert world.logs.topic_config("a").retention_ms == 90
         assert alter(world, BROKER, str(NODE), ("log.retention.ms", DELETE, None)) is ErrorCode.NONE
@@ -228,7 +229,7 @@ def test_a_broker_s_values_change_its_directory_and_survive_a_restart(tmp_path: 
         ("one", ("log.retention.ms", SET, "3"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_a_broker_cannot_change_is_refused(world: World, name: str, op: Op, code: ErrorCode) -> None:
+def test_a_change_that_a_broker_cannot_make_is_refused(world: World, name: str, op: Op, code: ErrorCode) -> None:
     world.logs.start()
     before = dict(world.logs.config)
     assert alter(world, BROKER, name, ("log.segment.bytes", SET, "2000000"), op) is code
@@ -280,7 +281,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: bytes) -> None:
         pass
 
 
-def test_a_stored_value_that_is_not_taken_any_more_is_left_out(tmp_path: Path) -> None:
+def test_a_stored_key_that_is_no_longer_known_is_ignored(tmp_path: Path) -> None:
     document = {"version": 1, "broker": {"gone.key": "1", "log.retention.ms": "7"}, "default": {}}
     (tmp_path / "klog-broker.json").write_bytes(versioned.encode(document))
     with World(tmp_path) as world:
@@ -291,19 +292,19 @@ def test_a_stored_value_that_is_not_taken_any_more_is_left_out(tmp_path: Path) -
 
 
 @pytest.fixture
-def quiet() -> Iterator[logging.Logger]:
+def broker_logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("klog.broker")
     before = logger.level
     yield logger
     logger.setLevel(before)
 
 
-def test_levels_of_loggers_are_set_and_deleted(world: World, quiet: logging.Logger) -> None:
+def test_levels_of_loggers_are_set_and_deleted(world: World, broker_logger: logging.Logger) -> None:
     for word, level in [("DEBUG", 10), ("TRACE", 10), ("INFO", 20), ("WARN", 30), ("ERROR", 40), ("FATAL", 50)]:
         assert alter(world, LOGGER, str(NODE), ("klog.broker", SET, word)) is ErrorCode.NONE
-        assert quiet.level == level
+        assert broker_logger.level == level
     assert alter(world, LOGGER, str(NODE), ("klog.broker", DELETE, None)) is ErrorCode.NONE
-    assert quiet.level == logging.NOTSET
+    assert broker_logger.level == logging.NOTSET
 
 
 @pytest.mark.parametrize(
@@ -317,9 +318,11 @@ def test_levels_of_loggers_are_set_and_deleted(world: World, quiet: logging.Logg
         ("2", ("klog.broker", SET, "INFO"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_levels_change_no_logger(world: World, quiet: logging.Logger, name: str, op: Op, code: ErrorCode) -> None:
-    quiet.setLevel(45)
+def test_bad_levels_change_no_logger(
+    world: World, broker_logger: logging.Logger, name: str, op: Op, code: ErrorCode
+) -> None:
+    broker_logger.setLevel(45)
     ops = [op] if op[0] == "klog.broker" else [("klog.broker", SET, "DEBUG"), op]
     assert alter(world, LOGGER, name, *ops) is code
     assert alter(world, LOGGER, str(NODE), ("klog.broker", SET, "DEBUG"), validate_only=True) is ErrorCode.NONE
-    assert quiet.level == 45
+    assert broker_logger.level == 45

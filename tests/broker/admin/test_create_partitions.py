@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions, all of them or none."""
+"""CreatePartitions adds all partitions that a topic asks for, or none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_validate_only_adds_nothing(world: World) -> None:
         (topic("__consumer_offsets", 9), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_added_is_refused(world: World, asked: Any, code: ErrorCode) -> None:
+def test_invalid_counts_and_assignments_are_refused(world: World, asked: Any, code: ErrorCode) -> None:
     world.topics.create("a", 2)
     world.topics.ensure_internal("__consumer_offsets")
     assert extend(world, asked) == {asked.name: code}
@@ -66,14 +66,14 @@ def test_assignments_to_this_node_are_accepted(world: World) -> None:
     assert extend(world, topic("a", 3, [[NODE], [NODE]])) == {"a": ErrorCode.NONE}
 
 
-def test_a_topic_that_is_there_twice_is_refused_and_the_others_are_not(world: World) -> None:
+def test_a_topic_that_is_named_twice_is_refused_and_the_others_are_not(world: World) -> None:
     world.topics.create("a", 1)
     world.topics.create("b", 1)
     found = extend(world, topic("a", 2), topic("b", 2), topic("a", 3))
     assert found == {"a": ErrorCode.INVALID_REQUEST, "b": ErrorCode.NONE}
 
 
-def test_alter_on_the_topic_is_needed(world: World) -> None:
+def test_adding_partitions_needs_alter_on_the_topic(world: World) -> None:
     world.topics.create("mine", 1)
     world.allow(("ALTER", "TOPIC", "mine"))
     found = extend(world, topic("mine", 2), topic("yours", 2))

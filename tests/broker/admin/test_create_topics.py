@@ -55,7 +55,7 @@ def test_a_topic_is_created_with_its_partitions_and_configuration(world: World, 
         assert result.topic_id == world.topics.topic_id("flights") != NO_ID
 
 
-def test_its_logs_are_loaded_before_the_response(world: World) -> None:
+def test_the_logs_of_a_new_topic_are_loaded_before_the_response(world: World) -> None:
     create(world, topic("flights", 4))
     assert len([name for name in world.logs.metrics()["LogEndOffset"] if name]) == 4
 
@@ -123,12 +123,12 @@ def test_minus_one_means_the_defaults_of_the_broker(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_what_cannot_be_created_is_refused_and_leaves_nothing(
+def test_an_invalid_topic_is_refused_and_leaves_no_directory(
     world: World, asked: Any, code: ErrorCode, validate_only: bool
 ) -> None:
     (result,) = create(world, asked, validate_only=validate_only).values()
     assert CODES[result.error_code] is code
-    assert result.error_message, "a client cannot tell what was wrong"
+    assert result.error_message, "the error has no message"
     assert world.topics.names() == []
     assert [entry.name for entry in Path(world.logs.path).iterdir() if entry.is_dir()] == []
 
@@ -143,7 +143,7 @@ def test_one_refused_topic_does_not_stop_the_others(world: World) -> None:
     assert codes(found) == {"bad": ErrorCode.INVALID_PARTITIONS, "good": ErrorCode.NONE, "good.too": ErrorCode.NONE}
 
 
-def test_a_topic_that_is_there_is_refused(world: World) -> None:
+def test_a_topic_that_exists_is_refused(world: World) -> None:
     create(world, topic("a", 2))
     assert codes(create(world, topic("a", 9))) == {"a": ErrorCode.TOPIC_ALREADY_EXISTS}
     assert world.topics.partitions("a") == 2
@@ -165,13 +165,13 @@ def test_a_topic_that_is_named_twice_is_refused_once(world: World) -> None:
     assert world.topics.names() == ["b"]
 
 
-def test_too_many_partitions_in_all_refuse_the_whole_request(world: World) -> None:
+def test_a_request_for_too_many_partitions_in_total_is_refused(world: World) -> None:
     found = create(world, topic("a", 6_000), topic("b", 4_001))
     assert set(codes(found).values()) == {ErrorCode.POLICY_VIOLATION}
     assert world.topics.names() == []
 
 
-def test_create_on_the_cluster_or_on_the_topic_is_needed(world: World) -> None:
+def test_creating_needs_create_on_the_cluster_or_on_the_topic(world: World) -> None:
     world.allow(("CREATE", "TOPIC", "mine"), ("DESCRIBE_CONFIGS", "TOPIC", "mine"))
     found = create(world, topic("mine"), topic("yours"))
     assert codes(found) == {"mine": ErrorCode.NONE, "yours": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -182,7 +182,7 @@ def test_create_on_the_cluster_or_on_the_topic_is_needed(world: World) -> None:
     assert (result.num_partitions, result.replication_factor, result.configs) == (-1, -1, [])
 
 
-def test_the_metadata_topic_is_not_for_clients(world: World) -> None:
+def test_clients_cannot_create_the_metadata_topic(world: World) -> None:
     assert codes(create(world, topic("__cluster_metadata"))) == {"__cluster_metadata": ErrorCode.INVALID_REQUEST}
     world.allow()
     assert codes(create(world, topic("__cluster_metadata"))) == {
@@ -191,7 +191,7 @@ def test_the_metadata_topic_is_not_for_clients(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-def test_an_internal_topic_is_created_only_as_the_broker_needs_it(world: World, name: str) -> None:
+def test_an_internal_topic_is_created_only_with_the_configs_that_the_broker_needs(world: World, name: str) -> None:
     wrong = topic(name, configs={"cleanup.policy": "delete"})
     assert codes(create(world, wrong)) == {name: ErrorCode.INVALID_CONFIG}
     assert codes(create(world, topic(name, -1, -1, configs={"cleanup.policy": "compact"}))) == {name: ErrorCode.NONE}
@@ -200,7 +200,7 @@ def test_an_internal_topic_is_created_only_as_the_broker_needs_it(world: World, 
     assert world.topics.partitions(name) == 1
 
 
-def test_a_failing_disk_is_a_storage_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_is_a_storage_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error")
 

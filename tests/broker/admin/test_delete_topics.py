@@ -1,4 +1,4 @@
-"""DeleteTopics: by name and by id; who may not see a topic learns nothing about it."""
+"""DeleteTopics by name and by id. A client that may not describe a topic cannot find out whether it exists."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_topics_are_deleted_by_id(world: World) -> None:
     assert world.topics.names() == ["a"], "the id was that of an earlier topic of this name"
 
 
-def test_neither_name_nor_id_and_both_are_invalid(world: World) -> None:
+def test_a_topic_with_neither_name_nor_id_or_with_both_is_invalid(world: World) -> None:
     info = world.topics.create("a", 1)
     both = Topic(name="a", topic_id=info.topic_id)
     response = world.send(ApiKey.DELETE_TOPICS, topics=[Topic(), both])
@@ -59,7 +59,7 @@ def test_neither_name_nor_id_and_both_are_invalid(world: World) -> None:
     assert world.topics.names() == ["a"]
 
 
-def test_a_topic_that_is_there_twice_is_refused(world: World) -> None:
+def test_a_topic_that_is_named_twice_is_refused(world: World) -> None:
     a, b, c = (world.topics.create(name, 1) for name in "abc")
     assert delete(world, "a", "a", b.topic_id, b.topic_id) == [
         ("a", NO_ID, ErrorCode.INVALID_REQUEST),
@@ -70,7 +70,7 @@ def test_a_topic_that_is_there_twice_is_refused(world: World) -> None:
     assert world.topics.names() == ["a", "b", "c"] and a.partitions == 1
 
 
-def test_who_may_not_describe_a_topic_gets_one_answer_whether_it_exists_or_not(world: World) -> None:
+def test_without_describe_the_error_is_the_same_whether_the_topic_exists_or_not(world: World) -> None:
     info = world.topics.create("there", 1)
     world.allow()
     assert delete(world, "there", "absent") == [
@@ -81,7 +81,7 @@ def test_who_may_not_describe_a_topic_gets_one_answer_whether_it_exists_or_not(w
     assert world.topics.names() == ["there"]
 
 
-def test_who_may_only_describe_a_topic_sees_its_name_but_does_not_delete_it(world: World) -> None:
+def test_with_describe_alone_a_client_gets_the_name_but_cannot_delete_the_topic(world: World) -> None:
     info = world.topics.create("there", 1)
     world.allow(("DESCRIBE", "TOPIC", "there"), ("DESCRIBE", "TOPIC", "absent"))
     assert delete(world, "there", "absent", info.topic_id)[1] == ("absent", NO_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -105,7 +105,7 @@ def test_internal_topics_are_not_deleted(world: World) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 42), (2, 42), (3, 73), (6, 73)])
-def test_deletion_can_be_switched_off(tmp_path: Path, version: int, code: int) -> None:
+def test_deletion_can_be_disabled(tmp_path: Path, version: int, code: int) -> None:
     with World(tmp_path, delete_topic_enable=False) as world:
         world.topics.create("a", 1)
         ((_, _, found),) = delete(world, "a", version=version)

@@ -66,20 +66,20 @@ def test_defaults_of_a_fresh_topic_are_those_of_the_first_synonym(world: World) 
     assert synonyms(found["retention.ms"]) == [], "log.retention.ms has no default, only log.retention.hours has"
 
 
-def test_documentation_is_there_if_it_is_asked_for(world: World) -> None:
+def test_documentation_is_returned_only_on_request(world: World) -> None:
     world.topics.create("a", 1)
     assert {each.documentation for each in describe(world, TOPIC, "a").values()} == {None}
     shown = describe(world, TOPIC, "a", include_documentation=True)
     assert all(each.documentation == TOPIC_KEYS[name].doc for name, each in shown.items())
 
 
-def test_only_the_keys_that_are_asked_for(world: World) -> None:
+def test_only_the_requested_keys_are_returned(world: World) -> None:
     world.topics.create("a", 1)
     assert set(describe(world, TOPIC, "a", keys=["retention.ms", "no.such.key"])) == {"retention.ms"}
     assert len(describe(world, TOPIC, "a", keys=[])) > 30, "an empty list means all, as null does"
 
 
-def test_the_strongest_source_is_shown_and_all_are_synonyms(tmp_path: Path) -> None:
+def test_the_source_of_highest_precedence_is_shown_and_all_are_synonyms(tmp_path: Path) -> None:
     with World(tmp_path, config={"log.retention.hours": 2, "log.retention.minutes": 180}) as world:
         world.topics.create("a", 1)
 
@@ -141,14 +141,14 @@ def test_the_broker_s_values_with_their_sources(tmp_path: Path) -> None:
         assert seen("auto.create.topics.enable") == ("true", STATIC, True, False)
         assert seen("delete.topic.enable") == ("true", DEFAULT, True, False)
         assert seen("node.id") == (str(NODE), DEFAULT, True, False)
-        assert seen("max.connections") == ("2147483647", DEFAULT, True, False), "the engine does not change it"
+        assert seen("max.connections") == ("2147483647", DEFAULT, True, False), "klog cannot change it at run time"
         assert seen("ssl.key.password") == (None, STATIC, True, True)
         assert seen("my.secret.thing") == (None, STATIC, True, True)
         text = str(found)
         assert "geheim" not in text
 
 
-def test_all_brokers_have_only_what_clients_have_set(world: World) -> None:
+def test_the_defaults_of_all_brokers_are_only_those_that_clients_have_set(world: World) -> None:
     assert describe(world, BROKER, "") == {}
     world.admin.dynamic.alter(per_broker=False, changes={"log.retention.ms": "7"})
     world.admin.dynamic.alter(per_broker=True, changes={"log.cleaner.threads": "2"})
@@ -168,7 +168,7 @@ def test_levels_of_loggers(world: World) -> None:
     assert {each.value for each in found.values()} <= {"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"}
 
 
-def test_what_is_not_there(world: World) -> None:
+def test_unknown_resources_are_refused(world: World) -> None:
     assert code(world, TOPIC, "x") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code(world, TOPIC, "a b") is ErrorCode.INVALID_TOPIC_EXCEPTION
     for kind, name in [
@@ -182,7 +182,7 @@ def test_what_is_not_there(world: World) -> None:
         assert code(world, kind, name) is ErrorCode.INVALID_REQUEST
 
 
-def test_describe_configs_is_needed_and_hides_existence(world: World) -> None:
+def test_without_describe_configs_the_error_is_the_same_whether_the_topic_exists_or_not(world: World) -> None:
     world.topics.create("a", 1)
     world.allow()
     asked = [(TOPIC, "a"), (TOPIC, "x"), (BROKER, ""), (BROKER, "1"), (LOGGER, "1")]

@@ -1,4 +1,4 @@
-"""The configurations that consumer groups have of their own: set, shown, listed, kept, and given to the coordinator."""
+"""Configurations of single groups are set, described, listed, stored, and passed to the coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP_SOURCE, DEFAULT = 8, 5
 
 
 class Given(dict[str, Any]):
-    """What the coordinator was given: {group: (session, heartbeat)}."""
+    """The configurations that the coordinator was given: {group: (session timeout, heartbeat interval)}, in ms."""
 
     def __call__(self, group_id: str, config: ConsumerGroupConfig | None) -> None:
         if config is None:
@@ -71,7 +71,7 @@ def test_a_value_is_set_shown_and_given_to_the_coordinator(tmp_path: Path) -> No
         ("g", (SESSION, SET, None), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_refused_changes_nothing(tmp_path: Path, name: str, op: Op, expected: ErrorCode) -> None:
+def test_an_invalid_change_is_refused_and_has_no_effect(tmp_path: Path, name: str, op: Op, expected: ErrorCode) -> None:
     given = Given()
     with World(tmp_path, groups=consumers(given, max_session_timeout_ms=60_000)) as world:
         assert alter(world, GROUP, name, op) is expected
@@ -79,7 +79,7 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, name: str, op: Op, expe
         assert code(world, GROUP, "") is ErrorCode.INVALID_REQUEST
 
 
-def test_they_are_there_after_a_restart_as_far_as_the_bounds_allow(
+def test_values_within_the_limits_are_restored_after_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with World(tmp_path, groups=consumers(Given())) as world:
@@ -105,7 +105,7 @@ def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
         assert given == {} and listed(world, GROUP) == (ErrorCode.NONE, [])
 
 
-def test_rights_for_the_group_are_needed(tmp_path: Path) -> None:
+def test_altering_and_describing_need_operations_on_the_group(tmp_path: Path) -> None:
     with World(tmp_path, groups=consumers(Given())) as world:
         world.allow(("ALTER_CONFIGS", "GROUP", "g"), ("DESCRIBE_CONFIGS", "GROUP", "g"))
         asked = [resource(GROUP, name, (SESSION, SET, "50000")) for name in "gh"]

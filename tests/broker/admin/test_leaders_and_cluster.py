@@ -18,7 +18,7 @@ ALTER, DESCRIBE = ("ALTER", "CLUSTER", "kafka-cluster"), ("DESCRIBE", "CLUSTER",
 
 
 def offline(world: World, monkeypatch: pytest.MonkeyPatch, topic: str, partition: int) -> None:
-    """Make a partition one whose directory has failed."""
+    """Let a partition be offline, as if its directory had failed."""
     load = world.logs.log
 
     def log(name: str, number: int = 0) -> Any:
@@ -53,10 +53,10 @@ def test_every_partition_has_its_leader(world: World, version: int) -> None:
     needless, unknown = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code == 0
     assert found == {("a", 0): needless, ("a", 1): needless, ("a", 2): unknown, ("x", 0): unknown}
-    assert elect(world, None, version=version) == (0, {}), "of all partitions only those without a leader are listed"
+    assert elect(world, None, version=version) == (0, {}), "without topics, only partitions without a leader are listed"
 
 
-def test_a_partition_without_a_directory_has_no_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_in_an_offline_directory_has_no_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.topics.create("a", 2)
     offline(world, monkeypatch, "a", 1)
     assert elect(world, None, 1) == (0, {("a", 1): ErrorCode.LEADER_NOT_AVAILABLE})
@@ -75,7 +75,7 @@ def test_elections_that_are_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_only_the_assignment_that_is_there_is_possible(world: World, version: int) -> None:
+def test_only_the_current_assignment_is_accepted(world: World, version: int) -> None:
     world.topics.create("a", 1)
     Request = messages.AlterPartitionReassignments.Request
     cases: list[tuple[str, int, list[int] | None, ErrorCode]] = [
@@ -100,7 +100,7 @@ def test_only_the_assignment_that_is_there_is_possible(world: World, version: in
     assert (refused.error_code, refused.responses) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-def test_no_reassignment_is_under_way(world: World) -> None:
+def test_no_reassignment_is_in_progress(world: World) -> None:
     world.topics.create("a", 1)
     response = world.send(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None)
     assert (response.error_code, response.topics) == (0, [])
@@ -132,14 +132,14 @@ def test_operations_on_the_cluster_are_shown_to_clients_that_may_describe_it(wor
     assert operations() == 0
 
 
-def test_controllers_are_asked_elsewhere(world: World) -> None:
+def test_only_endpoints_of_brokers_are_described(world: World) -> None:
     for kind, code in [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]:
         response = world.send(ApiKey.DESCRIBE_CLUSTER, endpoint_type=kind)
         assert (response.error_code, response.brokers) == (code, [])
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_features_have_the_version_that_they_have(tmp_path: Path, version: int) -> None:
+def test_the_version_of_a_feature_cannot_be_changed(tmp_path: Path, version: int) -> None:
     Update = messages.UpdateFeatures.Request.FeatureUpdate
     with World(tmp_path, features={"transaction.version": 2}) as world:
 
@@ -172,8 +172,8 @@ def shown(response: Any) -> list[tuple[str, int, list[int]]]:
     return [(each.name, each.error_code, [p.partition_index for p in each.partitions]) for each in response.topics]
 
 
-def walk(world: World, *names: str, limit: int) -> list[list[tuple[str, int, list[int]]]]:
-    """All pages."""
+def all_pages(world: World, *names: str, limit: int) -> list[list[tuple[str, int, list[int]]]]:
+    """What shown() returns for each page, in order."""
     pages, cursor = [], None
     for _ in range(50):
         response = page(world, *names, limit=limit, cursor=cursor)
@@ -211,15 +211,15 @@ def test_pages_have_every_partition_once_in_order(world: World) -> None:
     everything_once = [(name, number) for name, size in sizes.items() for number in range(size)]
     for names in ((), ("c", "b", "a")):
         for limit in (1, 2, 3, 4, 8, 100):
-            pages = walk(world, *names, limit=limit)
+            pages = all_pages(world, *names, limit=limit)
             assert [(name, number) for each in pages for name, _, held in each for number in held] == everything_once
             assert all(sum(len(held) for _, _, held in each) <= limit for each in pages)
 
 
-def test_a_limit_below_one_still_goes_on(world: World) -> None:
+def test_a_limit_below_one_gives_pages_of_one_partition(world: World) -> None:
     world.topics.create("a", 3)
     for limit in (0, -1, -(2**31)):
-        assert walk(world, limit=limit) == [[("a", 0, [0])], [("a", 0, [1])], [("a", 0, [2])]]
+        assert all_pages(world, limit=limit) == [[("a", 0, [0])], [("a", 0, [1])], [("a", 0, [2])]]
 
 
 def test_the_broker_has_a_limit_of_its_own(world: World) -> None:
@@ -231,7 +231,7 @@ def test_the_broker_has_a_limit_of_its_own(world: World) -> None:
     assert (response.next_cursor.topic_name, response.next_cursor.partition_index) == ("a", 2)
 
 
-def test_cursors_of_topics_that_have_gone_or_shrunk(world: World) -> None:
+def test_cursors_at_topics_and_partitions_that_do_not_exist(world: World) -> None:
     world.topics.create("a", 2)
     world.topics.create("c", 2)
     assert shown(page(world, cursor=("b", 1))) == [("c", 0, [0, 1])]
@@ -254,7 +254,7 @@ def test_topics_that_may_not_be_described_are_left_out_or_refused(world: World) 
     assert shown(page(world, cursor=("a", 7))) == [("b", 0, [0])]
 
 
-def test_a_partition_without_its_directory_is_shown_offline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_in_an_offline_directory_is_shown_offline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.topics.create("a", 2)
     offline(world, monkeypatch, "a", 1)
     good, bad = page(world, "a").topics[0].partitions
@@ -287,6 +287,6 @@ def test_only_the_metadata_log_has_a_quorum(world: World, topic: str, partition:
     assert quorum(world, topic, partition).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_to_see_the_quorum_needs_a_right(world: World) -> None:
+def test_describing_the_quorum_needs_describe_on_the_cluster(world: World) -> None:
     world.deny(("DESCRIBE", "CLUSTER", "kafka-cluster"))
     assert quorum(world, "__cluster_metadata", 0).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,6 +1,6 @@
-"""Any sequence of requests leaves the topics that a model has, and a start after it finds the same.
+"""After any sequence of requests and restarts the topics are those of a model.
 
-Any request at all, however wrong, gets a response in its own version.
+Any request, however invalid, gets a response in its own version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_good(config: dict[str, str]) -> bool:
 
 
 class Topics(RuleBasedStateMachine):
-    """model: {name: (partitions, own configuration)}."""
+    """`model` is {topic: (number of partitions, the values that are set on the topic itself)}."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ def test_any_request_gets_a_response(api: ApiKey, tmp_path_factory: pytest.TempP
 
 
 def _codes(found: Any) -> set[int]:
-    """The error codes anywhere in a message."""
+    """All error codes in a message, at any depth."""
     if isinstance(found, list):
         return set().union(*map(_codes, found))
     names = getattr(type(found), "__slots__", ())
@@ -308,7 +308,7 @@ def _codes(found: Any) -> set[int]:
     return own.union(*(_codes(getattr(found, name)) for name in names))
 
 
-def test_every_api_of_the_package_is_fuzzed_and_the_slow_ones_are_its_own(tmp_path: Path) -> None:
+def test_every_api_of_the_package_is_fuzzed_and_the_slow_apis_are_among_them(tmp_path: Path) -> None:
     with World(tmp_path) as world:
         handled = set(world.admin.handlers())
     assert handled - {ApiKey.LIST_PARTITION_REASSIGNMENTS} == set(requests())

@@ -44,12 +44,12 @@ def test_records_below_an_offset_are_deleted(world: World, version: int) -> None
     log = filled(world, "a")
     assert delete(world, ("a", 0, 4), version=version) == [(4, ErrorCode.NONE)]
     assert [record.offset for record in log.read()] == list(range(4, 10))
-    assert delete(world, ("a", 0, 2), version=version) == [(4, ErrorCode.NONE)], "it never moves down"
+    assert delete(world, ("a", 0, 2), version=version) == [(4, ErrorCode.NONE)], "the log start offset never decreases"
     assert delete(world, ("a", 0, -1), version=version) == [(10, ErrorCode.NONE)]
     assert log.log_start_offset == log.high_watermark == 10
 
 
-def test_what_cannot_be_deleted(world: World) -> None:
+def test_records_that_cannot_be_deleted(world: World) -> None:
     filled(world, "a")
     filled(world, "compacted", config={"cleanup.policy": "compact"})
     world.topics.ensure_internal("__consumer_offsets")
@@ -73,7 +73,7 @@ def test_what_cannot_be_deleted(world: World) -> None:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[World]:
+def two_dirs(tmp_path: Path) -> Iterator[World]:
     with World(tmp_path / "one", tmp_path / "two") as made:
         yield made
 
@@ -100,11 +100,11 @@ def move(world: World, directory: str, *asked: tuple[str, int], version: int | N
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_sizes_of_all_partitions_by_directory(two: World, version: int) -> None:
-    two.topics.create("a", 3)
-    log = two.logs.log("a", 0)
+def test_sizes_of_all_partitions_by_directory(two_dirs: World, version: int) -> None:
+    two_dirs.topics.create("a", 3)
+    log = two_dirs.logs.log("a", 0)
     log.append([(b"k", b"v" * 100)])
-    found = dirs(two, version=version)
+    found = dirs(two_dirs, version=version)
     assert held(found["one"]) == [("a", 0, False), ("a", 2, False)] and held(found["two"]) == [("a", 1, False)]
     assert [each.partition_size for each in found["one"].topics[0].partitions] == [log.size, 0] and log.size > 100
     assert {each.offset_lag for each in found["one"].topics[0].partitions} == {0}
@@ -112,10 +112,10 @@ def test_sizes_of_all_partitions_by_directory(two: World, version: int) -> None:
     assert 0 < usable <= total if version >= 4 else (total, usable) == (-1, -1)
 
 
-def test_only_the_partitions_that_are_asked_for(two: World) -> None:
-    two.topics.create("a", 3)
-    two.topics.create("b", 1)
-    found = dirs(two, ("a", [0, 0, 1, 7, -1]), ("x", [0]))
+def test_only_the_requested_partitions_are_listed(two_dirs: World) -> None:
+    two_dirs.topics.create("a", 3)
+    two_dirs.topics.create("b", 1)
+    found = dirs(two_dirs, ("a", [0, 0, 1, 7, -1]), ("x", [0]))
     assert held(found["one"]) == [("a", 0, False)] and held(found["two"]) == [("a", 1, False)]
 
 
@@ -127,7 +127,7 @@ def test_an_offline_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         world.logs.log("a", 1).append([(b"k", b"v")])
     assert gone in world.logs.offline_directories
-    Path(gone).mkdir()  # it stays offline
+    Path(gone).mkdir()  # the directory stays offline
     found = dirs(world)
     assert found["two"].error_code == ErrorCode.KAFKA_STORAGE_ERROR and found["two"].topics == []
     assert found["one"].error_code == 0 and held(found["one"]) == [("a", 0, False)]
@@ -136,43 +136,45 @@ def test_an_offline_directory_is_an_error(tmp_path: Path) -> None:
         world.__exit__()
 
 
-def test_describe_on_the_cluster_is_needed(two: World) -> None:
-    two.allow()
-    response = two.send(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+def test_describing_log_dirs_needs_describe_on_the_cluster(two_dirs: World) -> None:
+    two_dirs.allow()
+    response = two_dirs.send(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
     assert (response.error_code, response.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_partition_moves_to_another_directory_with_its_records(two: World, version: int) -> None:
-    log = filled(two, "a")
-    assert os.path.dirname(log.path) == two.logs.paths[0]
-    assert move(two, two.logs.paths[1], ("a", 0), version=version) == [ErrorCode.NONE]
-    assert two.admin.moves.wait(PATIENCE)
-    assert held(dirs(two)["two"]) == [("a", 0, False)] and held(dirs(two)["one"]) == []
-    assert len(list(two.logs.log("a", 0).read())) == 10
+def test_a_partition_moves_to_another_directory_with_its_records(two_dirs: World, version: int) -> None:
+    log = filled(two_dirs, "a")
+    assert os.path.dirname(log.path) == two_dirs.logs.paths[0]
+    assert move(two_dirs, two_dirs.logs.paths[1], ("a", 0), version=version) == [ErrorCode.NONE]
+    assert two_dirs.admin.moves.wait(PATIENCE)
+    assert held(dirs(two_dirs)["two"]) == [("a", 0, False)] and held(dirs(two_dirs)["one"]) == []
+    assert len(list(two_dirs.logs.log("a", 0).read())) == 10
 
 
-def test_what_cannot_be_moved(two: World) -> None:
-    two.topics.create("a", 1)
-    there = two.logs.paths[1]
-    assert move(two, there + "/x", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
-    assert move(two, "", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
-    assert move(two, "two", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
+def test_moves_that_are_refused(two_dirs: World) -> None:
+    two_dirs.topics.create("a", 1)
+    there = two_dirs.logs.paths[1]
+    assert move(two_dirs, there + "/x", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
+    assert move(two_dirs, "", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
+    assert move(two_dirs, "two", ("a", 0)) == [ErrorCode.LOG_DIR_NOT_FOUND]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert move(two, there, ("x", 0), ("a", 1)) == [unknown, unknown]
-    assert move(two, two.logs.paths[0], ("a", 0)) == [ErrorCode.NONE], "it is there already"
-    two.allow()
-    assert move(two, there, ("a", 0)) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
-    assert two.admin.moves.wait(PATIENCE) and held(dirs_as_root(two)["one"]) == [("a", 0, False)]
+    assert move(two_dirs, there, ("x", 0), ("a", 1)) == [unknown, unknown]
+    assert move(two_dirs, two_dirs.logs.paths[0], ("a", 0)) == [ErrorCode.NONE], (
+        "the partition is in this directory already"
+    )
+    two_dirs.allow()
+    assert move(two_dirs, there, ("a", 0)) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    assert two_dirs.admin.moves.wait(PATIENCE) and held(dirs_with_all_rights(two_dirs)["one"]) == [("a", 0, False)]
 
 
-def dirs_as_root(world: World) -> dict[str, Any]:
+def dirs_with_all_rights(world: World) -> dict[str, Any]:
     world.deny()
     return dirs(world)
 
 
 class Stopped:
-    """Holds a move after its first closed segment."""
+    """Blocks a move after its first closed segment, until `go_on` is set."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.go_on, self.calls = threading.Event(), threading.Event(), 0
@@ -187,41 +189,41 @@ class Stopped:
         monkeypatch.setattr(world.admin.moves, "_progress", held_up)
 
 
-def test_a_copy_that_is_being_made_is_shown(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = filled(two, "a", 4)
+def test_a_copy_that_is_being_made_is_shown(two_dirs: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(two_dirs, "a", 4)
     log.roll()
     log.append([(b"k", b"v")])
-    stopped = Stopped(two, monkeypatch)
-    assert move(two, two.logs.paths[1], ("a", 0)) == [ErrorCode.NONE]
+    stopped = Stopped(two_dirs, monkeypatch)
+    assert move(two_dirs, two_dirs.logs.paths[1], ("a", 0)) == [ErrorCode.NONE]
     assert stopped.reached.wait(PATIENCE)
-    found = dirs(two)
+    found = dirs(two_dirs)
     assert held(found["one"]) == [("a", 0, False)] and held(found["two"]) == [("a", 0, True)]
     ((copy,),) = [topic.partitions for topic in found["two"].topics]
     assert copy.partition_size > 0 and copy.offset_lag == 1
     stopped.go_on.set()
-    assert two.admin.moves.wait(PATIENCE) and held(dirs(two)["two"]) == [("a", 0, False)]
+    assert two_dirs.admin.moves.wait(PATIENCE) and held(dirs(two_dirs)["two"]) == [("a", 0, False)]
 
 
-def test_closing_gives_up_moves(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_abandons_moves(two_dirs: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
-        filled(two, name, 4).roll()
-    stopped = Stopped(two, monkeypatch)
-    first = os.path.dirname(two.logs.log("a", 0).path)
-    other = next(path for path in two.logs.paths if path != first)
-    second = os.path.dirname(two.logs.log("b", 0).path)
-    move(two, other, ("a", 0))
+        filled(two_dirs, name, 4).roll()
+    stopped = Stopped(two_dirs, monkeypatch)
+    first = os.path.dirname(two_dirs.logs.log("a", 0).path)
+    other = next(path for path in two_dirs.logs.paths if path != first)
+    second = os.path.dirname(two_dirs.logs.log("b", 0).path)
+    move(two_dirs, other, ("a", 0))
     assert stopped.reached.wait(PATIENCE)
-    move(two, first if second == other else other, ("b", 0))
-    closing = threading.Thread(target=two.admin.close)
+    move(two_dirs, first if second == other else other, ("b", 0))
+    closing = threading.Thread(target=two_dirs.admin.close)
     closing.start()
-    while not two.admin.moves._closed:
+    while not two_dirs.admin.moves._closed:
         closing.join(0.01)
     stopped.go_on.set()
     closing.join(PATIENCE)
-    assert not closing.is_alive() and stopped.calls == 1, "the second move must not begin"
-    assert os.path.dirname(two.logs.log("a", 0).path) == first
-    assert os.path.dirname(two.logs.log("b", 0).path) == second
-    assert [name for path in two.logs.paths for name in os.listdir(path) if name.endswith("-future")] == []
+    assert not closing.is_alive() and stopped.calls == 1, "the second move has begun"
+    assert os.path.dirname(two_dirs.logs.log("a", 0).path) == first
+    assert os.path.dirname(two_dirs.logs.log("b", 0).path) == second
+    assert [name for path in two_dirs.logs.paths for name in os.listdir(path) if name.endswith("-future")] == []
 
 
 # ---- OffsetForLeaderEpoch --------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""A log directory with the admin APIs over it, and a client that sends them requests through the bytes of the wire."""
+"""The admin APIs over a log directory, without a network. Requests and responses are encoded and decoded as on a
+connection."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Rule = Callable[[str, str, str], bool]
 
 
 class FakeContext:
-    """Satisfies klog.security.Context. rule: (operation, resource type, name) -> is it allowed?"""
+    """A klog.security.Context. rule(operation, resource type, name) returns whether the operation is allowed."""
 
     def __init__(self, api: ApiKey, version: int, rule: Rule) -> None:
         self.api, self.version = api, version
@@ -41,7 +42,7 @@ def everything(_operation: str, _resource_type: str, _name: str) -> bool:
 
 
 class World:
-    """One start of a broker's directories. Use it in a `with` statement."""
+    """A LogManager, its topic catalogue and the admin APIs. Use it in a `with` statement, which closes them."""
 
     def __init__(
         self,
@@ -50,7 +51,8 @@ class World:
         given: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """config: of the directory. given: properties that only the admin APIs get."""
+        """config: configuration of the directories. given: further properties of the broker, which the LogManager does not
+        get."""
         self.clock = ManualClock(NOW)
         self.logs = klog.open(list(paths), create=True, config=config, clock=self.clock)
         self.topics = TopicCatalogView(self.logs, given)
@@ -75,7 +77,7 @@ class World:
         self.logs.close()
 
     def send(self, api: ApiKey, version: int | None = None, /, **fields: Any) -> Any:
-        """The response to a request. Both pass through their bytes of a version; None: of the last one."""
+        """Return the response to a request. Both are encoded and decoded in this version; None: the highest one."""
         version = api.high if version is None else version
         kinds = getattr(messages, api.message)
         request = decode(kinds.Request, version, encode(kinds.Request(**fields), version))
@@ -84,9 +86,9 @@ class World:
         return decode(kinds.Response, version, encode(response, version))
 
     def deny(self, *denied: tuple[str, str, str]) -> None:
-        """Refuse these from now on: (operation, resource type, name)."""
+        """From now on refuse these, (operation, resource type, name), and allow everything else."""
         self.rule = lambda *asked: asked not in denied
 
     def allow(self, *allowed: tuple[str, str, str]) -> None:
-        """Refuse everything else from now on."""
+        """From now on allow these, (operation, resource type, name), and refuse everything else."""
         self.rule = lambda *asked: asked in allowed

@@ -1,4 +1,4 @@
-"""One interface over client libraries: base.py has it, load() makes one."""
+"""One interface over client libraries. base.py defines it, load() returns the adapter of a library."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ __all__ = [
     "load",
 ]
 
-_WHERE = {
+_MODULES = {
     "confluent": ("confluent", "Confluent"),
     "kafka-python": ("kafka_python", "KafkaPython"),
     "aiokafka": ("aio", "AioKafka"),
 }
-CLIENTS = tuple(_WHERE)
+CLIENTS = tuple(_MODULES)
 
 
 def load(name: str, bootstrap: str, login: Login | None = None) -> Client:
-    """The adapter of a library for a broker, for connections with this login. ImportError if the library is not installed."""
-    module, kind = _WHERE[name]
+    """The adapter of a library, for connections to this broker with this login. Raises ImportError if the library is not
+    installed."""
+    module, kind = _MODULES[name]
     client: Client = getattr(import_module(f"tests.clients.adapters.{module}"), kind)(bootstrap, login)
     return _Tracked(client)
 
@@ -41,8 +42,8 @@ _open: list[Producer | Consumer] = []
 
 
 class _Tracked:
-    """A client whose producers and consumers close_all() closes. The threads of those that a failed test leaves would
-    disturb the tests after it."""
+    """A client whose producers and consumers are closed by close_all(). Without that, the threads of those that a failed
+    test leaves open would disturb the tests after it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -61,7 +62,8 @@ class _Tracked:
 
 
 def close_all() -> None:
-    """Close what is open; most are closed already, which is no error here."""
+    """Close all producers and consumers of the clients from load(). Most of them are closed already, and errors are
+    ignored."""
     while _open:
         with contextlib.suppress(Exception):
             _open.pop().close()

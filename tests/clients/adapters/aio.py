@@ -1,4 +1,4 @@
-"""aiokafka: each client with an event loop in a thread of its own, which ends with it."""
+"""aiokafka. Each client has an event loop in a thread of its own, which ends when the client is closed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Loop:
             raise Refused(refused.errno, str(refused)) from refused
 
     def started(self, make: Callable[[], Any]) -> Any:
-        """The client that make() makes, started."""
+        """Start the client that make() returns, and return it."""
 
         async def start() -> Any:
             client = make()
@@ -48,7 +48,7 @@ class _Loop:
             raise
 
     def end(self, stop: Callable[[], Any] | None = None) -> None:
-        """Stop the client, and end the thread also if that fails. The second call has no effect."""
+        """Stop the client, and end the thread even if that fails. A second call has no effect."""
         if self._loop.is_closed():
             return
         try:
@@ -212,8 +212,8 @@ class _Admin:
     def config(self, topic: str) -> dict[str, str | None]:
         kind = aiokafka_admin.config_resource.ConfigResourceType.TOPIC
         asked = [aiokafka_admin.config_resource.ConfigResource(kind, topic)]
-        (answer,) = self._loop.run(self._admin.describe_configs(asked))
-        ((code, text, _, _, entries),) = answer.resources
+        (response,) = self._loop.run(self._admin.describe_configs(asked))
+        ((code, text, _, _, entries),) = response.resources
         if code:
             raise Refused(code, text)
         return {entry[0]: entry[1] for entry in entries}
@@ -221,8 +221,8 @@ class _Admin:
     def set_config(self, topic: str, name: str, value: str) -> None:
         kind = aiokafka_admin.config_resource.ConfigResourceType.TOPIC
         asked = [aiokafka_admin.config_resource.ConfigResource(kind, topic, configs={name: value})]
-        (answer,) = self._loop.run(self._admin.alter_configs(asked))
-        ((code, text, _, _),) = answer.resources
+        (response,) = self._loop.run(self._admin.alter_configs(asked))
+        ((code, text, _, _),) = response.resources
         if code:
             raise Refused(code, text)
 
@@ -230,8 +230,8 @@ class _Admin:
         return {group[0] for group in self._loop.run(self._admin.list_consumer_groups())}
 
     def group_state(self, group: str) -> tuple[str, int]:
-        (answer,) = self._loop.run(self._admin.describe_consumer_groups([group]))
-        ((code, _, state, _, _, members, *_),) = answer.groups
+        (response,) = self._loop.run(self._admin.describe_consumer_groups([group]))
+        ((code, _, state, _, _, members, *_),) = response.groups
         _check(code)
         return state, len(members)
 

@@ -1,6 +1,7 @@
-"""What the behaviour matrix asks of a client library; one adapter per library. All calls block, with bounded waits.
+"""The interface that the tests use instead of a client library. Each library has an adapter. All calls block, with bounded
+waits.
 
-An error code of the broker is raised as Refused, whatever the library calls it.
+An error code of the broker is raised as Refused, whatever the library raises.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = [
 ]
 
 WAIT_SECONDS = PATIENCE
-SESSION_MS = 60_000  # of a group's member: no pause of a busy machine ends it
+SESSION_MS = 60_000  # session timeout of a group's member, longer than any pause on a busy machine
 Partition = tuple[str, int]
 Header = tuple[str, bytes | None]
 
 
 class Refused(Exception):
-    """The broker answered with this error code."""
+    """The broker returned this error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -52,7 +53,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Login:
-    """SASL on a listener without TLS."""
+    """A user for SASL on a listener without TLS."""
 
     mechanism: str
     user: str
@@ -105,7 +106,7 @@ class Consumer(Protocol):
         """The first offset whose timestamp is not before this one; None if there is none."""
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
-        """The first offset, and the one after the last that this consumer may read."""
+        """The log start offset, and the end of what this consumer may read (exclusive)."""
 
     def close(self) -> None: ...
 
@@ -135,7 +136,7 @@ class Admin(Protocol):
     def group_offsets(self, group: str) -> dict[Partition, int]: ...
 
     def delete_records(self, partition: Partition, before: int) -> int:
-        """The first offset afterwards."""
+        """Delete the records below the offset `before`; -1 means all. Returns the new log start offset."""
 
     def delete_group(self, group: str) -> None: ...
 
@@ -154,11 +155,12 @@ class Client(Protocol):
     def producer(
         self, *, codec: str = "none", acks: str = "all", idempotent: bool = False, transactional_id: str | None = None
     ) -> Producer:
-        """With a transactional id its transactions are initialized. Requests may hold 8 MiB."""
+        """With a transactional id, init_transactions() has been called. A request may have up to 8 MiB."""
 
     def consumer(
         self, group: str | None = None, *, isolation: str = "read_uncommitted", protocol: str = "classic"
     ) -> Consumer:
-        """Starts at the first offset where none is committed; never commits by itself; looks for new partitions."""
+        """A consumer that starts at the log start offset if none is committed, never commits by itself, and discovers new
+        partitions."""
 
     def admin(self) -> Admin: ...

@@ -263,7 +263,7 @@ class Confluent:
     ) -> _Consumer:
         settings: dict[str, Any] = {
             **self._connection,
-            "group.id": group or "open",  # it cannot do without one; test_security.py has a rule for this one
+            "group.id": group or "open",  # librdkafka requires a group id; the ACLs of test_security.py allow this one
             "group.protocol": protocol,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",

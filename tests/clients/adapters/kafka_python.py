@@ -31,7 +31,8 @@ def _check(code: int) -> None:
 
 
 def _check_text(result: object) -> None:
-    """An error as some calls of the library report it: as text, or as the name of its class."""
+    """Raise Refused if this result is an error, which some calls of the library return as text or as the name of its
+    class."""
     if found := re.match(r"\[Error (-?\d+)\]", str(result)):
         raise Refused(int(found[1]), str(result))
     if (kind := getattr(errors, str(result), None)) is not None:

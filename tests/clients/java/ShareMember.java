@@ -16,11 +16,11 @@ import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a share group that does what it reads from stdin, a command a line, and prints one line of JSON for each:
+ * A member of a share group. It reads one command per line from stdin, and prints one line of JSON for each:
  *
  *   poll MS                    [[topic, partition, offset, delivery count, value], ...]
- *   say TYPE OFFSET...         acknowledges records of the last poll (ACCEPT, RELEASE, REJECT, RENEW)
- *   commit                     {"topic-partition": "the exception, or nothing"}
+ *   acknowledge TYPE OFFSET... acknowledges records of the last poll (ACCEPT, RELEASE, REJECT, RENEW)
+ *   commit                     {"topic-partition": "the exception, or an empty string"}
  *   close
  *
  * Arguments: bootstrap servers, group, acknowledgement mode, topic, further properties as name=value.
@@ -42,15 +42,15 @@ public class ShareMember {
             ConsumerRecords<String, String> polled = ConsumerRecords.empty();
             while (commands.hasNextLine()) {
                 String[] words = commands.nextLine().split(" ");
-                String answer = "null";
+                String result = "null";
                 try {
                     switch (words[0]) {
                         case "poll" -> {
                             polled = consumer.poll(Duration.ofMillis(Long.parseLong(words[1])));
-                            answer = records(polled);
+                            result = records(polled);
                         }
-                        case "say" -> say(consumer, polled, words);
-                        case "commit" -> answer = results(consumer.commitSync());
+                        case "acknowledge" -> acknowledge(consumer, polled, words);
+                        case "commit" -> result = results(consumer.commitSync());
                         case "close" -> {
                             consumer.close();
                             System.out.println("null");
@@ -59,15 +59,15 @@ public class ShareMember {
                         default -> throw new IllegalArgumentException(words[0]);
                     }
                 } catch (KafkaException | IllegalStateException error) {
-                    answer = "{\"error\": " + quoted(error.toString()) + "}";
+                    result = "{\"error\": " + quoted(error.toString()) + "}";
                 }
-                System.out.println(answer);
+                System.out.println(result);
             }
         }
     }
 
-    private static void say(KafkaShareConsumer<String, String> consumer, ConsumerRecords<String, String> polled,
-                            String[] words) {
+    private static void acknowledge(KafkaShareConsumer<String, String> consumer,
+                                    ConsumerRecords<String, String> polled, String[] words) {
         for (int number = 2; number < words.length; number++) {
             long offset = Long.parseLong(words[number]);
             for (ConsumerRecord<String, String> record : polled) {

@@ -1,4 +1,5 @@
-"""What a suite is: a name, the broker it wants, a folder prepared once, and a run that gives an outcome per test."""
+"""A suite has a name, settings for its broker, a folder that is prepared once, and a function that runs its tests and
+returns an outcome for each."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ Run = Callable[[Path, Server, Sequence[str], Sequence[str], Path], Outcomes]
 
 @dataclass(frozen=True)
 class Suite:
-    """prepare(folder) fills a folder, and again once `version` has changed. run(folder, server, only, without, log) runs
+    """prepare(folder) fills a folder, and does so again after `version` has changed. run(folder, server, only, without, log) runs
     the tests named in `only` (all if it is empty) except those in `without`, and writes their output to `log`.
-    settings: broker properties. folder: where it is prepared; suites with the same one share it."""
+    settings: broker properties. folder: the name of the folder; suites with the same one share it."""
 
     name: str
     version: str
@@ -40,7 +41,8 @@ class Suite:
 
 @contextmanager
 def prepared(suite: Suite) -> Iterator[Path]:
-    """The suite's folder, filled if it is missing or of another version; one process at a time."""
+    """The suite's folder, which is prepared first if it is missing or of another version. Only one process at a time uses
+    it."""
     folder = HOME / (suite.folder or suite.name)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder.with_suffix(".lock"), "w") as lock:
@@ -55,7 +57,7 @@ def prepared(suite: Suite) -> Iterator[Path]:
 
 
 def need(*programs: str) -> None:
-    """Raise Unavailable for the first of these programs that is not there."""
+    """Raise Unavailable for the first of these programs that is not installed."""
     for program in programs:
         if shutil.which(program) is None:
             raise Unavailable(program)
@@ -70,8 +72,9 @@ def command(
     env: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> str:
-    """The output of a program, written to `log` too. Raises AssertionError with its end if it fails and `check` says so,
-    and if it does not end in time; it is killed then."""
+    """Run a program and return its output, stdout and stderr, which is also appended to `log`. After `timeout` seconds it
+    is killed. If `check` is set, AssertionError with the end of the output is raised for a program that failed or was
+    killed."""
     process = subprocess.Popen(
         [str(each) for each in arguments],
         cwd=cwd,
@@ -79,7 +82,7 @@ def command(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, **(env or {})},
-        start_new_session=True,  # so that the processes it starts end with it
+        start_new_session=True,  # so that its child processes can be killed, too
     )
     try:
         output = process.communicate(timeout=timeout)[0].decode(errors="replace")
@@ -98,12 +101,13 @@ def command(
 
 
 def download(url: str, sha256: str, to: Path) -> Path:
-    """A file of a registry. Raises Unavailable where it cannot be reached, AssertionError if it is another file."""
+    """Download a file to `to`, and return that path. Raises Unavailable if the server cannot be reached, AssertionError if
+    the file has another SHA-256."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            data = answer.read()
+        with urllib.request.urlopen(url, timeout=60) as response:
+            data = response.read()
     except OSError as error:
         raise Unavailable(f"{url}: {error}") from error
-    assert hashlib.sha256(data).hexdigest() == sha256, f"{url} is not the file that was tried"
+    assert hashlib.sha256(data).hexdigest() == sha256, f"{url} has another SHA-256 than {sha256}"
     to.write_bytes(data)
     return to

@@ -15,7 +15,7 @@ __all__ = ["SUITE"]
 
 MODULE = "github.com/twmb/franz-go"
 VERSION = "v1.22.2"
-_RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)  # of tests, without their parts
+_RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)  # of tests, not of their subtests
 _STARTED = re.compile(r"^=== RUN\s+(\S+)", re.MULTILINE)
 _OUTCOMES: dict[str, Outcome] = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
 
@@ -41,7 +41,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
 
 
 def outcomes(output: str) -> Outcomes:
-    """What `go test -v` printed. A test that began and did not end has failed."""
+    """The outcomes in the output of `go test -v`. A test that began and did not end has failed."""
     found: Outcomes = {name: "failed" for name in _STARTED.findall(output) if "/" not in name}
     for word, name in _RESULT.findall(output):
         found[name] = _OUTCOMES[word]

@@ -1,5 +1,5 @@
-"""Java: the command-line programs of Apache Kafka, its verifiable and performance clients among them, over its own
-client, and a program of Kafka Streams. Each check runs a few of them and reads what they print."""
+"""Java: the command-line programs of Apache Kafka, with its verifiable and performance clients, and a program of Kafka
+Streams. Each check runs a few of them and compares their output with what is expected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKS: dict[str, Callable[[Tools, str], None]] = {}
 
 
 class Tools:
-    """Starts programs against one broker, and keeps their output."""
+    """Runs programs against one broker, and appends their output to a log."""
 
     def __init__(self, server: Server, folder: Path, log: Path) -> None:
         self._server = server
@@ -34,14 +34,15 @@ class Tools:
         self._lib = kafka_jars.get(KAFKA_VERSION).lib
 
     def run(self, tool: str, *arguments: object, bootstrap: str = "--bootstrap-server") -> str:
-        """A program that is given the broker by the option `bootstrap`, if that is not empty."""
+        """Run a program and return its output. Its option `bootstrap` gets the address of the broker; an empty one is left
+        out."""
         name = tool if tool.startswith("kafka.") else _TOOLS + tool
         where = [bootstrap, self._server.bootstrap] if bootstrap else []
         line = [*_JAVA, "-cp", f"{self._lib}/*", name, *where, *[str(each) for each in arguments]]
         return command(line, cwd=self.folder, log=self._log, timeout=300)
 
     def streams(self, application: str, total: int, guarantee: str) -> dict[str, int]:
-        """What WordCount.java prints."""
+        """Run WordCount.java, and return the counts that it prints."""
         line = [*_JAVA, "-cp", f"{self.folder}/classes:{self._lib}/*:{self.folder}/lib/*", "WordCount"]
         line += [self._server.bootstrap, application, f"{application}-in", f"{application}-out", str(total), guarantee]
         with tempfile.TemporaryDirectory() as state:
@@ -51,7 +52,7 @@ class Tools:
 
     @property
     def properties(self) -> str:
-        """For a program that takes name=value."""
+        """The address of the broker as name=value."""
         return f"bootstrap.servers={self._server.bootstrap}"
 
     def create(self, topic: str, partitions: int = 1, *options: str) -> None:
@@ -70,13 +71,13 @@ class Tools:
 
 
 def events(output: str, name: str) -> list[dict[str, object]]:
-    """The JSON lines of a verifiable client with this name."""
+    """The events of this name, which a verifiable client prints as lines of JSON."""
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return [line for line in lines if line["name"] == name]
 
 
 def check(function: Callable[[Tools, str], None]) -> Callable[[Tools, str], None]:
-    """Add a check; it is called with the programs and a name for its topics and groups."""
+    """Decorator: register a check. It is called with the programs and a name for its topics and groups."""
     _CHECKS[function.__name__] = function
     return function
 
@@ -206,7 +207,7 @@ def performance_clients_run(tools: Tools, name: str) -> None:
 
 
 @check
-def a_transactional_producer_measures_itself(tools: Tools, name: str) -> None:
+def a_transactional_performance_producer_runs(tools: Tools, name: str) -> None:
     tools.create(name)
     tools.run(
         "ProducerPerformance",
@@ -242,7 +243,7 @@ def offsets_are_found_by_time(tools: Tools, name: str) -> None:
 
 
 @check
-def the_cluster_describes_itself(tools: Tools, name: str) -> None:
+def the_cluster_and_its_log_dirs_are_described(tools: Tools, name: str) -> None:
     assert "Cluster ID: " in tools.run(
         "ClusterTool", "cluster-id", "--bootstrap-server", tools.properties.split("=")[1], bootstrap=""
     )
@@ -258,7 +259,7 @@ def the_cluster_describes_itself(tools: Tools, name: str) -> None:
 
 
 def _streamed(tools: Tools, name: str, guarantee: str) -> None:
-    """Counted in two runs of the application: the second one restores its state from the changelog."""
+    """Count in two runs of the application. The second one restores its state from the changelog topic."""
     tools.create(f"{name}-in", 3)
     tools.create(f"{name}-out", 2)
     for rounds in (1, 2):

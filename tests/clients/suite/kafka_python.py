@@ -1,4 +1,4 @@
-"""kafka-python: the integration tests of its source distribution, with the broker from outside."""
+"""kafka-python: the integration tests of its source distribution, with a broker that they do not start themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["SUITE"]
 
 PACKAGE = "kafka-python==3.0.12"
 VERSIONS = {"kafka": KAFKA_VERSION, "klog": "4.3.0"}  # what the client infers from the versions of the APIs
-# The distribution lacks a module whose classes start brokers; with one from outside, they only have to be there.
+# The distribution lacks a module whose classes start brokers. Here the broker runs already, so the classes only have to
+# exist.
 _SERVICE = """
 class ExternalService:
     def __init__(self, host, port):
@@ -71,7 +72,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
 
 
 def outcomes(report: str) -> Outcomes:
-    """What a JUnit report of pytest holds, by module and test. A module that cannot be imported is one failed test."""
+    """The outcomes in a JUnit report of pytest, by module and test. A module that cannot be imported is one failed test."""
     found: Outcomes = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
         module = str(case.get("classname")).rpartition(".")[2]

@@ -28,9 +28,9 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
     checks = [
         name for name in _CHECK.findall(_CHECKS.read_text()) if name not in without and (not only or name in only)
     ]
-    script = shutil.copy(_CHECKS, folder / _CHECKS.name)  # beside node_modules
+    script = shutil.copy(_CHECKS, folder / _CHECKS.name)  # node_modules is in this folder
     output = command(["node", script, server.bootstrap, *checks], cwd=folder, log=log, check=False, timeout=1500)
-    found: Outcomes = dict.fromkeys(checks, "failed")  # what did not come to its end
+    found: Outcomes = dict.fromkeys(checks, "failed")  # a check without a result has failed
     for word, name in _RESULT.findall(output):
         found[name] = _OUTCOMES[word]
     return found

@@ -25,7 +25,7 @@ async function produce(topic, messages, options = {}) {
   return result
 }
 
-// The messages of a group's member, until there are `count` of them.
+// Consumes as a member of a group until there are `count` messages, and returns them.
 async function consume(topic, groupId, count, options = {}) {
   const found = []
   const consumer = kafka.consumer({ groupId, sessionTimeout: 10000, heartbeatInterval: 500, maxWaitTimeInMs: 100, ...options })

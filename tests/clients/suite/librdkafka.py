@@ -1,8 +1,8 @@
 """librdkafka: its own tests in quick mode, without those that need no broker. The sources are those in node-rdkafka's
 npm package. Each test runs in a process of its own.
 
-Some call Kafka's scripts; small ones that start Kafka's own tools take their place. The suite librdkafka-848 runs them
-with group.protocol=consumer in all consumers.
+Some tests call Kafka's scripts, which are replaced by small scripts that start Kafka's own tools. The suite
+librdkafka-848 runs the same tests with group.protocol=consumer in all consumers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools import kafka_jars
 __all__ = ["SUITE", "run_with"]
 
 PACKAGE = "node-rdkafka@3.6.1"
-TOGETHER = 3  # most tests wait most of the time
+TOGETHER = 3  # tests at the same time; most tests mostly wait
 TEST_SECONDS = 240
 _TEST = re.compile(r"^\s+_TEST\((\d{4}_\w+),([^)]*)", re.MULTILINE)
 _REPLICAS = re.compile(r"(create_topic\w*\([^;]*,) 3((?:, 5000)?\);)")
@@ -53,7 +53,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _use_one_replica(tests: Path) -> None:
-    """Some tests create topics with three replicas; here is one broker."""
+    """Some tests create topics with three replicas, but there is only one broker."""
     for path in [*tests.glob("0*.c"), *tests.glob("0*.cpp")]:
         text = path.read_text()
         changed = _REPLICAS.sub(r"\1 1\2", text)
@@ -79,7 +79,7 @@ def tests_of(source: str) -> list[str]:
 
 
 def run_with(protocol: str) -> Run:
-    """Runs with this group protocol in all consumers."""
+    """The `run` of a suite with this group protocol in all consumers."""
 
     def run(folder: Path, server: Server, only: Sequence[str], without: Sequence[str], log: Path) -> Outcomes:
         return _run(folder, server, only, without, log, protocol)
@@ -146,7 +146,7 @@ SUITE = Suite(
     run_with("classic"),
     {
         "auto.create.topics.enable": "true",
-        "group.initial.rebalance.delay.ms": 500,  # some tests want two members in the first generation
+        "group.initial.rebalance.delay.ms": 500,  # some tests need two members in the first generation
         "num.partitions": 4,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",

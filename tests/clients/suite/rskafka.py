@@ -14,7 +14,7 @@ from tests.clients.suite.base import Outcome, Outcomes, Suite, command, need
 __all__ = ["SUITE"]
 
 VERSION = "0.6.0"
-# Some of its dependencies, as locked, do not compile any more.
+# The locked versions of these dependencies do not compile any more.
 _UPDATED = ("rsasl",)
 _BINARY = re.compile(r"^\s+Running tests/(\w+)\.rs", re.MULTILINE)
 _RESULT = re.compile(r"^test (\S+) \.\.\. (ok|FAILED|ignored)", re.MULTILINE)
@@ -59,7 +59,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
 
 
 def outcomes(output: str) -> Outcomes:
-    """What `cargo test` printed, by file and test; the unit tests, which need no broker, are left out."""
+    """The outcomes in the output of `cargo test`, by file and test, without the unit tests, which need no broker."""
     parts = _BINARY.split(output)[1:]
     return {
         f"{file}::{name}": _OUTCOMES[word]

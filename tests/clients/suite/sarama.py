@@ -1,4 +1,4 @@
-"""sarama, from the Go module proxy: the checks of sarama_checks.go. Its own tests want five brokers in containers."""
+"""sarama, from the Go module proxy: the checks of sarama_checks.go. Its own tests need five brokers in containers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(folder: Path, server: Server, only: Sequence[str], without: Sequence[st
     shutil.copy(_CHECKS, folder / "main.go")
     command(["go", "build", "-o", "checks", "."], cwd=folder)
     output = command(["./checks", server.bootstrap, *checks], cwd=folder, log=log, check=False, timeout=900)
-    found: Outcomes = dict.fromkeys(checks, "failed")  # what did not come to its end
+    found: Outcomes = dict.fromkeys(checks, "failed")  # a check without a result has failed
     for word, name in _RESULT.findall(output):
         found[name] = _OUTCOMES[word]
     return found

@@ -82,7 +82,7 @@ func produce(name string, c *sarama.Config, values []string) {
 	check(producer.SendMessages(messages))
 }
 
-// The messages of a partition from an offset on, until there are `count`.
+// Returns the first `count` messages of a partition from an offset on.
 func consume(name string, offset int64, count int, isolation sarama.IsolationLevel) []*sarama.ConsumerMessage {
 	c := config()
 	c.Consumer.IsolationLevel = isolation
@@ -112,7 +112,7 @@ func values(messages []*sarama.ConsumerMessage) []string {
 	return found
 }
 
-// A member of a group: its claims, and what it has read.
+// A member of a group, its claims, and the values that it has read.
 type member struct {
 	sync.Mutex
 	claims map[int32]bool
@@ -276,8 +276,8 @@ var checks = map[string]func(string){
 		defer admin.Close()
 		producer := transactional(name)
 		committed := func() int64 {
-			answer := must(admin.ListConsumerGroupOffsets(name, map[string][]int32{name: {0}}))
-			return answer.GetBlock(name, 0).Offset
+			response := must(admin.ListConsumerGroupOffsets(name, map[string][]int32{name: {0}}))
+			return response.GetBlock(name, 0).Offset
 		}
 		send := func(offset int64) {
 			check(producer.BeginTxn())

@@ -126,7 +126,7 @@ def test_no_more_than_the_limit_is_in_flight() -> None:
         (-1, 2, [ACCEPT], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_refused_changes_nothing(first: int, last: int, types: list[int], code: ErrorCode) -> None:
+def test_an_invalid_acknowledgement_has_no_effect(first: int, last: int, types: list[int], code: ErrorCode) -> None:
     partition = SharePartition(0)
     acquire(partition, "a", 5)
     acquire(partition, "b", 5)

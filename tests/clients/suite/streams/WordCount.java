@@ -20,7 +20,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * Counts how often each value of a topic occurs, until the counts in the output topic have a sum; prints them.
+ * Counts how often each value of a topic occurs. Prints the counts in the output topic as soon as their sum is SUM.
  *
  * <p>WordCount BOOTSTRAP APPLICATION INPUT OUTPUT SUM GUARANTEE STATE_DIR
  */
