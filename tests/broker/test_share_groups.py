@@ -243,7 +243,7 @@ def test_epochs_of_members_are_checked(broker: Broker) -> None:
     assert member.heartbeat().member_epoch == 2
     assert member.heartbeat(epoch=1).error_code == 0, "as if it had not got the last response"
     assert member.heartbeat(epoch=3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    other.id = "somebody"
+    other.id = "unknown"
     assert other.heartbeat(epoch=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -504,7 +504,7 @@ def test_partitions_that_do_not_exist(broker: Broker) -> None:
     response = member.fetch(max_wait_ms=60_000)
     found = {part.partition_index: part.error_code for part in response.responses[0].partitions}
     assert found == {0: 0, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    stranger = Member(broker, group="nobody")
+    stranger = Member(broker, group="unknown")
     response = stranger.fetch(max_wait_ms=60_000)
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for fields in ({"group_id": None}, {"member_id": None}, {"member_id": "m" * 37}):

@@ -1,4 +1,4 @@
-"""A consumer group without a broker: topics in memory, heartbeats as calls, and consumers that follow the protocol."""
+"""A consumer group without a broker: topics in memory, heartbeats as method calls, and consumers that follow the protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Partitions = set[tuple[str, int]]
 
 
 class FakeTopics:
-    """Topics with ids and numbers of partitions, without logs."""
+    """Topics that have an id and a number of partitions, but no logs."""
 
     def __init__(self, **topics: int) -> None:
         self._counts: dict[str, int] = {}
@@ -61,7 +61,7 @@ class FakeTopics:
 
 
 class Harness:
-    """One group. Every step is replayed into a second group, which must be equal."""
+    """One group. The records of every step are replayed into a second group, whose state must be the same."""
 
     def __init__(self, topics: FakeTopics, **config: Any) -> None:
         config.setdefault("refresh_interval_ms", 0)
@@ -88,7 +88,7 @@ class Harness:
         handle = heartbeat if request.member_epoch >= 0 else leave
         before = self.group.snapshot()
         response, outcome = handle(self.group, request, self.client())
-        assert self.group.snapshot() == before  # G1
+        assert self.group.snapshot() == before  # G1: a request itself changes nothing
         self.take(outcome)
         self.check()
         return response
@@ -123,7 +123,7 @@ class Harness:
             for topic_id, partitions in some.items()
             for partition in partitions
         ]
-        assert len(owned) == len(set(owned))  # G2
+        assert len(owned) == len(set(owned))  # G2: one owner for each partition
         assert {(topic_id, partition) for topic_id, partition, _ in self.group.owned()} == set(owned)
 
     # ---- partitions by the names of topics -------------------------------------------------------------------------
@@ -157,7 +157,8 @@ class Harness:
 
 
 class Consumer:
-    """A member that follows the protocol: it revokes before it takes, and reports what it owns after a change."""
+    """A member that follows the protocol: it revokes partitions before it takes new ones, and reports the partitions that it
+    owns after each change."""
 
     def __init__(self, harness: Harness, member_id: str, *names: str, regex: str | None = None, **fields: Any) -> None:
         self.harness = harness
@@ -177,7 +178,7 @@ class Consumer:
         self._changed = True
 
     def beat(self) -> None:
-        """One heartbeat; then the partitions that it must not have any more are given up."""
+        """Send one heartbeat, then revoke the partitions that are no longer assigned."""
         if self.epoch == 0:
             response = self.harness.join(
                 self.member_id,
@@ -205,23 +206,23 @@ class Consumer:
                 self.owned &= wanted
 
     def take(self) -> None:
-        """Take what was assigned. The next heartbeat reports it."""
+        """Take the assigned partitions. The next heartbeat reports them."""
         if self.owned != self.wanted:
             self.owned = set(self.wanted)
             self._report = True
 
     def lost(self, epoch: int, owned: Partitions) -> None:
-        """The response to the last heartbeat did not arrive: the next one says everything.
+        """Lose the response to the last heartbeat. The next heartbeat reports every field.
 
-        It drops partitions that were assigned before and that it has not taken: the lost response may have been without
-        them, and they may be another member's by now, as it had reported that it does not own them. Kafka's consumer
-        takes them until its next heartbeat; the protocol has no answer to that.
+        The consumer gives up partitions that were assigned earlier and that it has not taken yet. The lost response may
+        have been without them, and another member may own them, since this one had reported that it does not. Kafka's
+        consumer takes them until its next heartbeat; the protocol does not prevent that.
         """
         self.epoch, self.owned, self.wanted = epoch, owned, set(owned)
         self._full = True
 
     def fenced(self) -> None:
-        """It gives up everything, and joins again with the next heartbeat."""
+        """Give up all partitions, and join again with the next heartbeat."""
         self.epoch, self.owned, self.wanted = 0, set(), set()
         self._report = self._changed = self._full = False
 
@@ -232,7 +233,8 @@ def settle(
     before: Callable[[], object] = lambda: None,
     refused: Iterable[ErrorCode] = (),
 ) -> None:
-    """Heartbeats of all until nothing changes. refused: codes after which a consumer joins again."""
+    """Let all consumers send heartbeats until nothing changes. before: called in each round. refused: error codes after
+    which a consumer joins again."""
     consumers = list(consumers)
     for _ in range(rounds):
         states = [(consumer.epoch, set(consumer.owned)) for consumer in consumers]

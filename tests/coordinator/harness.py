@@ -1,6 +1,7 @@
-"""A group coordinator over a LogManager on a manual clock, and a client that speaks the protocol to it.
+"""A group coordinator over a LogManager with a manual clock, and methods that send it requests.
 
-Requests and responses pass through the codec in their version: what a version lacks is lost, as on the wire.
+Requests and responses are encoded and decoded in their version. A field that the version does not have is lost, as on a
+connection.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Allowed = Callable[[str, str, str], bool]
 
 
 class Call:
-    """One request: its context, and its response once there is one. Satisfies klog.security.Context."""
+    """One request: a klog.security.Context, and the response as soon as there is one."""
 
     def __init__(self, api: ApiKey, version: int, client_id: str, allowed: Allowed) -> None:
         self.api = api
@@ -53,7 +54,7 @@ class Call:
 
     @property
     def response(self) -> Any:
-        assert self.responses, "the request waits"
+        assert self.responses, "the request still waits"
         return self.responses[0]
 
     @property
@@ -62,7 +63,7 @@ class Call:
 
 
 class Groups:
-    """The coordinator under test. restart() makes another one on the same log."""
+    """The coordinator under test. restart() replaces it by another one that loads the same log."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Groups:
         return self.coordinator
 
     def restart(self) -> None:
-        """As after a crash: nothing is closed."""
+        """Start another coordinator without closing the old one, as after a crash."""
         self.scheduler.stop()
         self.start()
 
@@ -154,7 +155,7 @@ class Groups:
         )
 
     def enter(self, group: str, **more: Any) -> Call:
-        """Join with a new id: ask for one, then join with it."""
+        """Join as a new member: get a member id first if the version requires it, then join with it."""
         first = self.join(group, **more)
         if first.done and first.code is ErrorCode.MEMBER_ID_REQUIRED:
             return self.join(group, first.response.member_id, **more)
@@ -200,7 +201,7 @@ class Groups:
         """A stable group of new members. Returns their JoinGroup responses, the leader's first."""
         waiting = [self.enter(group, **more) for _ in range(count)]
         joined = {call.response.member_id: call.response for call in waiting if call.done}
-        for member in list(joined):  # with each that comes, those before have to join again
+        for member in list(joined):  # each member that joins makes the earlier ones join again
             if len(joined) < count or joined[member].generation_id < max(r.generation_id for r in joined.values()):
                 waiting.append(self.join(group, member, **more))
         latest = {call.response.member_id: call.response for call in waiting}
@@ -213,7 +214,7 @@ class Groups:
         return ordered
 
     def stable_after(self, delay_ms: int, group: str, **more: Any) -> list[Any]:
-        """A stable group of one member where the first rebalance is delayed."""
+        """A stable group of one member, if the first rebalance is delayed by delay_ms. Returns its JoinGroup response."""
         call = self.enter(group, **more)
         self.clock.advance(delay_ms)
         self.sync(group, call.response)
@@ -280,7 +281,7 @@ class Groups:
         return codes(call.response)
 
     def end(self, group: str, committed: bool, producer: tuple[int, int] = (7, 0)) -> None:
-        """What the transaction coordinator does at the end of a transaction."""
+        """End a transaction as the transaction coordinator does: write the marker, then notify the group coordinator."""
         partition = self.coordinator.table.log.partition_for(group)
         log = self.topics.log(TOPIC, partition)
         assert log is not None
@@ -289,7 +290,7 @@ class Groups:
         self.coordinator.transaction_completed(partition, producer[0], committed)
 
     def offsets(self, group: str, *, stable: bool = False) -> dict[tuple[str, int], int | ErrorCode]:
-        """All offsets of a group: the offset, or the error."""
+        """All partitions with an offset in a group: the offset, or the error code."""
         Group = messages.OffsetFetch.Request.Group
         call = self.call(ApiKey.OFFSET_FETCH, 9, groups=[Group(group_id=group, topics=None)], require_stable=stable)
         (found,) = call.response.groups
@@ -319,7 +320,7 @@ class Groups:
 
 
 def codes(response: Any) -> dict[tuple[str, int], ErrorCode]:
-    """The errors of a response by partition."""
+    """The error codes of a response by partition."""
     return {
         (topic.name, each.partition_index): next(code for code in ErrorCode if code == each.error_code)
         for topic in response.topics

@@ -1,4 +1,5 @@
-"""The server assignors: every partition has one owner, evenly, with few moves."""
+"""The server assignors: every partition has one owner, the counts are even, and few partitions move. A1 to A4 are the
+invariants in the docstring of klog.coordinator.groups.assignors."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def pairs(target: Target) -> set[tuple[uuid.UUID, int]]:
 
 
 def check(members: Members, sizes: Sizes, result: dict[str, Target]) -> None:
-    """A1."""
+    """A1, and no assignment has a topic without partitions."""
     assert result.keys() == members.keys()
     owners = Counter(pair for target in result.values() for pair in pairs(target))
     wanted = {
@@ -75,7 +76,7 @@ def test_uniform_counts_of_equal_members_differ_by_one(group: tuple[Members, Siz
 
 @given(groups())
 def test_uniform_balances_the_subscribers_of_each_topic(group: tuple[Members, Sizes]) -> None:
-    """No partition could move to a subscriber with two fewer."""
+    """No partition has a subscriber with two or more partitions fewer than its owner."""
     members, sizes = group
     result = uniform(members, sizes)
     found = counts(result)
@@ -87,7 +88,7 @@ def test_uniform_balances_the_subscribers_of_each_topic(group: tuple[Members, Si
 
 
 @given(groups(), st.sampled_from(["uniform", "range"]))
-def test_an_assignment_that_is_right_stays(group: tuple[Members, Sizes], assignor: str) -> None:
+def test_an_assignment_that_is_up_to_date_does_not_change(group: tuple[Members, Sizes], assignor: str) -> None:
     members, sizes = group
     result = ASSIGNORS[assignor](members, sizes)
     again = {name: MemberSpec(member.topics, result[name]) for name, member in members.items()}
@@ -95,7 +96,7 @@ def test_an_assignment_that_is_right_stays(group: tuple[Members, Sizes], assigno
 
 
 @given(groups(same=True), st.integers(0, 5))
-def test_uniform_moves_nothing_but_what_a_member_left_behind(group: tuple[Members, Sizes], leaver: int) -> None:
+def test_uniform_moves_only_the_partitions_of_a_member_that_leaves(group: tuple[Members, Sizes], leaver: int) -> None:
     members, sizes = group
     result = uniform(members, sizes)
     names = sorted(members)
@@ -108,7 +109,7 @@ def test_uniform_moves_nothing_but_what_a_member_left_behind(group: tuple[Member
 
 
 @given(groups(same=True))
-def test_uniform_takes_for_a_new_member_no_more_than_it_needs(group: tuple[Members, Sizes]) -> None:
+def test_uniform_moves_only_the_partitions_that_a_new_member_gets(group: tuple[Members, Sizes]) -> None:
     members, sizes = group
     result = uniform(members, sizes)
     more = {name: MemberSpec(member.topics, result[name]) for name, member in members.items()}
@@ -118,17 +119,17 @@ def test_uniform_takes_for_a_new_member_no_more_than_it_needs(group: tuple[Membe
     assert moved == len(pairs(after["new"]))
 
 
-def test_uniform_keeps_the_larger_shares_where_they_are() -> None:
+def test_uniform_leaves_a_balanced_assignment_as_it_is() -> None:
     members = {"a": spec([0], {0: {0, 1}}), "b": spec([0], {0: {2, 3, 4}}), "c": spec([0], {0: {5, 6}})}
     assert uniform(members, {T[0]: 7}) == {name: member.target for name, member in members.items()}
 
 
-def test_uniform_makes_up_for_topics_with_one_subscriber() -> None:
+def test_uniform_balances_topics_that_have_one_subscriber() -> None:
     members = {"a": spec([0, 1]), "b": spec([1])}
     assert counts(uniform(members, {T[0]: 4, T[1]: 4})) == {"a": 4, "b": 4}
 
 
-def test_uniform_moves_partitions_of_one_topic_for_those_of_another() -> None:
+def test_uniform_moves_partitions_of_one_topic_to_balance_another() -> None:
     members = {"a": spec([0, 1], {1: {0, 1, 2, 3}}), "b": spec([1])}
     result = uniform(members, {T[0]: 4, T[1]: 4})
     assert counts(result) == {"a": 4, "b": 4}

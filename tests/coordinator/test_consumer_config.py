@@ -1,4 +1,4 @@
-"""The configuration of consumer groups by Kafka's names."""
+"""The configuration of consumer groups, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.errors import InvalidConfig
 
 
-def test_the_intervals_lie_within_their_bounds() -> None:
+def test_intervals_outside_their_limits_are_refused() -> None:
     found = ConsumerGroupConfig.of(
         {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": 100}
     )

@@ -1,4 +1,4 @@
-"""One group of KIP-848: joining, reconciliation, epochs, static members, expressions, topics that change, offsets."""
+"""One group of KIP-848: joining, reconciliation, epochs, static members, regular expressions, changes of topics, offsets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ JOIN: dict[str, Any] = {
         ({"member_epoch": -2, "instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_what_is_refused(harness: Harness, changes: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_heartbeats_are_refused(harness: Harness, changes: dict[str, Any], code: ErrorCode) -> None:
     with refused(code):
         harness.send(**{**JOIN, **changes})
     assert harness.group.state == "Empty"
@@ -85,7 +85,7 @@ def test_the_broker_makes_the_member_id_before_version_1(harness: Harness) -> No
 # ---- joining and reconciliation ------------------------------------------------------------------------------------
 
 
-def test_a_member_alone_gets_everything_at_once(harness: Harness) -> None:
+def test_the_only_member_gets_all_partitions_at_once(harness: Harness) -> None:
     response = harness.join("m", "foo", "bar", "missing")
     assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("m", 1, 5000)
     assert harness.named(response.assignment) == all_of("foo", 6) | all_of("bar", 3)
@@ -104,13 +104,13 @@ def test_the_records_of_a_join_are_those_of_kafka(harness: Harness) -> None:
     ]
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_carries_no_assignment(harness: Harness) -> None:
+def test_a_heartbeat_without_changes_writes_nothing_and_returns_no_assignment(harness: Harness) -> None:
     harness.join("m", "foo")
     response = harness.beat("m")
     assert (response.member_epoch, response.assignment, harness.outcome.changes) == (1, None, [])
 
 
-def test_a_full_request_is_answered_with_the_assignment(harness: Harness) -> None:
+def test_the_response_to_a_full_request_has_the_assignment(harness: Harness) -> None:
     harness.join("m", "foo")
     response = harness.beat("m", owned=all_of("foo", 6), rebalance_timeout_ms=10_000, subscribed_topic_names=["foo"])
     assert harness.named(response.assignment) == all_of("foo", 6)
@@ -118,7 +118,7 @@ def test_a_full_request_is_answered_with_the_assignment(harness: Harness) -> Non
 
 
 def test_partitions_are_revoked_before_another_member_gets_them(harness: Harness) -> None:
-    """testReconciliationProcess"""
+    """Kafka: testReconciliationProcess"""
     harness.join("a", "foo")
     joined = harness.join("b", "foo")
     assert (joined.member_epoch, harness.named(joined.assignment)) == (2, set())
@@ -127,13 +127,13 @@ def test_partitions_are_revoked_before_another_member_gets_them(harness: Harness
 
     response = harness.beat("a")
     kept = harness.named(response.assignment)
-    assert response.member_epoch == 1  # until it has revoked
+    assert response.member_epoch == 1  # until a has revoked its partitions
     assert kept is not None
     assert len(kept) == 3
     assert harness.outcome.timers["rebalance", "a"] == 10_000
     assert harness.named(harness.beat("b").assignment) is None
 
-    assert harness.beat("a", owned=all_of("foo", 6)).assignment is None  # not revoked yet
+    assert harness.beat("a", owned=all_of("foo", 6)).assignment is None  # a has not revoked yet
     assert ("rebalance", "a") not in harness.outcome.timers
     response = harness.beat("a", owned=kept)
     assert response.member_epoch == 2
@@ -162,16 +162,16 @@ def test_a_member_that_leaves_frees_its_partitions(harness: Harness) -> None:
     assert consumers[1].owned == all_of("foo", 6)
 
 
-def test_the_last_member_that_leaves_empties_the_group(harness: Harness) -> None:
+def test_the_group_is_empty_after_its_last_member_has_left(harness: Harness) -> None:
     harness.join("m", "foo")
     harness.leave("m")
     assert (harness.group.state, harness.group.epoch, harness.group.is_empty) == ("Empty", 2, True)
     assert harness.group.metadata_hash == 0
     assert dict(harness.group.target) == {}
-    assert harness.join("m", "foo").member_epoch == 3  # epochs go on
+    assert harness.join("m", "foo").member_epoch == 3  # the epochs of the group continue
 
 
-def test_a_member_that_revokes_when_its_target_changes_again_gets_there(harness: Harness) -> None:
+def test_a_target_that_changes_during_a_revocation_is_reached(harness: Harness) -> None:
     a, b, c = (Consumer(harness, name, "foo") for name in "abc")
     settle([a])
     b.beat()
@@ -187,28 +187,28 @@ def test_a_member_that_revokes_when_its_target_changes_again_gets_there(harness:
 
 
 def test_a_new_subscription_takes_effect_at_once(harness: Harness) -> None:
-    """testUpdatingSubscriptionTriggersNewTargetAssignment"""
+    """Kafka: testUpdatingSubscriptionTriggersNewTargetAssignment"""
     harness.join("m", "foo")
     response = harness.beat("m", owned=all_of("foo", 6), subscribed_topic_names=["bar"])
-    assert harness.named(response.assignment) == set()  # foo is to be revoked first
+    assert harness.named(response.assignment) == set()  # foo must be revoked first
     response = harness.beat("m", owned=set())
     assert harness.named(response.assignment) == all_of("bar", 3)
 
 
-def test_partitions_of_topics_without_subscription_are_revoked_before_the_assignment_comes() -> None:
+def test_partitions_of_unsubscribed_topics_are_revoked_before_the_next_assignment() -> None:
     harness = Harness(FakeTopics(foo=2, bar=2), assignment_interval_ms=1000)
     harness.join("m", "foo", "bar")
     response = harness.beat("m", subscribed_topic_names=["bar"])
     assert (response.member_epoch, harness.group.state) == (1, "Assigning")
     assert harness.named(response.assignment) == all_of("bar", 2)
     harness.beat("m", owned=all_of("bar", 2))
-    assert harness.assigned("m") == all_of("bar", 2)  # though foo is in its target still
+    assert harness.assigned("m") == all_of("bar", 2)  # although the target still has foo
     harness.now_ms += 1000
     response = harness.beat("m", owned=all_of("bar", 2))
     assert (response.member_epoch, harness.group.state) == (2, "Stable")
 
 
-def test_the_assignment_waits_for_its_interval() -> None:
+def test_the_next_assignment_is_computed_after_the_assignment_interval() -> None:
     harness = Harness(FakeTopics(foo=2), assignment_interval_ms=1000)
     harness.join("a", "foo")
     assert harness.named(harness.join("b", "foo").assignment) == set()
@@ -221,8 +221,8 @@ def test_the_assignment_waits_for_its_interval() -> None:
     assert (harness.group.target_epoch, harness.group.state) == (2, "Reconciling")
 
 
-def test_the_assignor_of_most_members_counts(harness: Harness) -> None:
-    """testPreferredServerAssignor"""
+def test_the_assignor_that_most_members_prefer_is_used(harness: Harness) -> None:
+    """Kafka: testPreferredServerAssignor"""
     harness.join("a", "foo", server_assignor="range")
     assert harness.group.preferred_assignor(harness.group.members.values()) == "range"
     harness.join("b", "foo", server_assignor="uniform")
@@ -232,8 +232,8 @@ def test_the_assignor_of_most_members_counts(harness: Harness) -> None:
     assert harness.target("a") == {("foo", 0), ("foo", 1)}
 
 
-def test_a_full_group_takes_no_more_members() -> None:
-    """testConsumerGroupMaximumSize"""
+def test_a_full_group_refuses_further_members() -> None:
+    """Kafka: testConsumerGroupMaximumSize"""
     harness = Harness(FakeTopics(foo=2), max_size=1)
     harness.join("a", "foo")
     with refused(ErrorCode.GROUP_MAX_SIZE_REACHED):
@@ -246,7 +246,7 @@ def test_a_full_group_takes_no_more_members() -> None:
 
 
 def test_other_epochs_are_fenced(harness: Harness) -> None:
-    """testConsumerGroupMemberEpochValidation"""
+    """Kafka: testConsumerGroupMemberEpochValidation"""
     consumers = [Consumer(harness, name, "foo") for name in "ab"]
     settle(consumers)
     epoch = harness.group.member("a").member_epoch
@@ -258,7 +258,7 @@ def test_other_epochs_are_fenced(harness: Harness) -> None:
     epoch += 1
     with refused(ErrorCode.FENCED_MEMBER_EPOCH):
         harness.beat("a", epoch - 2, owned=set())
-    # The response with the epoch was lost: the member reports a part of what it has.
+    # The response with the epoch was lost: the member reports some of its partitions.
     assert harness.beat("a", epoch - 1, owned=harness.assigned("a")).member_epoch == epoch
     assert harness.beat("a", epoch - 1, owned=set()).member_epoch == epoch
     with refused(ErrorCode.FENCED_MEMBER_EPOCH):
@@ -298,7 +298,7 @@ def test_a_fenced_member_is_unknown(harness: Harness) -> None:
 
 
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(harness: Harness) -> None:
-    """testStaticMemberGetsBackAssignmentUponRejoin"""
+    """Kafka: testStaticMemberGetsBackAssignmentUponRejoin"""
     consumers = [Consumer(harness, name, "foo", instance_id=f"i-{name}") for name in "ab"]
     settle(consumers)
     epoch = harness.group.epoch
@@ -322,7 +322,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(harnes
 
 
 def test_an_instance_id_has_one_member(harness: Harness) -> None:
-    """testShouldThrowUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId"""
+    """Kafka: testShouldThrowUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId"""
     harness.join("a", "foo", instance_id="i")
     with refused(ErrorCode.UNRELEASED_INSTANCE_ID):
         harness.join("b", "foo", instance_id="i")
@@ -349,7 +349,7 @@ def test_a_static_member_comes_back_with_its_own_id(harness: Harness) -> None:
     assert response.member_epoch == 1
 
 
-def test_a_static_member_leaves_for_good(harness: Harness) -> None:
+def test_a_static_member_can_leave_permanently(harness: Harness) -> None:
     harness.join("a", "foo", instance_id="i")
     harness.leave("a", instance_id="i")
     assert harness.group.is_empty
@@ -361,7 +361,7 @@ def test_a_static_member_leaves_for_good(harness: Harness) -> None:
 
 
 def test_new_partitions_and_topics_are_noticed(harness: Harness) -> None:
-    """testSubscriptionMetadataRefreshedAgainAfterWriteFailure and others"""
+    """Kafka: testSubscriptionMetadataRefreshedAgainAfterWriteFailure and others"""
     harness.join("m", "foo", "baz")
     harness.topics.grow("foo", 8)
     response = harness.beat("m")
@@ -384,7 +384,7 @@ def test_a_topic_that_was_deleted_is_revoked(harness: Harness) -> None:
     assert harness.named(harness.beat("m").assignment) == all_of("foo", 6) | all_of("bar", 2)
 
 
-def test_topics_are_looked_at_once_in_an_interval() -> None:
+def test_topics_are_checked_once_in_a_refresh_interval() -> None:
     harness = Harness(FakeTopics(foo=1), refresh_interval_ms=1000)
     harness.join("m", "foo")
     harness.topics.grow("foo", 2)
@@ -399,8 +399,8 @@ def test_topics_are_looked_at_once_in_an_interval() -> None:
 # ---- regular expressions -------------------------------------------------------------------------------------------
 
 
-def test_an_expression_follows_topics(harness: Harness) -> None:
-    """testConsumerGroupMemberJoinsWithNewRegex and testConsumerGroupMemberJoinsRefreshTopicAfterMetadataUpdate"""
+def test_a_regular_expression_matches_new_topics(harness: Harness) -> None:
+    """Kafka: testConsumerGroupMemberJoinsWithNewRegex and testConsumerGroupMemberJoinsRefreshTopicAfterMetadataUpdate"""
     response = harness.join("m", subscribed_topic_regex="foo.*")
     assert harness.named(response.assignment) == all_of("foo", 6)
     assert harness.group.resolved["foo.*"].topics == {"foo"}
@@ -412,15 +412,15 @@ def test_an_expression_follows_topics(harness: Harness) -> None:
     assert not harness.group.subscribes("foo")
 
 
-def test_names_and_an_expression_go_together(harness: Harness) -> None:
+def test_a_member_may_subscribe_to_names_and_to_a_regular_expression(harness: Harness) -> None:
     response = harness.join("m", "bar", subscribed_topic_regex="fo+")
     assert harness.named(response.assignment) == all_of("foo", 6) | all_of("bar", 3)
     response = harness.beat("m", subscribed_topic_regex="")
     assert harness.named(response.assignment) == all_of("bar", 3)
 
 
-def test_an_expression_without_members_is_deleted(harness: Harness) -> None:
-    """testConsumerGroupMemberLeavesWithRegex and testConsumerGroupMemberJoinsWithUpdatedRegex"""
+def test_a_regular_expression_without_members_is_deleted(harness: Harness) -> None:
+    """Kafka: testConsumerGroupMemberLeavesWithRegex and testConsumerGroupMemberJoinsWithUpdatedRegex"""
     harness.join("a", subscribed_topic_regex="foo")
     harness.join("b", subscribed_topic_regex="foo")
     harness.beat("a", subscribed_topic_regex="bar")
@@ -438,7 +438,7 @@ def test_a_topic_that_the_member_may_not_see_does_not_match(harness: Harness) ->
     assert harness.named(harness.join("m", subscribed_topic_regex=".*").assignment) == all_of("foo", 6)
 
 
-def test_expressions_are_resolved_again_after_their_interval() -> None:
+def test_regular_expressions_are_resolved_again_after_their_interval() -> None:
     harness = Harness(FakeTopics(foo=1, bar=1), regex_refresh_interval_ms=60_000)
     harness.denied = {"bar"}
     harness.join("m", subscribed_topic_regex=".*")
@@ -449,7 +449,7 @@ def test_expressions_are_resolved_again_after_their_interval() -> None:
     assert harness.group.resolved[".*"].timestamp == harness.now_ms
 
 
-def test_an_expression_that_matches_nothing(harness: Harness) -> None:
+def test_a_regular_expression_that_matches_nothing(harness: Harness) -> None:
     assert harness.named(harness.join("m", subscribed_topic_regex="x").assignment) == set()
     assert harness.group.state == "Stable"
 
@@ -458,13 +458,13 @@ def test_an_expression_that_matches_nothing(harness: Harness) -> None:
 
 
 def test_commits_need_the_epoch_of_the_member(harness: Harness) -> None:
-    """testValidateOffsetCommit"""
+    """Kafka: testValidateOffsetCommit"""
     group = harness.group
 
     def commit(member_id: str, epoch: int, version: int = 9, *, transactional: bool = False) -> ErrorCode:
         return group.validate_commit(member_id, None, epoch, transactional=transactional, version=version)
 
-    assert commit("", -1) is ErrorCode.NONE  # nobody is in the group
+    assert commit("", -1) is ErrorCode.NONE  # the group has no members
     assert commit("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     harness.join("m", "foo")
     assert commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -476,8 +476,8 @@ def test_commits_need_the_epoch_of_the_member(harness: Harness) -> None:
     assert commit("m", 1) is ErrorCode.NONE
 
 
-def test_fetches_need_the_epoch_of_the_member(harness: Harness) -> None:
-    """testValidateOffsetFetch"""
+def test_offset_fetches_need_the_epoch_of_the_member(harness: Harness) -> None:
+    """Kafka: testValidateOffsetFetch"""
     harness.join("m", "foo")
     assert harness.group.validate_fetch(None, -1) is ErrorCode.NONE
     assert harness.group.validate_fetch("other", 1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -498,7 +498,7 @@ def test_a_stale_commit_of_partitions_that_the_member_has_kept_is_accepted(harne
     assert not owned_since("a", 0, *kept)
     assert not owned_since("a", 3, *kept)
     assert not owned_since("a", 1, *lost)
-    assert not owned_since("b", 1, *lost)  # its own since epoch 2
+    assert not owned_since("b", 1, *lost)  # b owns it since epoch 2
     assert not owned_since("a", 1, "missing", 0)
     assert not owned_since("missing", 1, *kept)
     harness.join("c", "foo")
@@ -518,7 +518,7 @@ def test_only_an_empty_group_can_be_deleted(harness: Harness) -> None:
     assert harness.group.snapshot() == {**empty, "target_epoch": -1}
 
 
-def test_the_tombstones_of_a_group_with_members_leave_nothing(harness: Harness) -> None:
+def test_the_tombstones_of_a_group_with_members_remove_its_whole_state(harness: Harness) -> None:
     harness.join("a", "foo", subscribed_topic_regex="ba.")
     harness.join("b", "foo", instance_id="i")
     harness.group.apply(harness.group.deletion())
@@ -545,10 +545,10 @@ def test_the_description_has_names_and_both_assignments(harness: Harness) -> Non
     assert b.assignment.topic_partitions == []
 
 
-# ---- records of others ---------------------------------------------------------------------------------------------
+# ---- records of other versions, and of a log that is being cleaned ---------------------------------------------------
 
 
-def test_the_partition_metadata_of_older_kafkas_is_deleted(harness: Harness) -> None:
+def test_the_partition_metadata_record_of_older_kafka_versions_is_deleted(harness: Harness) -> None:
     key = {"group_id": "g"}
     for group in (harness.group, harness.copy):
         group.apply([("consumer_group_partition_metadata", key, {"topics": []})])
@@ -557,7 +557,7 @@ def test_the_partition_metadata_of_older_kafkas_is_deleted(harness: Harness) -> 
     assert not harness.group.has_partition_metadata
 
 
-def test_a_member_in_a_state_of_a_newer_kafka_must_rejoin(harness: Harness) -> None:
+def test_a_member_in_a_state_of_a_newer_kafka_version_must_rejoin(harness: Harness) -> None:
     harness.join("m", "foo")
     _, key, value = next(
         change for change in harness.outcome.changes if change[0] == "consumer_group_current_member_assignment"
@@ -570,9 +570,9 @@ def test_a_member_in_a_state_of_a_newer_kafka_must_rejoin(harness: Harness) -> N
     assert harness.join("m", "foo").member_epoch == 1
 
 
-def test_an_owner_stays_if_the_cleaner_has_kept_an_older_one_as_well(harness: Harness) -> None:
-    """In a log that is being cleaned, the record in which `a` gives up a partition can be gone before one that is
-    older."""
+def test_the_latest_owner_counts_if_the_cleaner_has_kept_an_older_record(harness: Harness) -> None:
+    """While a log is being cleaned, the record in which `a` gives up a partition may already be removed, and an older
+    record of `a` not yet."""
 
     def current(member_id: str, *partitions: int) -> Change:
         member = ConsumerMember.new(member_id).evolve(member_epoch=3, assigned={topic_id: dict.fromkeys(partitions, 3)})

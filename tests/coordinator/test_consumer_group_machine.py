@@ -1,5 +1,5 @@
-"""A consumer group under random members: they join, revoke late, lose responses, die, leave and come back, while topics
-grow. Harness replays every record into a second group after each step."""
+"""A consumer group with random members: they join, revoke late, lose responses, die, leave and come back, while topics get
+more partitions. Harness replays every record into a second group after each step."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(number=index)
     def die(self, number: int) -> None:
-        """It may go on to process its partitions until its session ends."""
+        """A dead member may process its partitions until its session ends."""
         consumer = self.some(self.alive, number)
         self.alive.remove(consumer)
         self.dead.append(consumer)
@@ -146,7 +146,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule()
     def all_settle(self) -> None:
-        """The dead are removed, the others follow the protocol: everything is assigned, and evenly."""
+        """The dead members are removed and the others follow the protocol. Then all partitions are assigned, and evenly."""
         for consumer in (*self.dead, *self.away):
             if consumer.member_id in self.harness.group.members:
                 self.harness.fence(consumer.member_id)
@@ -167,15 +167,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if len({(frozenset(consumer.names), consumer.regex) for consumer in self.alive}) == 1:
             sizes = [len(consumer.owned) for consumer in self.alive]
             assert max(sizes) - min(sizes) <= 1
-        self.quiet()
+        self.check_that_heartbeats_write_nothing()
 
-    def quiet(self) -> None:
-        """In a stable group heartbeats write nothing."""
+    def check_that_heartbeats_write_nothing(self) -> None:
+        """The next heartbeats of a stable group write no records."""
         for consumer in self.alive:
             consumer.beat()
             assert self.harness.outcome.changes == []
 
-    # ---- what always holds -----------------------------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:

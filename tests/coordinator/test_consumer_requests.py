@@ -70,19 +70,19 @@ def test_both_versions(g: Groups, version: int) -> None:
 def test_a_restart_loads_the_same_group(g: Groups, seconds: int) -> None:
     beat(g, "g", "a", 0, instance_id="i", subscribed_topic_regex="t.*")
     beat(g, "g", "b", 0)
-    beat(g, "g", "a", 1, instance_id="i")  # has to revoke
+    beat(g, "g", "a", 1, instance_id="i")  # a has to revoke
     beat(g, "h", "c", 0)
     beat(g, "h", "c", -1)
     before = {name: group_of(g, name).snapshot() for name in "gh"}
     g.restart()
     assert {name: group_of(g, name).snapshot() for name in "gh"} == before
     g.clock.advance(seconds * 1000)
-    # Of a the timer of its rebalance ends after 20 seconds.
+    # The rebalance timeout of a ends after 20 seconds.
     assert set(group_of(g, "g").members) == ({"a", "b"} if seconds == 1 else {"b"})
 
 
 def test_a_member_without_heartbeats_is_removed(g: Groups) -> None:
-    """testSessionTimeoutExpiration"""
+    """Kafka: testSessionTimeoutExpiration"""
     beat(g, "g", "a", 0)
     beat(g, "g", "b", 0)
     for _ in range(4):
@@ -97,7 +97,7 @@ def test_a_member_without_heartbeats_is_removed(g: Groups) -> None:
     assert group_of(g, "g").state == "Empty"
 
 
-def test_a_group_may_have_its_own_times(g: Groups) -> None:
+def test_a_group_may_have_its_own_timeouts_and_intervals(g: Groups) -> None:
     own = ConsumerGroupConfig(session_timeout_ms=10_000, heartbeat_interval_ms=1000)
     g.coordinator.configure("early", own)
     assert beat(g, "early", "a", 0).response.heartbeat_interval_ms == 1000
@@ -113,7 +113,7 @@ def test_a_group_may_have_its_own_times(g: Groups) -> None:
 
 
 def test_a_member_that_does_not_revoke_is_removed(g: Groups) -> None:
-    """testRebalanceTimeoutExpiration"""
+    """Kafka: testRebalanceTimeoutExpiration"""
     beat(g, "g", "a", 0)
     beat(g, "g", "b", 0)
     beat(g, "g", "a", 1)
@@ -136,7 +136,7 @@ def test_a_member_that_revokes_in_time_stays(g: Groups) -> None:
 
 
 def test_a_static_member_that_does_not_come_back_is_removed(g: Groups) -> None:
-    """testStaticMemberLeave and its session"""
+    """Kafka: testStaticMemberLeave and its session"""
     beat(g, "g", "a", 0, instance_id="i")
     assert beat(g, "g", "a", -2, instance_id="i").response.member_epoch == -2
     g.clock.advance(44_000)
@@ -145,7 +145,7 @@ def test_a_static_member_that_does_not_come_back_is_removed(g: Groups) -> None:
     assert group_of(g, "g").is_empty
 
 
-def test_the_session_of_a_replaced_member_does_not_end_the_new_one(g: Groups) -> None:
+def test_the_session_timeout_of_a_replaced_member_does_not_remove_the_new_one(g: Groups) -> None:
     beat(g, "g", "a", 0, instance_id="i")
     beat(g, "g", "a", -2, instance_id="i")
     g.clock.advance(40_000)
@@ -157,7 +157,7 @@ def test_the_session_of_a_replaced_member_does_not_end_the_new_one(g: Groups) ->
 def test_the_timers_of_a_member_end_when_it_leaves(g: Groups) -> None:
     beat(g, "g", "a", 0)
     beat(g, "g", "b", 0)
-    beat(g, "g", "a", 1)  # has to revoke within 20 seconds
+    beat(g, "g", "a", 1)  # a has to revoke within 20 seconds
     g.clock.advance(1000)
     beat(g, "g", "a", -1)
     beat(g, "g", "a", 0)
@@ -178,7 +178,7 @@ def test_heartbeats_need_authorization(g: Groups, operation: str, kind: str, cod
     assert g.coordinator.table.get("g") is None
 
 
-def test_an_expression_sees_what_the_member_may_see(g: Groups) -> None:
+def test_a_regular_expression_matches_only_topics_that_the_member_may_describe(g: Groups) -> None:
     g.manager.create_topic("t2", 1)
     g.allowed = lambda operation, kind, name: name != "t2"
     names: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
@@ -193,7 +193,7 @@ def test_requests_for_other_groups(g: Groups) -> None:
     assert g.coordinator.table.get("g") is None
 
 
-def test_before_the_load_and_after_the_end_the_coordinator_is_not_available(g: Groups) -> None:
+def test_after_close_the_coordinator_is_not_available(g: Groups) -> None:
     beat(g, "g", "m", 0)
     g.coordinator.close()
     assert beat(g, "g", "m", 1).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -211,18 +211,18 @@ def test_an_append_that_fails_changes_nothing(g: Groups, monkeypatch: pytest.Mon
         patch.setattr(g.coordinator.table.log, "append", fail)
         assert beat(g, "g", "b", 0).code is ErrorCode.NOT_COORDINATOR
         assert beat(g, "new", "b", 0).code is ErrorCode.NOT_COORDINATOR
-        assert beat(g, "g", "a", 1).code is ErrorCode.NONE  # it writes nothing
+        assert beat(g, "g", "a", 1).code is ErrorCode.NONE  # this heartbeat writes nothing
         g.clock.advance(46_000)
         assert group_of(g, "g").snapshot() == before
         assert g.coordinator.table.get("new") is None
     g.clock.advance(46_000)
-    assert group_of(g, "g").is_empty  # its session has ended once more
+    assert group_of(g, "g").is_empty  # the session of a has timed out once more
 
 
 def test_a_change_of_topics_is_noticed_again_if_it_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """testSubscriptionMetadataRefreshedAgainAfterWriteFailure"""
+    """Kafka: testSubscriptionMetadataRefreshedAgainAfterWriteFailure"""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -237,7 +237,7 @@ def test_a_change_of_topics_is_noticed_again_if_it_could_not_be_written(
         assert beat(g, "g", "m", 1).response.member_epoch == 2
 
 
-def test_topics_that_change_are_noticed_at_once_if_the_broker_says_so(tmp_path: Path) -> None:
+def test_changes_of_topics_are_noticed_at_once_after_topics_changed(tmp_path: Path) -> None:
     with groups(tmp_path, consumers={"refresh_interval_ms": 3_600_000}) as g:
         assert assigned(beat(g, "g", "m", 0)) == {0, 1, 2}
         g.manager.add_partitions("t", 5)
@@ -258,10 +258,10 @@ def test_offsets_need_the_epoch(g: Groups) -> None:
     assert g.commit("g", offsets) == {("t", 0): ErrorCode.UNKNOWN_MEMBER_ID}
     assert g.offsets("g") == {("t", 0): 5}
     beat(g, "g", "m", -1)
-    assert g.commit("g", {("t", 1): 6}) == {("t", 1): ErrorCode.NONE}  # an administrator
+    assert g.commit("g", {("t", 1): 6}) == {("t", 1): ErrorCode.NONE}  # as an administrator does
 
 
-def test_a_commit_that_was_under_way_when_the_epoch_rose_is_accepted(g: Groups) -> None:
+def test_a_commit_that_was_sent_before_the_epoch_rose_is_accepted(g: Groups) -> None:
     """KIP-1251"""
     beat(g, "g", "a", 0)
     beat(g, "g", "b", 0)
@@ -290,7 +290,7 @@ def test_a_group_that_had_offsets_only_becomes_a_consumer_group(g: Groups) -> No
 
 
 def test_an_empty_group_changes_its_kind_both_ways(g: Groups) -> None:
-    """testConsumerGroupHeartbeatWithStableClassicGroup, with no members"""
+    """Kafka: testConsumerGroupHeartbeatWithStableClassicGroup, with no members"""
     (joined,) = g.stable("g")
     g.leave("g", joined.member_id)
     beat(g, "g", "m", 0)
@@ -339,7 +339,7 @@ def test_descriptions_need_authorization(g: Groups) -> None:
     assert found.authorized_operations == sum(1 << bit for bit in (3, 8, 10, 11))
 
 
-def test_unknown_topics_in_a_report_are_nothing(g: Groups) -> None:
+def test_unknown_topics_in_a_report_are_ignored(g: Groups) -> None:
     beat(g, "g", "m", 0)
     report = [TopicPartitions(topic_id=uuid.uuid4(), partitions=[-1, 2**31 - 1])]
     assert beat(g, "g", "m", 1, topic_partitions=report).code is ErrorCode.NONE
@@ -372,6 +372,6 @@ def test_the_configuration_has_the_names_of_kafka() -> None:
         ("group.consumer.migration.policy", "sometimes"),
     ],
 )
-def test_what_is_no_configuration(name: str, value: str) -> None:
+def test_invalid_values_of_the_configuration(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig):
         ConsumerGroupConfig.of({name: value})

@@ -1,4 +1,4 @@
-"""The topic of a coordinator: where a key belongs, appends, replay of plain and transactional records."""
+"""The log of a coordinator: the partition of a key, appends, replay of plain and transactional records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def replayed(log: CoordinatorLog) -> list[tuple[object, ...]]:
         ("a", 97),
         ("group", 98629247),
         ("hello world", 1794106052),
-        ("polygenelubricants", -(2**31)),  # the known text whose hash has no absolute value
+        ("polygenelubricants", -(2**31)),  # a known text whose hash has no positive counterpart
         ("é", 233),
         ("\U0001f600", 0xD83D * 31 + 0xDE00),
     ],

@@ -1,4 +1,4 @@
-"""Deadlines that are moved often cost one task."""
+"""A deadline needs one task of the scheduler, however often it is moved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_it_fires_once_under_the_lock(watched: Watched) -> None:
+def test_a_deadline_fires_once_and_holds_the_lock(watched: Watched) -> None:
     deadline = watched.make()
     with watched.lock:
         deadline.set(100)
@@ -42,7 +42,7 @@ def test_it_fires_once_under_the_lock(watched: Watched) -> None:
     assert watched.fired == [100]
 
 
-def test_moving_it_later_is_not_a_new_task(watched: Watched) -> None:
+def test_moving_a_deadline_later_needs_no_new_task(watched: Watched) -> None:
     deadline = watched.make()
     for _ in range(50):
         deadline.set(100)
@@ -52,7 +52,7 @@ def test_moving_it_later_is_not_a_new_task(watched: Watched) -> None:
     assert watched.fired == [49 * 99 + 100]
 
 
-def test_moving_it_earlier(watched: Watched) -> None:
+def test_a_deadline_can_be_moved_earlier(watched: Watched) -> None:
     deadline = watched.make()
     deadline.set(1_000)
     deadline.set(10)
@@ -60,7 +60,7 @@ def test_moving_it_earlier(watched: Watched) -> None:
     assert watched.fired == [10]
 
 
-def test_cancelled_and_set_again(watched: Watched) -> None:
+def test_a_deadline_can_be_cancelled_and_set_again(watched: Watched) -> None:
     deadline = watched.make()
     deadline.set(100)
     deadline.cancel()
@@ -76,7 +76,7 @@ def test_cancelled_and_set_again(watched: Watched) -> None:
     assert watched.fired == [150]
 
 
-def test_a_delay_of_none_does_not_fire_inside_the_call(watched: Watched) -> None:
+def test_a_delay_of_zero_does_not_fire_inside_the_call(watched: Watched) -> None:
     deadline = watched.make()
     with watched.lock:
         deadline.set(0)
@@ -86,17 +86,17 @@ def test_a_delay_of_none_does_not_fire_inside_the_call(watched: Watched) -> None
     assert watched.fired == [1]
 
 
-def test_it_waits_while_its_own_thread_holds_the_lock(watched: Watched) -> None:
+def test_a_deadline_waits_while_its_own_thread_holds_the_lock(watched: Watched) -> None:
     deadline = watched.make()
     deadline.set(10)
     with watched.lock:
-        watched.clock.advance(20)  # as an append does that runs due tasks
+        watched.clock.advance(20)  # as if an append ran the tasks that are due
         assert watched.fired == []
     watched.clock.advance(1)
     assert watched.fired == [21]
 
 
-def test_nothing_fires_after_the_close(watched: Watched) -> None:
+def test_no_deadline_fires_after_close(watched: Watched) -> None:
     deadline = watched.make()
     deadline.set(10)
     watched.deadlines.close()

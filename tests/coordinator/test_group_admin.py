@@ -108,7 +108,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(g: Groups) -> Non
         g.restart()
 
 
-def test_an_id_that_was_given_out_ends_with_its_group(g: Groups) -> None:
+def test_a_pending_member_id_is_unknown_after_its_group_was_deleted(g: Groups) -> None:
     pending = g.join("g").response.member_id
     assert deleted(g, "g") == {"g": 0}
     assert g.join("g", pending).code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -116,7 +116,7 @@ def test_an_id_that_was_given_out_ends_with_its_group(g: Groups) -> None:
     assert listed(g) == {}
 
 
-def test_a_delete_that_is_refused(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_that_are_refused(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     g.commit("g", {T0: 1})
     g.allowed = lambda operation, kind, name: operation != "DELETE"
     assert deleted(g, "g") == {"g": ErrorCode.GROUP_AUTHORIZATION_FAILED}
@@ -154,26 +154,26 @@ class Lookup:
 
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("kind", [0, 1])
-def test_this_broker_coordinates_everything(g: Groups, version: int, kind: int) -> None:
-    look = Lookup(g)
+def test_this_broker_is_the_coordinator_of_every_key(g: Groups, version: int, kind: int) -> None:
+    lookup = Lookup(g)
     kind = kind if version else 0
     topic = ("__consumer_offsets", "__transaction_state")[kind]
     assert g.topics.partitions(topic) is None
     if version < 4:
-        found = look(version, key="k", key_type=kind)
+        found = lookup(version, key="k", key_type=kind)
         assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host-of-PLAINTEXT", 9092)
     else:
-        found = look(version, coordinator_keys=["a", "b"], key_type=kind).coordinators
+        found = lookup(version, coordinator_keys=["a", "b"], key_type=kind).coordinators
         assert [(each.key, each.error_code, each.node_id) for each in found] == [("a", 0, 1), ("b", 0, 1)]
     assert g.topics.partitions(topic) == 1
 
 
 @pytest.mark.parametrize("version", [3, 6])
 def test_lookups_that_are_refused(g: Groups, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Lookup(g)
+    lookup = Lookup(g)
 
     def code(kind: int) -> int:
-        found = look(version, key_type=kind, **({"key": "k"} if version < 4 else {"coordinator_keys": ["k"]}))
+        found = lookup(version, key_type=kind, **({"key": "k"} if version < 4 else {"coordinator_keys": ["k"]}))
         found = found if version < 4 else found.coordinators[0]
         assert found.node_id == -1
         return int(found.error_code)

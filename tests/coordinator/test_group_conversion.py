@@ -1,4 +1,4 @@
-"""Members with the classic and the new protocol in one group: upgrades, downgrades, and what is in between."""
+"""Members with the classic and with the consumer protocol in one group: upgrades, downgrades, and groups of both kinds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def partitions_in(call: Call) -> set[int]:
 
 
 class ClassicConsumer:
-    """A cooperative consumer with the classic protocol in a group of both kinds."""
+    """A cooperative consumer with the classic protocol, in a group with members of both protocols."""
 
     def __init__(self, g: Groups, group: str = "g", instance: str | None = None) -> None:
         self.g = g
@@ -46,7 +46,7 @@ class ClassicConsumer:
         self.owned: set[int] = set()
 
     def join(self, **more: Any) -> Call:
-        """JoinGroup, for a member id first if need be, and SyncGroup."""
+        """Send JoinGroup, twice if the first response only has a member id."""
         for _ in range(2):
             protocols = {"cooperative-sticky": metadata("t", owned=self.owned)}
             call = self.g.join(self.group, self.member_id, protocols=protocols, instance=self.instance, **more)
@@ -74,7 +74,7 @@ class ClassicConsumer:
         return self.g.heartbeat(self.group, self.member_id, self.generation, instance=self.instance)
 
     def follow(self) -> None:
-        """Join again for as long as the coordinator asks for it."""
+        """Send heartbeats, and join again as long as the response is REBALANCE_IN_PROGRESS."""
         for _ in range(10):
             if self.heartbeat() is not ErrorCode.REBALANCE_IN_PROGRESS:
                 return
@@ -109,8 +109,8 @@ def classic_group(g: Groups, count: int = 2, **more: Any) -> list[Any]:
 # ---- upgrade -------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_with_the_new_protocol_upgrades_the_group(g: Groups) -> None:
-    """testConsumerGroupHeartbeatWithStableClassicGroup"""
+def test_a_member_with_the_consumer_protocol_upgrades_the_group(g: Groups) -> None:
+    """Kafka: testConsumerGroupHeartbeatWithStableClassicGroup"""
     first, second = classic_group(g)
     generation = first.generation_id
     call = beat(g, "g", "new", 0)
@@ -123,14 +123,14 @@ def test_a_member_with_the_new_protocol_upgrades_the_group(g: Groups) -> None:
     g.restart()
     assert group_of(g, "g").snapshot() == snapshot
 
-    # The classic members go on, and are asked to join again.
+    # The classic members stay in the group, and are asked to join again.
     assert g.heartbeat("g", first.member_id, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     types = {member.member_id: member.member_type for member in described(g, "g")[0].members}
     assert types == {first.member_id: 0, second.member_id: 0, "new": 1}
 
 
 def test_a_group_of_both_kinds_shares_its_partitions(g: Groups) -> None:
-    """testReconciliationRestartsWhenNewTargetAssignmentIsInstalled, of both protocols"""
+    """Kafka: testReconciliationRestartsWhenNewTargetAssignmentIsInstalled, of both protocols"""
     olds = []
     for response, owned in zip(classic_group(g), ({0, 1}, {2, 3}), strict=True):
         old = ClassicConsumer(g)
@@ -150,7 +150,7 @@ def test_a_group_of_both_kinds_shares_its_partitions(g: Groups) -> None:
 
 
 def test_members_that_wait_in_a_rebalance_join_the_consumer_group(g: Groups) -> None:
-    """testConsumerGroupHeartbeatToClassicGroupWithPreparingRebalance"""
+    """Kafka: testConsumerGroupHeartbeatToClassicGroupWithPreparingRebalance"""
     first, second = classic_group(g)
     protocols = {"cooperative-sticky": metadata("t"), "range": metadata("t")}
     waiting = g.join("g", first.member_id, protocols=protocols)
@@ -158,7 +158,7 @@ def test_members_that_wait_in_a_rebalance_join_the_consumer_group(g: Groups) -> 
     assert beat(g, "g", "new", 0).code is ErrorCode.NONE
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
     joined = g.join("g", first.member_id, protocols=protocols)
-    # It says that it owns nothing, so it has nothing to revoke.
+    # The member reports that it owns nothing, so it has nothing to revoke.
     assert (joined.code, joined.response.generation_id) == (ErrorCode.NONE, second.generation_id + 1)
     assert joined.response.leader == ""
 
@@ -171,15 +171,15 @@ def test_the_policy_can_forbid_upgrades(tmp_path: Path, policy: str) -> None:
         assert g.state("g") == "Stable"
 
 
-def test_a_group_that_is_not_of_consumers_stays_as_it_is(g: Groups) -> None:
+def test_a_group_that_is_not_of_consumers_is_not_upgraded(g: Groups) -> None:
     g.stable("connect", protocol_type="connect")
     assert beat(g, "connect", "new", 0).code is ErrorCode.GROUP_ID_NOT_FOUND
-    g.stable("odd")  # its metadata is no subscription
+    g.stable("odd")  # its metadata is not a subscription
     assert beat(g, "odd", "new", 0).code is ErrorCode.GROUP_ID_NOT_FOUND
     assert isinstance(g.coordinator.table.get("odd"), ClassicGroup)
 
 
-def test_a_group_that_is_too_large_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_group_that_is_too_large_is_not_upgraded(tmp_path: Path) -> None:
     with groups(tmp_path, topics={"t": 4}, consumers={"max_size": 1}) as g:
         classic_group(g)
         assert beat(g, "g", "new", 0).code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -201,7 +201,7 @@ def test_partitions_that_a_client_has_assigned_twice_have_one_owner(g: Groups) -
 
 
 def test_a_classic_member_joins_a_consumer_group(g: Groups) -> None:
-    """testJoiningConsumerGroupWithNewDynamicMember"""
+    """Kafka: testJoiningConsumerGroupWithNewDynamicMember"""
     beat(g, "g", "new", 0)
     old = ClassicConsumer(g)
     call = old.join()
@@ -212,7 +212,7 @@ def test_a_classic_member_joins_a_consumer_group(g: Groups) -> None:
     )
     assert old.sync().code is ErrorCode.NONE
     assert old.owned == set()
-    assert old.heartbeat() is ErrorCode.NONE  # it waits for partitions of the other one
+    assert old.heartbeat() is ErrorCode.NONE  # it waits for partitions of the other member
     kept = assigned(beat(g, "g", "new", 1))
     beat(g, "g", "new", 1, owned=kept)
     assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -223,8 +223,8 @@ def test_a_classic_member_joins_a_consumer_group(g: Groups) -> None:
 
 
 @pytest.mark.parametrize("timer", ["join", "sync", "session"])
-def test_a_classic_member_that_is_silent_is_removed(g: Groups, timer: str) -> None:
-    """testClassicGroupJoinTimeout..., testSyncTimeout..., testSessionTimeout"""
+def test_a_classic_member_that_sends_nothing_is_removed(g: Groups, timer: str) -> None:
+    """Kafka: testClassicGroupJoinTimeout..., testSyncTimeout..., testSessionTimeout"""
     beat(g, "g", "new", 0)
     old = ClassicConsumer(g)
     old.join(session=10_000 if timer == "session" else 60_000, rebalance=20_000)
@@ -243,7 +243,7 @@ def test_a_classic_member_that_is_silent_is_removed(g: Groups, timer: str) -> No
     assert old.member_id not in group_of(g, "g").members
 
 
-def test_what_is_refused_to_classic_members(g: Groups) -> None:
+def test_invalid_requests_of_classic_members_are_refused(g: Groups) -> None:
     beat(g, "g", "new", 0)
     old = ClassicConsumer(g)
     old.join()
@@ -281,8 +281,8 @@ def test_offsets_of_a_classic_member_need_its_generation(g: Groups) -> None:
 
 
 @pytest.mark.parametrize("how", ["leaves", "dies"])
-def test_the_last_member_with_the_new_protocol_downgrades_the_group(g: Groups, how: str) -> None:
-    """testLastConsumerProtocolMemberLeavingConsumerGroup, testConsumerGroupHeartbeat...SessionTimeoutExpiration"""
+def test_the_group_is_downgraded_without_its_last_member_of_the_consumer_protocol(g: Groups, how: str) -> None:
+    """Kafka: testLastConsumerProtocolMemberLeavingConsumerGroup, testConsumerGroupHeartbeat...SessionTimeoutExpiration"""
     olds = [ClassicConsumer(g), ClassicConsumer(g)]
     beat(g, "g", "new", 0)
     for old in olds:
@@ -306,7 +306,7 @@ def test_the_last_member_with_the_new_protocol_downgrades_the_group(g: Groups, h
 
 
 def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_the_group(g: Groups) -> None:
-    """testJoiningConsumerGroupReplacingExistingStaticMember with downgrade"""
+    """Kafka: testJoiningConsumerGroupReplacingExistingStaticMember with downgrade"""
     beat(g, "g", "new", 0, instance_id="i")
     old = ClassicConsumer(g)
     old.join()
@@ -320,7 +320,7 @@ def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_th
     assert waiting.code is ErrorCode.NONE
 
 
-def test_a_static_member_alone_comes_back_with_the_classic_protocol(g: Groups) -> None:
+def test_the_only_static_member_comes_back_with_the_classic_protocol(g: Groups) -> None:
     beat(g, "g", "new", 0, instance_id="i")
     beat(g, "g", "new", -2, instance_id="i")
     assert ClassicConsumer(g, instance="i").join().code is ErrorCode.NONE
@@ -375,7 +375,7 @@ def test_an_append_that_fails_converts_nothing(g: Groups, monkeypatch: pytest.Mo
 
 
 class NewConsumer:
-    """A consumer with the new protocol."""
+    """A consumer with the consumer protocol."""
 
     def __init__(self, g: Groups, member_id: str) -> None:
         self.g = g
@@ -397,7 +397,8 @@ class NewConsumer:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_members_of_both_kinds_never_share_a_partition(g: Groups, seed: int) -> None:
-    """They come, go, and heartbeat in any order. The first one stays: so the group is a consumer group throughout."""
+    """Members join, leave and send heartbeats in random order. The first member stays, so the group is a consumer group all
+    the time."""
     random = Random(seed)
     members: list[NewConsumer | ClassicConsumer] = [NewConsumer(g, "first")]
     members[0].follow()

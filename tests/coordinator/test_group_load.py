@@ -1,4 +1,4 @@
-"""The state after a start: what was stored, and what Kafka has left behind."""
+"""The state of groups after a load of their log, also of a log that Kafka has written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.golden import copy_logdir
 T0 = ("t", 0)
 
 
-def test_a_stable_group_goes_on_after_a_restart(g: Groups) -> None:
+def test_a_stable_group_continues_after_a_restart(g: Groups) -> None:
     leader, follower = g.stable("g", 2, session=10_000)
     g.clock.advance(9_999)
     g.restart()
@@ -34,7 +34,7 @@ def test_a_stable_group_goes_on_after_a_restart(g: Groups) -> None:
     assert again.response.leader == leader.member_id
 
 
-def test_members_that_are_gone_after_a_restart_time_out(g: Groups) -> None:
+def test_members_that_do_not_return_after_a_restart_time_out(g: Groups) -> None:
     g.stable("g", 2, session=10_000)
     g.restart()
     g.clock.advance(9_999)
@@ -43,7 +43,7 @@ def test_members_that_are_gone_after_a_restart_time_out(g: Groups) -> None:
     assert g.state("g") == "Empty"
 
 
-def test_a_rebalance_that_a_restart_interrupts_leaves_the_last_generation(g: Groups) -> None:
+def test_after_a_restart_during_a_rebalance_the_group_has_its_last_generation(g: Groups) -> None:
     (one,) = g.stable("g")
     g.enter("g")
     g.join("g", one.member_id)
@@ -69,7 +69,7 @@ def test_an_empty_group_keeps_its_generation_and_the_time(g: Groups) -> None:
     assert joined.generation_id == 3
 
 
-def test_groups_are_in_their_partitions_of_50(tmp_path: Path) -> None:
+def test_groups_are_spread_over_50_partitions(tmp_path: Path) -> None:
     with groups(tmp_path, partitions=50) as g:
         names = [f"group-{number}" for number in range(60)]
         for number, name in enumerate(names):
@@ -93,11 +93,11 @@ def test_requests_before_the_load(tmp_path: Path) -> None:
         assert g.leave("g", "m").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_what_kafka_has_left(tmp_path: Path) -> None:
+def test_groups_that_kafka_has_written_are_loaded(tmp_path: Path) -> None:
     """Golden case `internal`: classic groups, KIP-848 groups, a transaction, tombstones."""
     with groups(copy_logdir("internal", tmp_path), clock=ManualClock(1_795_000_000_000)) as g:
         assert g.offsets("group-classic0") == {("clicks", 0): 54, ("clicks", 2): 54}
-        assert g.offsets("group-txn") == {("clicks", 0): 10}  # the other one was aborted
+        assert g.offsets("group-txn") == {("clicks", 0): 10}  # the other transaction was aborted
         assert g.state("group-classic0") == "Empty"
         assert g.state("group-classic1") == "Dead"
         (topic,) = fetch(g, 9, "group-classic0", {"clicks": [2]}).topics
@@ -122,7 +122,7 @@ def test_what_kafka_has_left(tmp_path: Path) -> None:
         (b"\0\2\0\1g", b"\0\x63"),
     ],
 )
-def test_damaged_records_are_named(g: Groups, key: bytes | None, value: bytes | None) -> None:
+def test_damaged_records_raise_corrupt_data(g: Groups, key: bytes | None, value: bytes | None) -> None:
     g.commit("g", {T0: 1})
     log = g.topics.log(TOPIC, 0)
     assert log is not None
@@ -141,7 +141,7 @@ def test_records_of_unknown_types_are_skipped(g: Groups) -> None:
     assert g.state("c") == "Dead"
 
 
-def test_a_kind_of_groups_is_plugged_in(g: Groups) -> None:
+def test_a_kind_of_groups_can_be_plugged_in(g: Groups) -> None:
     replayed: list[object] = []
 
     class Kind:

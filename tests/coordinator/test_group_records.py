@@ -1,4 +1,4 @@
-"""The bytes of records: those of klog.internal_topics, which are Kafka's."""
+"""Keys and values of offset records have the same bytes as those of klog.internal_topics, which are Kafka's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_values_of_all_versions_are_read(version: int) -> None:
 
 
 @given(st.data())
-def test_damage_is_named(data: st.DataObject) -> None:
+def test_damaged_bytes_raise_nothing_but_corrupt_data(data: st.DataObject) -> None:
     key, value = offset_key("group", "topic", 3), offset_value(Committed(1, 2, "meta", 3))
     for whole, read in ((key, read_key), (value, lambda part: read_value(part, 0))):
         damaged = bytearray(whole)
@@ -72,7 +72,7 @@ def test_damage_is_named(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_is_read_fast_is_what_is_read_slowly(data: st.DataObject) -> None:
+def test_read_value_agrees_with_the_decoder_of_internal_topics(data: st.DataObject) -> None:
     value = bytearray(offset_value(Committed(1, 2, data.draw(TEXT), 3)))
     value[data.draw(st.integers(14, len(value) - 1))] ^= data.draw(st.integers(0, 255))
     key = offset_key("g", "t", 0)
@@ -92,7 +92,7 @@ def test_what_is_read_fast_is_what_is_read_slowly(data: st.DataObject) -> None:
     )
 
 
-def test_names_that_do_not_fit() -> None:
+def test_names_that_are_too_long_are_refused() -> None:
     with pytest.raises(ValueError, match="32768 bytes"):
         offset_key("g" * 32768, "t", 0)
     with pytest.raises(ValueError, match="32768 bytes"):
@@ -107,12 +107,12 @@ def test_the_topics_of_a_subscription(version: int) -> None:
 
 
 @given(st.binary(max_size=30))
-def test_bytes_that_are_no_subscription(data: bytes) -> None:
+def test_bytes_that_are_not_a_subscription(data: bytes) -> None:
     found = subscribed_topics(data)
     assert found is None or sum(len(each.encode()) + 2 for each in found) + 6 <= len(data)
 
 
-def test_properties() -> None:
+def test_properties_of_the_group_configuration_are_checked() -> None:
     config = GroupConfig.of({"group.max.size": "5", "group.initial.rebalance.delay.ms": 3000, "other": 1})
     assert (config.max_size, config.initial_rebalance_delay_ms, config.min_session_timeout_ms) == (5, 3000, 6000)
     for wrong in (

@@ -1,9 +1,9 @@
-"""Random members that join, sync, heartbeat, leave, die and commit, against what must always hold.
+"""Random members join, sync, send heartbeats, leave, die and commit, while these invariants must hold.
 
-one owner      a partition has one owner in a generation: each assignment belongs to one member
+one owner      a partition has at most one owner in a generation
 rising         generations of a group rise
-one response   a request is answered once, and after enough time always
-durable        a coordinator that loads the log has the offsets, and the groups of the last stored generation
+one response   a request gets exactly one response, unless the broker dies before it
+durable        a coordinator that loads the log has the same offsets, and each group in its last stored generation
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupsMachine(RuleBasedStateMachine):
         self.g.clock.advance(LONGEST_MS)
         self.settle()
         self.g.clock.advance(LONGEST_MS)
-        assert all(call.done for call in self.g.calls), "a request was left unanswered"
+        assert all(call.done for call in self.g.calls), "a request got no response"
         self.g.close()
         shutil.rmtree(self.path)
 
@@ -84,7 +84,7 @@ class GroupsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(pick=st.integers(0, 5), again=st.booleans())
     def act(self, pick: int, again: bool) -> None:
-        """One client does what comes next."""
+        """Let one client take its next step."""
         client = self.clients[pick % len(self.clients)]
         if client.joining is not None:
             if client.joining.done:
@@ -126,7 +126,7 @@ class GroupsMachine(RuleBasedStateMachine):
         if call.code is ErrorCode.NONE:
             client.owns = set(call.response.assignment)
             for partition in client.owns:
-                # A static member that restarts takes over what its old id had.
+                # A static member that restarts takes over the partitions of its old member id.
                 owner = client.instance or client.member
                 assert self.owners.setdefault((client.group, client.generation, partition), owner) == owner
         elif call.code is ErrorCode.FENCED_INSTANCE_ID:
@@ -149,7 +149,7 @@ class GroupsMachine(RuleBasedStateMachine):
         self.join(client)
 
     def settle(self) -> None:
-        """Let all clients go on until nothing waits for them."""
+        """Let all clients take steps until none of them waits for a response."""
         for _ in range(200):
             waiting = [each for each in self.clients if each.joining or each.syncing]
             if not waiting:
@@ -166,7 +166,7 @@ class GroupsMachine(RuleBasedStateMachine):
 
     @rule()
     def converge(self) -> None:
-        """Members that follow the protocol get all partitions of a stable group."""
+        """Members that follow the protocol all get their responses, and in a stable group no partition has two owners."""
         self.settle()
         assert not any(each.joining or each.syncing for each in self.clients)
         for group in ("g", "h"):
@@ -197,19 +197,19 @@ class GroupsMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 5), partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
     def commit(self, pick: int, partition: int, offset: int) -> None:
         client = self.clients[pick % len(self.clients)]
-        place = "t", partition
+        partition_key = "t", partition
         codes = self.g.commit(
             client.group,
-            {place: offset},
+            {partition_key: offset},
             member=client.member,
             generation=client.generation,
             group_instance_id=client.instance,
         )
-        if codes[place] is ErrorCode.NONE:
-            self.committed.setdefault(client.group, {})[place] = offset
+        if codes[partition_key] is ErrorCode.NONE:
+            self.committed.setdefault(client.group, {})[partition_key] = offset
             for group, offsets in self.pending.values():
                 if group == client.group:
-                    offsets.pop(place, None)  # the later record counts
+                    offsets.pop(partition_key, None)  # the later record counts
 
     @rule(group=GROUPS, partition=st.integers(0, PARTITIONS - 1), offset=st.integers(100, 199))
     def commit_in_transaction(self, group: str, partition: int, offset: int) -> None:
@@ -228,17 +228,17 @@ class GroupsMachine(RuleBasedStateMachine):
             self.committed.setdefault(group, {}).update(offsets)
             for other, (name, waiting) in self.pending.items():
                 if name == group and other < producer:
-                    for place in offsets:
-                        waiting.pop(place, None)
+                    for partition_key in offsets:
+                        waiting.pop(partition_key, None)
 
     # ---- invariants --------------------------------------------------------------------------------------------------
 
     @rule()
     def restart(self) -> None:
-        """The broker dies. What waits is never answered; the clients send their requests again."""
+        """The broker dies. Requests that wait never get a response, and the clients send them again."""
         self.g.calls = [call for call in self.g.calls if call.done]
         self.g.restart()
-        self.generations.clear()  # one that was not stored is used again
+        self.generations.clear()  # a generation that was not stored is used again
         for client in self.clients:
             if (client.joining and not client.joining.done) or (client.syncing and not client.syncing.done):
                 self.join(client)

@@ -41,7 +41,7 @@ def test_a_member_gets_its_id_before_it_joins(g: Groups) -> None:
         ({"session": -1}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"member": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 @pytest.mark.parametrize("version", [6, 9])
@@ -78,11 +78,11 @@ def test_a_member_that_does_not_join_again_is_removed_after_the_rebalance_timeou
     one, two = g.stable("g", 2, session=300_000, rebalance=30_000)
     new = g.enter("g", session=300_000, rebalance=20_000)
     again = g.join("g", two.member_id, session=300_000, rebalance=20_000)
-    g.clock.advance(29_999)  # the longest of the members counts, also of the one that is late
+    g.clock.advance(29_999)  # the longest timeout of all members, also of the late one
     assert not new.done
     g.clock.advance(1)
     assert new.response.generation_id == again.response.generation_id == two.generation_id + 1
-    assert new.response.leader in (two.member_id, new.response.member_id)  # the old leader is gone
+    assert new.response.leader in (two.member_id, new.response.member_id)  # the old leader was removed
     assert g.heartbeat("g", one.member_id, two.generation_id) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -95,7 +95,7 @@ def test_the_rebalance_timeout_of_version_0_is_the_session_timeout(g: Groups) ->
     assert new.response.generation_id == 2
 
 
-def test_a_generation_waits_for_ids_that_were_given_out(g: Groups) -> None:
+def test_a_rebalance_waits_for_pending_member_ids(g: Groups) -> None:
     (one,) = g.stable("g", session=30_000)
     pending = g.join("g", session=20_000).response.member_id
     new = g.enter("g", session=30_000)
@@ -105,7 +105,7 @@ def test_a_generation_waits_for_ids_that_were_given_out(g: Groups) -> None:
     assert new.response.generation_id == again.response.generation_id == joined.response.generation_id == 2
 
 
-def test_an_id_that_was_given_out_ends_with_its_session_timeout(g: Groups) -> None:
+def test_a_pending_member_id_is_removed_after_its_session_timeout(g: Groups) -> None:
     (one,) = g.stable("g", session=60_000, rebalance=60_000)
     pending = g.join("g", session=7_000).response.member_id
     new = g.enter("g", session=60_000)
@@ -128,7 +128,7 @@ def test_a_new_member_that_waits_too_long_is_removed(g: Groups) -> None:
     assert g.state("g") == "PreparingRebalance"
 
 
-def test_the_first_rebalance_is_delayed_while_members_come(tmp_path: Path) -> None:
+def test_the_first_rebalance_is_delayed_while_members_join(tmp_path: Path) -> None:
     with groups(tmp_path, config={"initial_rebalance_delay_ms": 3_000}) as g:
         one = g.enter("g", rebalance=8_000)
         g.clock.advance(2_999)
@@ -158,7 +158,7 @@ def test_the_first_rebalance_is_not_delayed_beyond_the_rebalance_timeout(tmp_pat
 def test_only_the_first_rebalance_is_delayed(tmp_path: Path) -> None:
     with groups(tmp_path, config={"initial_rebalance_delay_ms": 9_000}) as g:
         one = g.enter("g", session=6_000, rebalance=60_000)
-        g.clock.advance(8_999)  # beyond the session timeout, which the id was given out for
+        g.clock.advance(8_999)  # longer than the session timeout, for which the member id was valid
         assert not one.done
         g.clock.advance(1)
         (two,) = g.stable_after(9_000, "h", session=1_000_000, rebalance=60_000)
@@ -169,7 +169,7 @@ def test_only_the_first_rebalance_is_delayed(tmp_path: Path) -> None:
         assert new.response.generation_id == two.generation_id + 1
 
 
-def test_the_protocol_with_most_votes_of_those_that_all_support(g: Groups) -> None:
+def test_of_the_protocols_that_all_members_support_the_one_with_most_votes_is_chosen(g: Groups) -> None:
     one = g.stable("g", protocols={"a": b"", "b": b"", "c": b""})[0]
     new = g.enter("g", protocols={"c": b"3", "b": b"2", "x": b""})
     third = g.enter("g", protocols={"y": b"", "c": b"4", "b": b""})
@@ -228,7 +228,7 @@ def test_a_member_that_missed_its_response_joins_again_before_the_assignment(g: 
     assert changed.response.generation_id == 2
 
 
-def test_a_request_that_is_sent_again_answers_the_first(g: Groups) -> None:
+def test_a_join_that_is_sent_again_completes_the_first_one(g: Groups) -> None:
     g.stable("g")
     first = g.enter("g")
     second = g.join("g", g.calls[-2].response.member_id)
@@ -236,7 +236,7 @@ def test_a_request_that_is_sent_again_answers_the_first(g: Groups) -> None:
     assert not second.done
 
 
-def test_a_full_group_takes_no_more_members(tmp_path: Path) -> None:
+def test_a_full_group_refuses_further_members(tmp_path: Path) -> None:
     with groups(tmp_path, config={"max_size": 2}) as g:
         one, two = g.stable("g", 2)
         refused = g.join("g")
@@ -244,14 +244,14 @@ def test_a_full_group_takes_no_more_members(tmp_path: Path) -> None:
         assert g.state("g") == "Stable"
         first = g.join("g", one.member_id)  # the leader starts a rebalance
         third = g.join("g")
-        assert third.code is ErrorCode.MEMBER_ID_REQUIRED  # those that have joined count now
+        assert third.code is ErrorCode.MEMBER_ID_REQUIRED  # now only members that have joined count
         second = g.join("g", two.member_id)
-        assert not first.done and not second.done  # the id that was given out is waited for
+        assert not first.done and not second.done  # the rebalance waits for the member with the new id
         assert g.join("g", third.response.member_id).code is ErrorCode.GROUP_MAX_SIZE_REACHED
         assert first.response.generation_id == second.response.generation_id == one.generation_id + 1
 
 
-def test_a_larger_group_than_the_limit_shrinks_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_loaded_group_that_is_larger_than_the_limit_loses_members(tmp_path: Path) -> None:
     with groups(tmp_path) as g:
         members = [each.member_id for each in g.stable("g", 3)]
     with groups(tmp_path, config={"max_size": 2}) as g:
@@ -268,16 +268,16 @@ def test_an_empty_group_takes_another_protocol_type(g: Groups) -> None:
     assert g.state("g") == "Empty"
     joined = g.enter("g", protocol_type="connect", protocols={"x": b""}).response
     assert joined.protocol_type == "connect"
-    assert joined.generation_id == one.generation_id + 2  # leaving was a generation without members
+    assert joined.generation_id == one.generation_id + 2  # the leave made a generation without members
 
 
 @pytest.mark.parametrize("name", ["\u20ac" * 10_922, "i" * 32_767])
-def test_the_longest_names_still_make_a_member_id(g: Groups, name: str) -> None:
+def test_a_member_id_is_made_from_the_longest_names(g: Groups, name: str) -> None:
     assert g.enter(name, client_id=name, version=5).code is ErrorCode.NONE
     assert g.enter("g", instance=name, version=5).code is ErrorCode.NONE
 
 
-def test_hostile_timeouts(g: Groups) -> None:
+def test_timeouts_at_the_limits_of_their_type(g: Groups) -> None:
     g.stable("g", rebalance=-(2**31))
     new = g.enter("g", rebalance=-1)
     g.clock.advance(1)
@@ -288,7 +288,7 @@ def test_hostile_timeouts(g: Groups) -> None:
     assert late.response.generation_id == 2  # the old member's session has ended
 
 
-def test_nothing_is_served_before_the_load_and_after_the_close(g: Groups) -> None:
+def test_after_close_waiting_and_new_requests_are_refused(g: Groups) -> None:
     waiting = (g.stable("g"), g.enter("g"))[1]
     g.coordinator.close()
     assert waiting.code is ErrorCode.NOT_COORDINATOR

@@ -12,7 +12,7 @@ from tests.coordinator.harness import Groups
 
 
 def fail_appends(g: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log of the groups takes no more records."""
+    """Let every append to the log of the groups fail."""
 
     def append(*_: object, **__: object) -> None:
         raise StorageOffline("no disk")
@@ -31,7 +31,7 @@ def test_the_leader_assigns(g: Groups, version: int) -> None:
     one, two = waiting[0].response, waiting[1].response
     follower = g.sync("g", two, version=version)
     assert not follower.done
-    parts = {one.member_id: b"1", two.member_id: b"2", "nobody": b"3"}
+    parts = {one.member_id: b"1", two.member_id: b"2", "unknown": b"3"}
     leader = g.sync("g", one, parts, version=version)
     assert (leader.response.assignment, follower.response.assignment) == (b"1", b"2")
     assert leader.response.protocol_name == ("range" if version >= 5 else None)
@@ -45,14 +45,14 @@ def test_a_member_without_an_assignment_gets_an_empty_one(g: Groups) -> None:
     assert g.state("g") == "Stable"
 
 
-def test_refusals_of_sync(g: Groups) -> None:
+def test_sync_requests_that_are_refused(g: Groups) -> None:
     joined = g.enter("g").response
     generation, member = joined.generation_id, joined.member_id
     assert g.sync("nothing", joined).code is ErrorCode.UNKNOWN_MEMBER_ID
     assert g.sync("", joined).code is ErrorCode.INVALID_GROUP_ID
     joined.generation_id = generation + 1
     assert g.sync("g", joined).code is ErrorCode.ILLEGAL_GENERATION
-    joined.generation_id, joined.member_id = generation, "nobody"
+    joined.generation_id, joined.member_id = generation, "unknown"
     assert g.sync("g", joined).code is ErrorCode.UNKNOWN_MEMBER_ID
     joined.member_id = member
     assert g.sync("g", joined, protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -127,10 +127,10 @@ def test_heartbeats_keep_a_member(g: Groups) -> None:
     assert g.heartbeat("g", one.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_refusals_of_heartbeats(g: Groups) -> None:
+def test_heartbeats_that_are_refused_by_a_classic_group(g: Groups) -> None:
     (one,) = g.stable("g")
     assert g.heartbeat("g", one.member_id, 2) is ErrorCode.ILLEGAL_GENERATION
-    assert g.heartbeat("g", "nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.heartbeat("g", "unknown", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert g.heartbeat("g", one.member_id, 1, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
     assert g.heartbeat("nothing", one.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert g.heartbeat("", one.member_id, 1) is ErrorCode.INVALID_GROUP_ID
@@ -138,7 +138,7 @@ def test_refusals_of_heartbeats(g: Groups) -> None:
     assert g.heartbeat("g", one.member_id, 1) is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_heartbeat_of_the_wrong_generation_is_no_sign_of_life(g: Groups) -> None:
+def test_a_heartbeat_of_the_wrong_generation_does_not_extend_the_session(g: Groups) -> None:
     (one,) = g.stable("g", session=10_000)
     g.clock.advance(9_999)
     g.heartbeat("g", one.member_id, 7)
@@ -157,7 +157,7 @@ def test_a_failed_member_starts_a_rebalance_of_the_others(g: Groups) -> None:
     assert g.heartbeat("g", one.member_id, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_waits_is_not_ended_by_its_session_timeout(g: Groups) -> None:
+def test_the_session_of_a_member_that_waits_does_not_time_out(g: Groups) -> None:
     first = g.stable("g", 2, session=6_000, rebalance=60_000)
     call = g.join("g", first[0].member_id, session=6_000, rebalance=60_000)
     g.clock.advance(5_999)
@@ -167,11 +167,11 @@ def test_a_member_that_waits_is_not_ended_by_its_session_timeout(g: Groups) -> N
     other = g.join("g", first[1].member_id, session=6_000, rebalance=60_000)
     assert call.code is ErrorCode.NONE
     assert other.response.generation_id == call.response.generation_id
-    g.clock.advance(5_999)  # its session began again with the response
+    g.clock.advance(5_999)  # the session began again with the response
     assert g.heartbeat("g", first[0].member_id, call.response.generation_id) is ErrorCode.NONE
 
 
-def test_many_heartbeats_are_one_task(g: Groups) -> None:
+def test_many_heartbeats_need_one_task_of_the_scheduler(g: Groups) -> None:
     (one,) = g.stable("g", session=10_000)
     before = len(g.scheduler._heap)
     for _ in range(1_000):
@@ -184,7 +184,7 @@ def test_many_heartbeats_are_one_task(g: Groups) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_the_last_member_leaves_an_empty_group(g: Groups, version: int) -> None:
+def test_the_group_is_empty_and_stored_after_its_last_member_has_left(g: Groups, version: int) -> None:
     (one,) = g.stable("g")
     response = g.leave("g", one.member_id, version=version)
     assert response.error_code == 0
@@ -197,25 +197,25 @@ def test_the_last_member_leaves_an_empty_group(g: Groups, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 5])
-def test_a_stranger_leaves(g: Groups, version: int) -> None:
+def test_an_unknown_member_cannot_leave(g: Groups, version: int) -> None:
     g.stable("g")
     for group in ("g", "nothing"):
-        response = g.leave(group, "nobody", version=version)
+        response = g.leave(group, "unknown", version=version)
         errors = [each.error_code for each in response.members] if version >= 3 else [response.error_code]
         assert errors == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert g.leave("", "nobody", version=version).error_code == ErrorCode.INVALID_GROUP_ID
+    assert g.leave("", "unknown", version=version).error_code == ErrorCode.INVALID_GROUP_ID
     assert g.state("g") == "Stable"
 
 
 def test_some_of_several_members_leave(g: Groups) -> None:
     one, two, three = g.stable("g", 3)
-    response = g.leave("g", two.member_id, "nobody", three.member_id)
+    response = g.leave("g", two.member_id, "unknown", three.member_id)
     assert [each.error_code for each in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
     again = g.join("g", one.member_id)
     assert len(again.response.members) == 1
 
 
-def test_an_id_that_was_given_out_leaves(g: Groups) -> None:
+def test_a_pending_member_id_can_leave(g: Groups) -> None:
     (one,) = g.stable("g")
     pending = g.join("g").response.member_id
     again = g.join("g", one.member_id)
@@ -224,7 +224,7 @@ def test_an_id_that_was_given_out_leaves(g: Groups) -> None:
     assert again.response.generation_id == 2
 
 
-def test_leaving_answers_the_join_that_waits(g: Groups) -> None:
+def test_a_leave_completes_the_join_that_waits(g: Groups) -> None:
     (one,) = g.stable("g")
     new = g.enter("g")
     g.leave("g", new_id(g, "g"))
@@ -277,7 +277,7 @@ def test_a_restarted_follower_keeps_the_generation(g: Groups) -> None:
     assert g.heartbeat("g", again.member_id, 2, instance="j") is ErrorCode.NONE
 
 
-def test_a_restarted_leader_need_not_assign(g: Groups) -> None:
+def test_a_restarted_leader_skips_the_assignment(g: Groups) -> None:
     _, second = static(g)
     again = g.join("g", instance="i").response
     assert again.skip_assignment
@@ -308,7 +308,7 @@ def test_the_new_id_of_a_static_member_survives_a_restart_of_the_broker(g: Group
     }
 
 
-def test_a_restarted_member_whose_id_cannot_be_stored_stays_the_old_one(
+def test_a_restarted_member_whose_new_id_cannot_be_stored_keeps_the_old_one(
     g: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = static(g)
@@ -399,7 +399,7 @@ def test_static_members_that_are_late_are_in_the_next_generation(g: Groups) -> N
 
 
 def new_id(g: Groups, group: str) -> str:
-    """The id of the member that came last."""
+    """The id of the member that joined last."""
     member_id: str = g.coordinator.table.get(group).describe().members[-1].member_id  # type: ignore[union-attr, attr-defined]
     return member_id
 
@@ -424,7 +424,7 @@ def test_a_restarted_static_member_times_out(g: Groups) -> None:
 
 
 def test_sessions_begin_again_with_the_assignment(g: Groups) -> None:
-    """They have ended while the members waited for it, which did not count."""
+    """Sessions of members that wait for the assignment do not time out."""
     first = g.stable("g", 2, session=6_000, rebalance=60_000)
     calls = [g.join("g", each.member_id, session=6_000, rebalance=60_000) for each in first]
     leader, follower = sorted((call.response for call in calls), key=lambda response: not response.members)

@@ -19,7 +19,7 @@ T0, T1 = ("t", 0), ("t", 1)
 
 
 def subscription(*topics: str) -> bytes:
-    """A consumer's metadata, version 0."""
+    """The metadata of a consumer that subscribes to these topics, version 0."""
     return encode_data(messages.ConsumerProtocolSubscription(topics=list(topics)), 0)
 
 
@@ -92,7 +92,7 @@ def test_a_commit_by_topic_id(g: Groups) -> None:
         (None, 1, ErrorCode.NONE),
         (None, 2, ErrorCode.ILLEGAL_GENERATION),
         (None, -1, ErrorCode.ILLEGAL_GENERATION),
-        ("nobody", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("unknown", 1, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", 1, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
@@ -113,13 +113,13 @@ def test_a_consumer_that_assigns_its_partitions_itself(g: Groups) -> None:
     assert g.commit("", {T0: 5}) == {T0: ErrorCode.NONE}
     g.restart()
     assert g.offsets("g") == {T0: 5}
-    (one,) = g.stable("g")  # a consumer that is a member takes the group over
+    (one,) = g.stable("g")  # a member joins the group, so commits need a member id
     assert g.commit("g", {T0: 6}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     g.leave("g", one.member_id)
     assert g.commit("g", {T0: 6}) == {T0: ErrorCode.NONE}
 
 
-def test_a_commit_of_a_member_to_no_group(g: Groups) -> None:
+def test_a_member_cannot_commit_to_an_unknown_group(g: Groups) -> None:
     assert g.commit("g", {T0: 5}, member="m", generation=1, version=8) == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert g.commit("g", {T0: 5}, member="m", generation=1, version=9) == {T0: ErrorCode.GROUP_ID_NOT_FOUND}
     assert g.state("g") == "Dead"
@@ -134,7 +134,7 @@ def test_commits_during_a_rebalance(g: Groups) -> None:
     assert g.commit("g", {T0: 5}, member=one.member_id, generation=2) == {T0: ErrorCode.NONE}
 
 
-def test_a_commit_is_a_sign_of_life(g: Groups) -> None:
+def test_a_commit_extends_the_session(g: Groups) -> None:
     (one,) = g.stable("g", session=10_000)
     for _ in range(5):
         g.clock.advance(9_999)
@@ -227,7 +227,7 @@ def test_a_fetch_by_topic_id(g: Groups) -> None:
     assert len(fetch(g, 9, "g", None).topics) == 1
 
 
-def test_an_offset_of_a_topic_that_was_created_again_is_not_that_of_the_new_one(g: Groups) -> None:
+def test_an_offset_of_a_deleted_topic_does_not_apply_to_a_new_topic_of_its_name(g: Groups) -> None:
     topic_id = g.topics.topic_id("t")
     assert topic_id is not None
     Request = messages.OffsetCommit.Request
@@ -268,10 +268,10 @@ def test_a_fetch_of_many_groups(g: Groups) -> None:
 # ---- OffsetDelete ------------------------------------------------------------------------------------------------
 
 
-def delete(g: Groups, group: str, *places: tuple[str, int]) -> Any:
+def delete(g: Groups, group: str, *partitions: tuple[str, int]) -> Any:
     Request = messages.OffsetDelete.Request
     topics = [
-        Request.Topic(name=name, partitions=[Request.Partition(partition_index=number)]) for name, number in places
+        Request.Topic(name=name, partitions=[Request.Partition(partition_index=number)]) for name, number in partitions
     ]
     return g.call(ApiKey.OFFSET_DELETE, group_id=group, topics=topics).response
 
@@ -298,7 +298,7 @@ def test_offsets_that_a_member_reads_are_not_deleted(g: Groups) -> None:
     assert g.offsets("g") == {T0: 5}
 
 
-def test_a_group_whose_subscriptions_cannot_be_read_reads_everything(g: Groups) -> None:
+def test_a_group_with_unreadable_subscriptions_counts_as_subscribed_to_all_topics(g: Groups) -> None:
     (one,) = g.stable("g", protocols={"range": b"\0\0\0\0\0\5"})
     g.commit("g", {T0: 5}, member=one.member_id, generation=1)
     assert errors(delete(g, "g", T0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -343,7 +343,7 @@ def test_offsets_of_a_group_expire_after_it_became_empty(g: Groups) -> None:
     for _ in range(20 * 48):
         g.clock.advance(DAY_MS // 48 - 1)
         assert g.heartbeat("g", one.member_id, 1) is ErrorCode.NONE
-    assert g.offsets("g") == {T0: 5}  # nobody knows what the members read
+    assert g.offsets("g") == {T0: 5}  # the topics of the members are unknown, so all offsets are kept
     g.leave("g", one.member_id)
     g.clock.advance(7 * DAY_MS - 600_000)
     assert g.offsets("g") == {T0: 5}
@@ -362,7 +362,7 @@ def test_offsets_that_no_member_reads_any_more_expire(g: Groups) -> None:
     assert g.state("g") == "Stable"
 
 
-def test_a_retention_time_of_a_commit_counts_instead(g: Groups) -> None:
+def test_the_retention_time_of_a_commit_overrides_the_configured_one(g: Groups) -> None:
     g.commit("g", {T0: 5}, version=4, retention_time_ms=3_600_000)
     g.commit("g", {T1: 5}, version=4, retention_time_ms=10 * DAY_MS)
     g.restart()
@@ -374,7 +374,7 @@ def test_a_retention_time_of_a_commit_counts_instead(g: Groups) -> None:
     assert g.offsets("g") == {T1: 5}
 
 
-def test_a_retention_time_past_the_last_time_never_ends(g: Groups) -> None:
+def test_a_retention_time_beyond_the_largest_timestamp_never_ends(g: Groups) -> None:
     assert g.commit("g", {T0: 5}, version=2, retention_time_ms=2**63 - 1) == {T0: ErrorCode.NONE}
     *_, last = g.records()
     assert last.value["expire_timestamp"] == 2**63 - 1
@@ -403,7 +403,7 @@ def test_a_pending_offset_does_not_expire(g: Groups) -> None:
     assert g.state("g") == g.state("pending") == "Empty"
 
 
-def test_offsets_of_partitions_that_are_gone_are_deleted(g: Groups) -> None:
+def test_offsets_of_deleted_partitions_are_deleted(g: Groups) -> None:
     g.commit("g", {T0: 5, T1: 6})
     g.commit("h", {T0: 7})
     g.txn_commit("h", {T1: 8})

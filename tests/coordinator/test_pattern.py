@@ -54,7 +54,7 @@ from klog.coordinator.pattern import InvalidPattern, Pattern
         ("é|a", ["a"], ["e"]),
     ],
 )
-def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> None:
+def test_names_that_match_a_pattern(pattern: str, matching: list[str], others: list[str]) -> None:
     found = Pattern(pattern)
     assert [name for name in matching + others if found.matches(name)] == matching
 
@@ -83,7 +83,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
         "(" * 90 + "){1000}" * 90,
     ],
 )
-def test_what_is_invalid(pattern: str) -> None:
+def test_invalid_patterns(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         Pattern(pattern)
 
@@ -92,7 +92,7 @@ def test_what_is_invalid(pattern: str) -> None:
     "pattern", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*)*b", "a*a*a*a*a*a*a*a*a*a*b", "(a|b)*a(a|b){300}"]
 )
 def test_patterns_that_are_exponential_elsewhere_take_linear_time(pattern: str) -> None:
-    """Each of these takes longer than the universe has, with Python's re."""
+    """With Python's `re` each of these patterns takes practically endless time."""
     found = Pattern(pattern)
     assert not found.matches("a" * 248 + "-")
 
@@ -116,10 +116,10 @@ def _patterns() -> st.SearchStrategy[str]:
 
 
 @given(_patterns(), st.lists(st.text("ab-.1", max_size=6), max_size=8))
-def test_it_agrees_with_the_regular_expressions_of_python(pattern: str, names: list[str]) -> None:
+def test_a_pattern_matches_as_in_the_regular_expressions_of_python(pattern: str, names: list[str]) -> None:
     ours, theirs = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
     for name in names:
-        # Kafka, too, has no empty names; and Python's \B never matches an empty string.
+        # Empty names do not count: Kafka has none, and Python's \B never matches an empty string.
         assert ours.matches(name) == bool(theirs.fullmatch(name)) or not name
 
 

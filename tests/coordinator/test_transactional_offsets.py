@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that are pending until the marker of their transaction."""
+"""TxnOffsetCommit: offsets are pending until the marker of their transaction is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PENDING = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_count_from_the_commit_of_the_transaction_on(g: Groups, version: int) -> None:
+def test_pending_offsets_apply_after_the_transaction_is_committed(g: Groups, version: int) -> None:
     g.commit("g", {T0: 1})
     assert g.txn_commit("g", {T0: 5, T1: 6}, version=version) == {T0: OK, T1: OK}
     assert g.offsets("g") == {T0: 1}
@@ -27,14 +27,14 @@ def test_offsets_count_from_the_commit_of_the_transaction_on(g: Groups, version:
     assert g.offsets("g", stable=True) == {T0: 5, T1: 6}
 
 
-def test_an_abort_drops_them(g: Groups) -> None:
+def test_an_abort_drops_pending_offsets(g: Groups) -> None:
     g.commit("g", {T0: 1})
     g.txn_commit("g", {T0: 5})
     g.end("g", False)
     assert g.offsets("g", stable=True) == {T0: 1}
 
 
-def test_they_are_a_transactional_batch_of_the_producer(g: Groups) -> None:
+def test_pending_offsets_are_a_transactional_batch_of_the_producer(g: Groups) -> None:
     g.txn_commit("g", {T0: 5, T1: 6}, producer=(9, 4))
     log = g.topics.log(TOPIC, 0)
     assert log is not None
@@ -60,7 +60,7 @@ def test_pending_offsets_survive_a_restart(g: Groups, committed: bool) -> None:
     assert g.coordinator.table.offsets == before
 
 
-def test_a_later_commit_wins_over_a_transaction_that_ends_after_it(g: Groups) -> None:
+def test_a_later_commit_overrides_a_transaction_that_ends_after_it(g: Groups) -> None:
     g.txn_commit("g", {T0: 5, T1: 5})
     g.commit("g", {T0: 2})
     g.end("g", True)
@@ -107,13 +107,14 @@ def test_a_member_commits_with_its_generation(g: Groups) -> None:
     good = {"member_id": one.member_id, "generation_id": 1}
     assert g.txn_commit("g", {T0: 5}, **good) == {T0: OK}
     assert g.txn_commit("g", {T0: 5}, **good | {"generation_id": 2}) == {T0: ErrorCode.ILLEGAL_GENERATION}
-    assert g.txn_commit("g", {T0: 5}, **good | {"member_id": "nobody"}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert g.txn_commit("g", {T0: 5}, **good | {"member_id": "unknown"}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert g.txn_commit("g", {T0: 5}, **good | {"group_instance_id": "i"}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
-    assert g.txn_commit("g", {T0: 5}, version=2) == {T0: OK}  # older versions name no member
+    assert g.txn_commit("g", {T0: 5}, version=2) == {T0: OK}  # older versions have no member id
     assert g.txn_commit("none", {T0: 5}, **good) == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert g.txn_commit("", {T0: 5}) == {T0: ErrorCode.INVALID_GROUP_ID}
     g.join("g", one.member_id)
-    assert g.txn_commit("g", {T0: 5}, **good | {"generation_id": 2}) == {T0: OK}  # while assignments are awaited
+    # The group waits for the assignment.
+    assert g.txn_commit("g", {T0: 5}, **good | {"generation_id": 2}) == {T0: OK}
 
 
 def test_each_partition_has_its_error(g: Groups) -> None:
@@ -138,7 +139,7 @@ def test_the_transaction_coordinator_is_asked(tmp_path: Path) -> None:
         code = ErrorCode.INVALID_TXN_STATE
 
         def check(self, *arguments: object, adds: bool) -> ErrorCode:
-            g.coordinator.transaction_completed(0, 1, True)  # it may call back: the lock is free
+            g.coordinator.transaction_completed(0, 1, True)  # it may call back, since no lock is held
             asked.append((*arguments, adds))
             return self.code
 

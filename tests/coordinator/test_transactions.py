@@ -1,4 +1,4 @@
-"""The transaction coordinator as clients see it: InitProducerId, partitions, EndTxn, for both transaction versions.
+"""Requests of clients to the transaction coordinator: InitProducerId, partitions, EndTxn, for both transaction versions.
 
 Kafka: TransactionCoordinatorTest.
 """
@@ -61,7 +61,7 @@ def test_invalid_requests(cluster: Cluster, fields: dict[str, Any], error: Error
     assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
 
 
-def test_each_start_of_a_producer_fences_the_one_before(cluster: Cluster) -> None:
+def test_each_start_of_a_producer_fences_the_previous_one(cluster: Cluster) -> None:
     first, second = started(cluster), started(cluster)
     assert (first.id, first.epoch, second.id, second.epoch) == (0, 0, 0, 1)
     assert first.send(0, b"late") is ErrorCode.PRODUCER_FENCED
@@ -70,14 +70,14 @@ def test_each_start_of_a_producer_fences_the_one_before(cluster: Cluster) -> Non
     assert cluster.described("t").transaction_start_time_ms == NOW
 
 
-def test_a_new_transactional_id_takes_no_id_of_the_request(cluster: Cluster) -> None:
+def test_a_new_transactional_id_ignores_the_producer_id_of_the_request(cluster: Cluster) -> None:
     producer = Producer(cluster)
     producer.id, producer.epoch = 500, 7
     assert producer.init(resume=True) is ErrorCode.NONE
     assert (producer.id, producer.epoch) == (0, 0)
 
 
-def test_a_producer_may_go_on_with_the_epoch_that_it_knows(cluster: Cluster) -> None:
+def test_a_producer_may_resume_with_the_epoch_that_it_knows(cluster: Cluster) -> None:
     producer = started(cluster)
     assert producer.init(resume=True) is ErrorCode.NONE
     assert (producer.id, producer.epoch) == (0, 1)
@@ -99,7 +99,7 @@ def test_another_producer_id_is_fenced(cluster: Cluster) -> None:
     assert producer.init(resume=True) is ErrorCode.PRODUCER_FENCED
 
 
-def test_another_producer_id_aborts_no_open_transaction(cluster: Cluster) -> None:
+def test_a_request_with_another_producer_id_aborts_no_open_transaction(cluster: Cluster) -> None:
     producer = started(cluster)
     assert producer.send(0, b"v") is ErrorCode.NONE
     other = Producer(cluster)
@@ -107,7 +107,8 @@ def test_another_producer_id_aborts_no_open_transaction(cluster: Cluster) -> Non
     assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
     assert cluster.state("t") == "Ongoing"
     other.id, other.epoch = producer.id, producer.epoch
-    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED  # as in Kafka, it aborts its own transaction by this
+    # As in Kafka, this request aborts the producer's own transaction.
+    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
     assert cluster.state("t") == "CompleteAbort"
 
 
@@ -159,7 +160,7 @@ def test_a_start_aborts_the_open_transaction(cluster: Cluster, version: int) -> 
     assert cluster.values(0) == [b"found"]
 
 
-def test_a_fence_uses_the_last_epoch(cluster: Cluster) -> None:
+def test_fencing_may_use_the_last_epoch(cluster: Cluster) -> None:
     old = exhausted(cluster)
     assert old.send(0, b"lost") is ErrorCode.NONE
     new = started(cluster)
@@ -196,13 +197,13 @@ def test_adding_partitions_begins_a_transaction(cluster: Cluster, api_version: i
     assert producer.add(0, 2, api_version=api_version) == [ErrorCode.NONE] * 2
     records = len(cluster.states_in_log("t"))
     assert producer.add(2, api_version=api_version) == [ErrorCode.NONE]
-    assert len(cluster.states_in_log("t")) == records  # they were there
+    assert len(cluster.states_in_log("t")) == records  # the partition was added before, so there is no new record
     found = cluster.described("t")
     assert found.transaction_state == "Ongoing"
     assert [(each.topic, each.partitions) for each in found.topics] == [(TOPIC, [0, 2])]
 
 
-def test_unknown_partitions_keep_the_others_out(cluster: Cluster) -> None:
+def test_an_unknown_partition_keeps_the_others_from_being_added(cluster: Cluster) -> None:
     producer = started(cluster, 1)
     assert producer.add(0, 3, -1) == [
         ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -245,7 +246,7 @@ def test_brokers_add_or_verify_several_transactions_at_once(cluster: Cluster, ve
         assert cluster.state("b") == "Ongoing"
 
 
-def test_an_added_partition_is_looked_up_without_a_record(cluster: Cluster) -> None:
+def test_a_partition_that_is_already_added_writes_no_record(cluster: Cluster) -> None:
     producer = started(cluster)
     for _ in range(3):
         assert producer.send(1, b"v") is ErrorCode.NONE
@@ -285,7 +286,7 @@ def test_a_transaction_over_partitions_and_offsets(cluster: Cluster, version: in
 
 
 @BOTH
-def test_transactions_follow_each_other(cluster: Cluster, version: int) -> None:
+def test_a_producer_may_have_one_transaction_after_the_other(cluster: Cluster, version: int) -> None:
     producer = started(cluster, version)
     for number in range(6):
         assert producer.send(number % 2, b"%d" % number) is ErrorCode.NONE
@@ -322,11 +323,11 @@ def test_ends_without_a_transaction(cluster: Cluster) -> None:
     assert second.commit() is ErrorCode.INVALID_TXN_STATE
 
 
-def test_version_2_may_abort_what_has_no_partitions(cluster: Cluster) -> None:
+def test_version_2_may_abort_a_transaction_without_partitions(cluster: Cluster) -> None:
     producer = started(cluster)
     assert producer.abort() is ErrorCode.NONE  # Empty
     assert (producer.epoch, cluster.state("t")) == (1, "CompleteAbort")
-    assert producer.abort() is ErrorCode.NONE  # CompleteAbort, with the new epoch: the next one
+    assert producer.abort() is ErrorCode.NONE  # CompleteAbort: the epoch rises again
     assert producer.epoch == 2
     assert producer.commit() is ErrorCode.INVALID_TXN_STATE
     assert producer.send(0, b"v") is ErrorCode.NONE
@@ -363,7 +364,7 @@ def test_version_2_gets_a_new_producer_id_when_the_epochs_run_out(cluster: Clust
     assert cluster.values(0) == [b"a", b"b"]
 
 
-def test_what_comes_after_the_marker_is_refused_under_version_2(cluster: Cluster) -> None:
+def test_with_version_2_records_after_the_marker_are_refused(cluster: Cluster) -> None:
     producer = started(cluster)
     late = Producer(cluster)
     late.id, late.epoch = producer.id, producer.epoch
@@ -371,7 +372,7 @@ def test_what_comes_after_the_marker_is_refused_under_version_2(cluster: Cluster
     assert producer.commit() is ErrorCode.NONE
     with pytest.raises(InvalidProducerEpoch):
         late.append(0, b"late")
-    assert late.commit() is ErrorCode.NONE  # a repeated one
+    assert late.commit() is ErrorCode.NONE  # a repeated request
     assert not cluster.is_hanging(0)
 
 

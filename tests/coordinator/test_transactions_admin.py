@@ -1,5 +1,5 @@
-"""Authorization, and what administrators ask: WriteTxnMarkers, DescribeTransactions, ListTransactions,
-DescribeProducers. Also what the Produce path asks.
+"""Authorization, and the requests of administrators: WriteTxnMarkers, DescribeTransactions, ListTransactions,
+DescribeProducers. Also the calls of the handlers of Produce and TxnOffsetCommit.
 
 Kafka: KafkaApisTest, TransactionStateManagerTest, TransactionCoordinatorTest.
 """
@@ -114,7 +114,7 @@ def test_markers_of_a_request(cluster: Cluster, api_version: int, committed: boo
     assert cluster.markers == []
 
 
-def test_a_marker_in_the_offsets_is_reported(cluster: Cluster) -> None:
+def test_a_marker_in_the_offsets_topic_is_reported(cluster: Cluster) -> None:
     producer = started(cluster)
     assert write_marker(cluster, producer, 0, topic=OFFSETS, transaction_result=True) == [ErrorCode.NONE]
     assert cluster.markers == [(0, producer.id, True)]
@@ -134,11 +134,11 @@ def test_markers_that_are_refused(cluster: Cluster) -> None:
     assert write_marker(cluster, producer, 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_late_marker_of_version_2_ends_no_later_transaction(cluster: Cluster) -> None:
+def test_a_late_marker_of_version_2_does_not_end_a_later_transaction(cluster: Cluster) -> None:
     producer = started(cluster)
     producer.send(0, b"a")
     producer.commit()
-    assert write_marker(cluster, producer, 0, transaction_version=2) == [ErrorCode.NONE]  # a repeated one
+    assert write_marker(cluster, producer, 0, transaction_version=2) == [ErrorCode.NONE]  # a repeated marker
     producer.send(0, b"b")
     assert write_marker(cluster, producer, 0, transaction_version=2) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert cluster.is_hanging(0)
@@ -168,7 +168,7 @@ def test_a_transaction_is_described(cluster: Cluster) -> None:
     hidden = cluster.described("t")
     assert hidden.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (hidden.transaction_state, hidden.producer_id, hidden.topics) == ("", 0, [])
-    assert cluster.described("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert cluster.described("unknown").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert cluster.described("").error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -265,7 +265,7 @@ def test_a_partition_is_verified(cluster: Cluster) -> None:
     assert verify("t", 0, 0, TOPIC, 0) is ErrorCode.TRANSACTION_ABORTABLE
 
 
-def test_several_partitions_are_one_record(cluster: Cluster) -> None:
+def test_several_partitions_are_added_with_one_record(cluster: Cluster) -> None:
     producer = started(cluster)
     add = cluster.coordinator.add_partitions_implicitly
     assert add("t", producer.id, producer.epoch, [(TOPIC, 0), (TOPIC, 2)]) is ErrorCode.NONE
@@ -286,7 +286,7 @@ def test_a_transaction_does_not_end_while_it_is_held(cluster: Cluster) -> None:
         producer.append(0, b"a")
     ending.join(PATIENCE)
     assert cluster.values(0) == [b"a"] and not cluster.is_hanging(0)
-    with cluster.coordinator.hold("nobody"):
+    with cluster.coordinator.hold("unknown"):
         pass
 
 

@@ -1,9 +1,8 @@
 """Producers whose transactions interleave over partitions, with restarts at any step, and crashes between the record of
 a decision and its markers.
 
-A model knows what each transaction wrote. At all times a read_committed reader sees the values of committed
-transactions only, and in the end all of them; producer epochs never go back; and after enough time no transaction is
-open.
+A model has the values that each transaction wrote. A read_committed reader always sees only values of committed
+transactions, and in the end all of them. Producer epochs never decrease. After enough time no transaction is open.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ names = st.sampled_from(NAMES)
 partitions = st.integers(0, PARTITIONS - 1)
 Value = tuple[int, bytes]  # partition, value
 
-# What a client may get where another producer, or the clock, has taken its transaction.
+# Errors of a client whose transaction was ended by another producer or by a timeout.
 FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -47,7 +46,7 @@ class Transactions(RuleBasedStateMachine):
         self.written: dict[str, list[Value]] = defaultdict(list)  # of the open transaction
         self.committed: set[Value] = set()
         self.uncommitted: set[Value] = set()
-        self.undecided: dict[str, bool] = {}  # {name: committed?} of ends whose response was lost
+        self.undecided: dict[str, bool] = {}  # {name: is it committed}, of ends whose response was lost
         self.epochs: dict[str, tuple[int, int]] = {}
         self.count = 0
 
@@ -57,7 +56,7 @@ class Transactions(RuleBasedStateMachine):
             self.producers[name] = Producer(self.cluster, name, version)
             assert self.producers[name].init() is ErrorCode.NONE
 
-    # ---- what clients do -------------------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------------------------------------
 
     @rule(name=names, partition=partitions)
     def send(self, name: str, partition: int) -> None:
@@ -91,7 +90,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=names, committed=st.booleans())
     def repeat_the_end(self, name: str, committed: bool) -> None:
-        """The response was lost: the same request again has the same result."""
+        """The response was lost, so the client sends the request again. The result must be the same."""
         producer = self.producers[name]
         known = producer.id, producer.epoch
         error = producer.end(committed)
@@ -107,7 +106,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=names)
     def init(self, name: str) -> None:
-        """A new instance of the application: it fences the one before, whose open transaction is aborted."""
+        """Start another instance of the application. It fences the old one, and aborts its open transaction."""
         old = self.producers[name]
         new = Producer(self.cluster, name, old.version)
         error = new.init()
@@ -126,7 +125,7 @@ class Transactions(RuleBasedStateMachine):
         assert error in {*FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}, error
         assert producer.end(committed) in FENCED
 
-    # ---- what happens to the broker --------------------------------------------------------------------------------
+    # ---- the broker ------------------------------------------------------------------------------------------------
 
     @rule()
     def restart(self) -> None:
@@ -134,7 +133,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=names, committed=st.booleans(), where=st.sampled_from([*range(PARTITIONS), None]))
     def crash_in_the_end(self, name: str, committed: bool, where: int | None) -> None:
-        """The process dies before a marker is written, and the client asks again after the restart."""
+        """The process dies before a marker is written, and the client sends the request again after the restart."""
         partition = (OFFSETS, 0) if where is None else (TOPIC, where)
         self.cluster.topics.faults[partition] = Killed()
         producer = self.producers[name]
@@ -179,7 +178,7 @@ class Transactions(RuleBasedStateMachine):
             if self.cluster.state(name) in ("CompleteAbort", "PrepareAbort") and self.written[name]:
                 self.decided(name, False)
 
-    # ---- what must hold --------------------------------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------------------------
 
     def decided(self, name: str, committed: bool) -> None:
         (self.committed if committed else self.uncommitted).update(self.written.pop(name, []))

@@ -81,7 +81,7 @@ def test_a_whole_transaction_of_each_version() -> None:
         assert done.with_partitions(PARTITIONS, NOW + 9, version).start_ms == NOW + 9
 
 
-def test_the_next_id_comes_with_the_completion() -> None:
+def test_the_next_producer_id_is_used_after_the_completion() -> None:
     ongoing = NEW._replace(state=ONGOING, producer_epoch=32_766, partitions=PARTITIONS)
     prepared = ongoing.ended(True, NOW, client_version=VERSION_2, next_producer_id=9)
     assert (prepared.producer_id, prepared.producer_epoch, prepared.next_producer_id) == (7, 32_767, 9)
@@ -90,7 +90,7 @@ def test_the_next_id_comes_with_the_completion() -> None:
     assert (done.previous_producer_id, done.last_producer_epoch) == (7, 32_766)
 
 
-def test_a_clock_that_goes_back_is_tolerated() -> None:
+def test_a_clock_that_moves_backwards_is_tolerated() -> None:
     ongoing = NEW._replace(state=ONGOING, producer_epoch=0, start_ms=NOW)
     earlier = ongoing.with_partitions(PARTITIONS, NOW - 500, VERSION_2)
     assert (earlier.start_ms, earlier.update_ms) == (NOW, NOW - 500)
@@ -98,7 +98,7 @@ def test_a_clock_that_goes_back_is_tolerated() -> None:
     assert not earlier.is_timed_out(NOW - 10_000)
 
 
-def test_when_it_is_timed_out_or_expired() -> None:
+def test_states_in_which_a_transactional_id_times_out_or_expires() -> None:
     ongoing = NEW._replace(state=ONGOING, start_ms=NOW)
     assert not ongoing.is_timed_out(NOW + 1000) and ongoing.is_timed_out(NOW + 1001)
     for state in STATES:
@@ -109,8 +109,8 @@ def test_when_it_is_timed_out_or_expired() -> None:
     assert DEAD not in IDLE
 
 
-def test_partitions_that_are_there_make_no_change() -> None:
-    """The coordinator looks without a lock first, so this is for two requests at once."""
+def test_partitions_that_are_already_added_make_no_change() -> None:
+    """The coordinator first checks without a lock, so add() may get partitions that another request has just added."""
     ongoing = NEW._replace(state=ONGOING, producer_epoch=0, partitions=PARTITIONS)
     producer = decisions.Producer(7, 0)
     assert decisions.add(ongoing, producer, PARTITIONS, NOW, VERSION_2) is ErrorCode.NONE

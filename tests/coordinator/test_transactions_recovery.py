@@ -1,4 +1,4 @@
-"""The transaction coordinator after restarts, crashes and disk failures, and as the clock goes on.
+"""The transaction coordinator after restarts, crashes and disk failures, and with timeouts.
 
 Kafka: TransactionStateManagerTest, TransactionCoordinatorTest, ProducerIdManagerTest.
 """
@@ -102,7 +102,7 @@ def test_a_crash_while_epochs_run_out(cluster: Cluster) -> None:
     assert cluster.values(0) == [b"a"]
 
 
-def test_nothing_is_decided_before_its_record_is_in_the_log(cluster: Cluster) -> None:
+def test_a_decision_has_no_effect_before_its_record_is_in_the_log(cluster: Cluster) -> None:
     producer = started(cluster)
     producer.send(0, b"a")
     cluster.topics.faults[STATE, 0] = StorageOffline("gone")
@@ -137,7 +137,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(cluster: Cluster) -> Non
     producer.send(0, b"a")
     producer.send(1, b"b")
     cluster.topics.faults[TOPIC, 1] = OSError(errno.ENOSPC, "full")
-    assert producer.commit() is ErrorCode.NONE  # decided
+    assert producer.commit() is ErrorCode.NONE  # the decision is in the log
     assert cluster.values(0) == [b"a"] and cluster.values(1) == []
     assert cluster.state("t") == "PrepareCommit"
     assert producer.commit() is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -167,7 +167,7 @@ def test_requests_of_version_2_while_a_marker_is_missing(cluster: Cluster) -> No
     producer.epoch = 5
     assert producer.commit() is ErrorCode.PRODUCER_FENCED
     cluster.topics.faults.clear()
-    assert producer.init() is ErrorCode.NONE  # it completes the transaction first
+    assert producer.init() is ErrorCode.NONE  # the request completes the transaction first
     assert cluster.values(0) == [b"a"]
 
 
@@ -198,7 +198,7 @@ def test_partitions_that_were_deleted_need_no_marker(cluster: Cluster) -> None:
     assert cluster.state("t") == "CompleteCommit" and cluster.values(0) == [b"b"]
 
 
-def test_a_marker_takes_the_coordinator_epoch_of_an_earlier_broker(cluster: Cluster) -> None:
+def test_a_marker_has_the_coordinator_epoch_of_an_earlier_broker(cluster: Cluster) -> None:
     producer = started(cluster, 1)
     producer.append(0, b"u")
     cluster.log(0).append_batches(marker(producer.id, 0, "abort", coordinator=9), origin="coordinator")
@@ -271,7 +271,7 @@ def test_records_that_cannot_be_decoded_are_skipped(cluster: Cluster, caplog: py
     assert producer.send(0, b"v") is ErrorCode.NONE
 
 
-def test_dead_and_fencing_states_in_the_log(cluster: Cluster) -> None:
+def test_records_with_the_states_dead_and_prepare_epoch_fence_are_loaded(cluster: Cluster) -> None:
     producer = started(cluster)
     producer.send(0, b"a")
     (good,) = cluster.registry.all()
@@ -332,7 +332,7 @@ def test_an_aborted_producer_of_version_2_never_gets_the_last_epoch(cluster: Clu
     assert producer.abort() is ErrorCode.PRODUCER_FENCED
 
 
-def test_time_outs_go_on_over_a_restart(cluster: Cluster) -> None:
+def test_a_transaction_timeout_is_not_extended_by_a_restart(cluster: Cluster) -> None:
     started(cluster).send(0, b"a")
     cluster.clock.advance(55_000)
     cluster.start()
@@ -341,7 +341,7 @@ def test_time_outs_go_on_over_a_restart(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("end", ["nothing", "commit", "abort"])
-def test_unused_ids_are_forgotten(cluster: Cluster, end: str) -> None:
+def test_unused_transactional_ids_expire(cluster: Cluster, end: str) -> None:
     producer = started(cluster)
     if end != "nothing":
         producer.send(0, b"a")
@@ -381,7 +381,7 @@ def test_an_id_is_kept_if_its_tombstone_cannot_be_written(cluster: Cluster) -> N
     assert cluster.registry.names() == []
 
 
-def test_nothing_runs_after_close(cluster: Cluster) -> None:
+def test_no_transaction_is_ended_after_close(cluster: Cluster) -> None:
     started(cluster).send(0, b"a")
     prepared = started(cluster, name="prepared")
     prepared.send(1, b"b")
@@ -400,7 +400,8 @@ def test_settings_are_checked(value: object) -> None:
 
 
 def test_settings_have_the_names_of_kafka() -> None:
-    given = {"transaction.max.timeout.ms": 5, "transactional.id.expiration.ms": "6", "other": 7}  # "6": of a file
+    # "6" is a text, as in a properties file.
+    given = {"transaction.max.timeout.ms": 5, "transactional.id.expiration.ms": "6", "other": 7}
     found = TransactionConfig.of(given)
     assert (found.transaction_max_timeout_ms, found.transactional_id_expiration_ms) == (5, 6)
     assert TransactionConfig.of({}) == TransactionConfig()
@@ -474,7 +475,7 @@ def test_the_last_ids(tmp_path: Path) -> None:
         ids.next()
 
 
-def test_the_file_of_ids_does_not_disturb_the_directory(cluster: Cluster) -> None:
+def test_the_file_of_producer_ids_does_not_disturb_the_log_manager(cluster: Cluster) -> None:
     started(cluster)
     cluster.close()
     with klog.open(cluster.path) as manager:

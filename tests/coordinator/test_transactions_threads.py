@@ -1,4 +1,4 @@
-"""The transaction coordinator under requests from many threads at once."""
+"""The transaction coordinator with requests from several threads at the same time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVA
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_producers_of_one_transactional_id_take_it_from_each_other(tmp_path: Path, version: int) -> None:
-    """Whoever commits without an error has all values in the log, and the others none."""
+def test_producers_with_the_same_transactional_id_fence_each_other(tmp_path: Path, version: int) -> None:
+    """A producer that commits without an error has all its values in the log. The others have none."""
     cluster = Cluster(tmp_path, partitions=2)
     barrier = threading.Barrier(4)
 
@@ -48,7 +48,7 @@ def test_producers_of_one_transactional_id_take_it_from_each_other(tmp_path: Pat
     cluster.close()
 
 
-def test_new_producers_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_new_producers_get_different_ids(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 
     def work(number: int) -> list[int]:

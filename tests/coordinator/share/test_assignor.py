@@ -1,4 +1,4 @@
-"""What every assignment of partitions to the members of a share group has."""
+"""Properties of every assignment of partitions to the members of a share group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pairs(target: Target) -> set[tuple[uuid.UUID, int]]:
 
 
 @given(sizes=SIZES, members=SUBSCRIPTIONS, before=SUBSCRIPTIONS, sizes_before=SIZES)
-def test_partitions_have_readers_and_readers_have_partitions(
+def test_every_partition_has_members_and_every_member_has_partitions(
     sizes: dict[uuid.UUID, int],
     members: dict[str, frozenset[uuid.UUID]],
     before: dict[str, frozenset[uuid.UUID]],

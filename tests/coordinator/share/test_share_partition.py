@@ -1,4 +1,4 @@
-"""What members get of a share partition, and what becomes of it."""
+"""Records of a share partition: acquisition, acknowledgement, release, timeouts and limits."""
 
 from __future__ import annotations
 
@@ -46,58 +46,58 @@ def acquire(
     )
 
 
-def say(partition: SharePartition, member: str, first: int, last: int, *types: int) -> tuple[StateBatch, ...]:
+def acknowledge(partition: SharePartition, member: str, first: int, last: int, *types: int) -> tuple[StateBatch, ...]:
     plan = partition.acknowledge(member, [Acknowledgement(first, last, types)], deadline_ms=5000, limits=LIMITS)
     partition.commit(plan)
     return plan.batches
 
 
-def test_a_record_that_is_acquired_is_not_given_to_another_member() -> None:
+def test_an_acquired_record_is_not_acquired_by_another_member() -> None:
     partition = SharePartition(0)
     assert acquire(partition, "a", 5) == [Acquired(0, 4, 1)]
     assert acquire(partition, "b", 5) == [Acquired(5, 9, 1)]
     assert partition.fetch_offset(LIMITS) == 10
 
 
-def test_whole_batches_are_given_unless_the_number_is_exact() -> None:
+def test_whole_batches_are_acquired_unless_the_number_is_exact() -> None:
     assert acquire(SharePartition(0), "a", 5, exact=False) == [Acquired(0, 9, 1)]
     assert acquire(SharePartition(0), "a", 15, exact=False) == [Acquired(0, 9, 1), Acquired(10, 19, 1)]
     assert acquire(SharePartition(3), "a", 5, exact=False) == [Acquired(3, 9, 1)]
 
 
-def test_the_start_offset_passes_what_is_acknowledged_or_rejected_only() -> None:
+def test_the_start_offset_moves_only_past_acknowledged_and_rejected_records() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", 10)
-    assert say(partition, "a", 1, 2, ACCEPT) == (StateBatch(1, 2, ACKNOWLEDGED, 1),)
+    assert acknowledge(partition, "a", 1, 2, ACCEPT) == (StateBatch(1, 2, ACKNOWLEDGED, 1),)
     assert partition.start_offset == 0
-    assert say(partition, "a", 0, 0, REJECT) == (StateBatch(0, 0, ARCHIVED, 1),)
+    assert acknowledge(partition, "a", 0, 0, REJECT) == (StateBatch(0, 0, ARCHIVED, 1),)
     assert (partition.start_offset, partition.done_count) == (3, 0)
-    assert say(partition, "a", 4, 9, ACCEPT) == (StateBatch(4, 9, ACKNOWLEDGED, 1),)
+    assert acknowledge(partition, "a", 4, 9, ACCEPT) == (StateBatch(4, 9, ACKNOWLEDGED, 1),)
     assert (partition.start_offset, partition.done_count) == (3, 6)
-    assert say(partition, "a", 3, 3, RELEASE) == (StateBatch(3, 3, AVAILABLE, 1),)
+    assert acknowledge(partition, "a", 3, 3, RELEASE) == (StateBatch(3, 3, AVAILABLE, 1),)
     assert acquire(partition, "b", 1) == [Acquired(3, 3, 2)]
 
 
-def test_a_record_is_archived_after_its_last_delivery_and_comes_alone_then() -> None:
+def test_the_last_delivery_of_a_record_is_a_batch_of_its_own_and_then_it_is_archived() -> None:
     partition = SharePartition(0)
     for count in (1, 2):
         assert acquire(partition, "a", read=[(0, 4)], stop=5) == [Acquired(0, 4, count)]
-        say(partition, "a", 0, 4, RELEASE)
+        acknowledge(partition, "a", 0, 4, RELEASE)
     for offset in range(5):
         assert acquire(partition, "a", read=[(0, 4)], stop=5) == [Acquired(offset, offset, 3)]
         expected = (StateBatch(offset, offset, ARCHIVED, 3),)
-        assert say(partition, "a", offset, offset, RELEASE) == expected
+        assert acknowledge(partition, "a", offset, offset, RELEASE) == expected
     assert partition.start_offset == partition.next_offset == 5
 
 
 def test_records_that_do_not_exist_are_archived() -> None:
-    """Compacted ones, and markers: also at the beginning, at the end, and if there is nothing else."""
+    """Such offsets are of compacted records and of markers, at the beginning, in the middle, at the end, or everywhere."""
     partition = SharePartition(0)
     assert acquire(partition, "a", read=[(2, 3), (6, 7)], stop=10) == [Acquired(2, 3, 1), Acquired(6, 7, 1)]
     assert (partition.start_offset, partition.next_offset) == (2, 10)
-    say(partition, "a", 2, 3, ACCEPT)
+    acknowledge(partition, "a", 2, 3, ACCEPT)
     assert partition.start_offset == 6
-    say(partition, "a", 6, 7, RELEASE)
+    acknowledge(partition, "a", 6, 7, RELEASE)
     assert acquire(partition, "b", read=[], stop=12) == []
     assert partition.start_offset == partition.next_offset == 12
 
@@ -106,9 +106,9 @@ def test_no_more_than_the_limit_is_in_flight() -> None:
     partition, limits = SharePartition(0), Limits(deliveries=3, records=4)
     assert acquire(partition, "a", exact=False, limits=limits) == [Acquired(0, 3, 1)]
     assert partition.fetch_offset(limits) is None
-    say(partition, "a", 1, 3, ACCEPT)
+    acknowledge(partition, "a", 1, 3, ACCEPT)
     assert partition.fetch_offset(limits) is None
-    say(partition, "a", 0, 0, ACCEPT)
+    acknowledge(partition, "a", 0, 0, ACCEPT)
     assert partition.fetch_offset(limits) == 4
 
 
@@ -131,16 +131,16 @@ def test_an_invalid_acknowledgement_has_no_effect(first: int, last: int, types: 
     acquire(partition, "a", 5)
     acquire(partition, "b", 5)
     before = repr(partition)
-    said = [Acknowledgement(0, 0, [ACCEPT]), Acknowledgement(first, last, types)][first == 0 or first < 0 :]
+    acknowledgements = [Acknowledgement(0, 0, [ACCEPT]), Acknowledgement(first, last, types)][first == 0 or first < 0 :]
     with pytest.raises(Refused) as refused:
-        partition.acknowledge("a", said, deadline_ms=0, limits=LIMITS)
+        partition.acknowledge("a", acknowledgements, deadline_ms=0, limits=LIMITS)
     assert refused.value.code is code and repr(partition) == before
 
 
-def test_acquisitions_end_in_time_unless_they_are_renewed() -> None:
+def test_acquisition_locks_time_out_unless_they_are_renewed() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", 4)
-    assert say(partition, "a", 1, 2, RENEW) == ()
+    assert acknowledge(partition, "a", 1, 2, RENEW) == ()
     assert partition.expire(999, LIMITS) is None and partition.deadline_ms == 1000
     plan = partition.expire(1000, LIMITS)
     assert plan is not None and plan.batches == (StateBatch(0, 0, AVAILABLE, 1), StateBatch(3, 3, AVAILABLE, 1))
@@ -149,7 +149,7 @@ def test_acquisitions_end_in_time_unless_they_are_renewed() -> None:
     assert acquire(partition, "b", 2) == [Acquired(0, 0, 2), Acquired(3, 3, 2)]
 
 
-def test_one_of_many_acknowledgements_costs_no_more_than_its_runs() -> None:
+def test_an_acknowledgement_of_very_many_records_costs_one_run() -> None:
     partition = SharePartition(0)
     limits = Limits(5, 2**40)
     found = partition.acquire("a", [(0, 2**39)], 2**39 + 1, max_records=2**40, exact=True, deadline_ms=1, limits=limits)
@@ -158,11 +158,11 @@ def test_one_of_many_acknowledgements_costs_no_more_than_its_runs() -> None:
     assert plan.start_offset == 2**39 + 1 and plan.runs == []
 
 
-def test_the_log_start_and_the_log_end_are_followed() -> None:
+def test_records_below_the_log_start_and_above_the_log_end_are_dropped() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", 20)
     partition.start_at(5)
-    assert say(partition, "a", 0, 9, ACCEPT) == (StateBatch(5, 9, ACKNOWLEDGED, 1),)
+    assert acknowledge(partition, "a", 0, 9, ACCEPT) == (StateBatch(5, 9, ACKNOWLEDGED, 1),)
     assert partition.start_offset == 10
     partition = partition.ended_at(15)
     assert (partition.start_offset, partition.next_offset) == (10, 15)

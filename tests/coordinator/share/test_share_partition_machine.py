@@ -1,4 +1,4 @@
-"""A share partition under random members, time-outs and restarts, against a model that keeps each record by itself."""
+"""A share partition with random members, timeouts and restarts, compared with a model that has a state for each record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK_MS = 100
 
 
 class Record:
-    """One record, as the model knows it."""
+    """The state of one record in the model."""
 
     def __init__(self) -> None:
         self.state, self.count, self.member, self.deadline_ms = AVAILABLE, 0, "", 0
@@ -44,7 +44,7 @@ class Record:
 
 
 class Machine(RuleBasedStateMachine):
-    """The log has batches, some of which are missing or not for consumers."""
+    """The log is a row of batches. Some are missing, as after compaction, or are not for consumers, as markers."""
 
     @initialize(
         sizes=st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=12),
@@ -55,8 +55,8 @@ class Machine(RuleBasedStateMachine):
         self.now = 0
         self.limits = Limits(deliveries, records)
         self.batches, self.model, offset = [], {}, 0
-        for size, is_there in sizes:
-            if is_there:
+        for size, exists in sizes:
+            if exists:
                 self.batches.append((offset, offset + size - 1))
                 self.model |= {each: Record() for each in range(offset, offset + size)}
             offset += size
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
                 self.model[offset].finish(each, self.limits.deliveries)
 
     @rule(offset=st.integers(0, 40), member=MEMBERS)
-    def acknowledge_what_is_not_mine(self, offset: int, member: str) -> None:
+    def acknowledge_a_record_of_another_member(self, offset: int, member: str) -> None:
         record = self.model.get(offset)
         if offset < self.partition.start_offset or (record is not None and record.member == member):
             return
@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(snapshot=st.booleans())
     def restart(self, snapshot: bool) -> None:
-        """What was acquired is available again; the log does not know how often that was."""
+        """Acquired records are available again. Acquisitions are not stored, so their delivery counts are lost."""
         found = SharePartition(0)
         if snapshot:
             found.restore(self.partition.start_offset, self.partition.state_batches())
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
                     assert run.deadline_ms == record.deadline_ms
 
     def teardown(self) -> None:
-        """Whatever has happened, each record is acknowledged, archived, or delivered in the end."""
+        """In the end each record is acknowledged, archived, or can be delivered."""
         if not hasattr(self, "partition"):
             return
         self.now += LOCK_MS
@@ -222,8 +222,8 @@ class Machine(RuleBasedStateMachine):
             found = self.partition.acquire(
                 "z", read, self.end, max_records=5, exact=False, deadline_ms=self.now + 1, limits=self.limits
             )
-            said = [Acknowledgement(each.first, each.last, [ACCEPT]) for each in found]
-            self.partition.commit(self.partition.acknowledge("z", said, deadline_ms=0, limits=self.limits))
+            acknowledgements = [Acknowledgement(each.first, each.last, [ACCEPT]) for each in found]
+            self.partition.commit(self.partition.acknowledge("z", acknowledgements, deadline_ms=0, limits=self.limits))
             got |= {offset for each in found for offset in range(each.first, each.last + 1)}
         assert got == left
         assert self.partition.start_offset == self.partition.next_offset == self.end
