@@ -247,7 +247,7 @@ def test_errors_of_partitions(client: WireClient, broker: Broker) -> None:
     assert found.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_replica_gets_nothing(client: WireClient, broker: Broker) -> None:
+def test_a_fetch_of_a_replica_is_refused(client: WireClient, broker: Broker) -> None:
     """klog has no followers: a replica that fetches must not count as a copy."""
     broker.logs.log("t").append([(b"k", b"v", T)])
     found = fetch(client, broker, [asked_partition(0, 0)], version=12, replica_id=2)

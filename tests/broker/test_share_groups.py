@@ -689,7 +689,7 @@ def test_deleted_offsets_and_groups_are_not_restored(broker: Broker, clock: Manu
     assert join(broker).acquire() == [(0, 0, 1)]
 
 
-def test_rights_are_checked(tmp_path: Path) -> None:
+def test_authorization_is_checked(tmp_path: Path) -> None:
     config = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",

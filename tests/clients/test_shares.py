@@ -229,7 +229,7 @@ def test_members_that_acknowledge_implicitly_share_a_partition(broker: TestBroke
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_transactions(broker: TestBroker, start: Start) -> None:
+def test_records_of_transactions_are_delivered_by_isolation_level(broker: TestBroker, start: Start) -> None:
     """Aborted records are delivered only to groups with read_uncommitted. Markers are never delivered."""
     from confluent_kafka import Producer
 

@@ -29,7 +29,7 @@ INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1
 
 
 @given(TEXT, TEXT, INT32)
-def test_keys(group: str, topic: str, partition: int) -> None:
+def test_offset_keys_have_kafkas_bytes(group: str, topic: str, partition: int) -> None:
     key = offset_key(group, topic, partition)
     assert key == encode_key("offset_commit", group=group, topic=topic, partition=partition)
     assert read_key(key) == (group, topic, partition)
@@ -38,7 +38,7 @@ def test_keys(group: str, topic: str, partition: int) -> None:
 @given(
     INT64, INT32, TEXT, INT64, st.one_of(st.just(-1), st.integers(0, 2**63 - 1)), st.one_of(st.just(NO_ID), st.uuids())
 )
-def test_values(
+def test_offset_values_have_kafkas_bytes(
     offset: int, leader_epoch: int, metadata: str, commit: int, expire: int, topic_id: uuid.UUID
 ) -> None:  # fmt: skip
     committed = Committed(offset, leader_epoch, metadata, commit, expire, 9, topic_id)

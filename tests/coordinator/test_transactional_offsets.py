@@ -132,7 +132,7 @@ def test_each_partition_has_its_error(g: Groups) -> None:
     assert g.state("h") == "Dead"
 
 
-def test_the_transaction_coordinator_is_asked(tmp_path: Path) -> None:
+def test_offset_commits_are_checked_by_the_transaction_coordinator(tmp_path: Path) -> None:
     asked: list[object] = []
 
     class Transactions:

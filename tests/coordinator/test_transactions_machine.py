@@ -46,7 +46,6 @@ class Transactions(RuleBasedStateMachine):
         self.written: dict[str, list[Value]] = defaultdict(list)  # of the open transaction
         self.committed: set[Value] = set()
         self.uncommitted: set[Value] = set()
-        self.undecided: dict[str, bool] = {}  # {name: is it committed}, of ends whose response was lost
         self.epochs: dict[str, tuple[int, int]] = {}
         self.count = 0
 
