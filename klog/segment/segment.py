@@ -923,6 +923,14 @@ class Segment(SegmentState):
                 )
             wanted = needed
 
+    def upper_bound(self, position: int) -> int | None:
+        """Return an offset above all batches that begin before byte `position`, which is not 0: that of the first index
+        entry at or after it. None if there is none, or if its batch contradicts it."""
+        index = self.index
+        upper = index.upper_bound(position)
+        confirmed = upper is not None and start_of(self.file, index, self.size, upper + 1) >= position
+        return upper if confirmed else None
+
     def youngest_in(self, start: int, end: int) -> int:
         """Return the largest timestamp of the records of [start, end), where a batch ends at `end` if any reaches it;
         -1 if there is none."""
@@ -1011,7 +1019,8 @@ class Segment(SegmentState):
     def _by_headers(self, timestamp: int, start: int) -> tuple[int, Header | None, FoundByTime | None]:
         """The result of find_timestamp(), its batch, and where the search began."""
         index = self.index
-        floor, floor_offset = index.time_floor(timestamp)
+        # Not the entry of timestamp itself: a wrong bit in its offset may lead to a later batch of the same time.
+        floor, floor_offset = index.time_floor(max(timestamp, 0) - 1)
         believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None
         if believed is not None and floor_offset >= start:
             position = believed.position

@@ -137,3 +137,34 @@ def test_no_flipped_bit_shows_an_aborted_record(
                 shown.append(f"byte {position}, bit {bit}, read_only={read_only}: {sorted(wrong)}")
             shutil.rmtree(directory)
     assert not shown, f"{len(shown)}: " + "; ".join(shown)
+
+
+def test_no_wrong_index_entry_leaves_an_aborted_transaction_out_of_a_fetch(tmp_path: Path) -> None:
+    """Each bit of the low bytes of an offset index is flipped. A fetch names the transactions whose records are in its
+    slice, up to an offset from that index."""
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory, config={"index.interval.bytes": 150}, clock=ManualClock(NOW)) as log:
+        for pid in range(1, 9):
+            log.append_batches(batch(1))
+            send(log, pid, 0, 1)
+            log.append_batches(batch(1))
+        for pid in range(1, 9):
+            end(log, pid, "abort")
+        log.roll()
+        log.append_batches(batch(1))
+    path = directory / f"{0:020d}.index"
+    data = path.read_bytes()
+    assert len(data) >= 8 * 8
+    for at, bit in [(at, bit) for at in range(len(data)) if at % 8 in (3, 6, 7) for bit in range(8)]:
+        path.write_bytes(flip(data, at, bit))
+        with klog.Log.open(directory, read_only=True, clean_shutdown=True, clock=ManualClock(NOW)) as log:
+            for size in range(100, log.segments[0].size, 150):
+                data_of_slice = log.fetch(0, size, isolation="read_committed")
+                aborted = set(data_of_slice.aborted_transactions)
+                firsts = {(pid, first) for pid, first, *_ in aborted}
+                sent = {
+                    (part.producer_id, part.base_offset)
+                    for part in klog.record.decode(data_of_slice.memory())
+                    if part.is_transactional and not part.is_control
+                }
+                assert sent <= firsts, (at, bit, size)

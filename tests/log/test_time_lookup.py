@@ -12,6 +12,7 @@ import klog
 from klog.clock import ManualClock
 from klog.record import encode
 from klog.segment import Segment
+from tests.support.damage import flip
 from tests.support.logs import NOW, bases, one_log
 
 
@@ -100,6 +101,26 @@ def test_an_emptied_time_index_hides_nothing(tmp_path: Path) -> None:
             assert log.offset_for_timestamp(40) == (50, 1)
             assert log.offset_for_timestamp(60) == (70, 2)
             assert [segment.max_timestamp for segment in log.segments] == [50, 70]
+
+
+def test_a_wrong_offset_in_the_time_index_changes_no_result(tmp_path: Path) -> None:
+    """Each bit of the entries' offsets is flipped. Many batches have equal times: an entry may then lead to a later batch
+    of the same time."""
+    directory = tmp_path / "t-0"
+    timestamps = [NOW + n // 5 for n in range(30)]
+    with klog.Log.open(directory, config={"index.interval.bytes": 0}) as log:
+        for t in timestamps:
+            log.append([(None, b"x", t)])
+        log.roll()
+    path = directory / f"{0:020d}.timeindex"
+    data = path.read_bytes()
+    entries = range(0, len(data), 12)
+    assert len(entries) == 6
+    for at, bit in [(entry + 11, bit) for entry in entries for bit in range(5)]:
+        path.write_bytes(flip(data, at, bit))
+        with klog.Log.open(directory, read_only=True, clean_shutdown=True) as log:
+            for ms in range(NOW, timestamps[-1] + 2):
+                assert log.offset_for_timestamp(ms) == brute_force(timestamps, ms), (at, bit, ms)
 
 
 def test_log_append_time_counts_as_the_records_time(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def aborted_in_slice(
     log end at the fetch, gives its upper bound. Kafka: LocalLog.addAbortedTransactions.
     """
     number = number_of(segments, position.segment_base_offset)
-    upper = segments[number].index.upper_bound(position.position + size)
+    upper = segments[number].upper_bound(position.position + size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
     return aborted_in_range(log, segments, position.offset, upper, finder_of_producers(log))
