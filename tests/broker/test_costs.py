@@ -259,7 +259,7 @@ def test_modules_of_an_idle_broker(command: list[str]) -> None:
 
 
 def test_codecs_are_imported_soon_after_the_start(tmp_path: Path) -> None:
-    """Otherwise their import could fail later, when the process has no file descriptor left."""
+    """A later import could fail, if the process has no file descriptor left by then."""
     script = f"""
 import sys, time
 import klog

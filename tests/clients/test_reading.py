@@ -1,4 +1,4 @@
-"""How tests poll members of a group."""
+"""The helpers that poll members of a group."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_target_that_changes_during_a_revocation_is_reached(harness: Harness) 
     a, b, c = (Consumer(harness, name, "foo") for name in "abc")
     settle([a])
     b.beat()
-    a.beat()  # must revoke 3
+    a.beat()  # a must revoke 3 partitions
     c.beat()
     settle([a, b, c])
     assert sorted(len(each.owned) for each in (a, b, c)) == [2, 2, 2]

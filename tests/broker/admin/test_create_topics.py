@@ -1,4 +1,4 @@
-"""CreateTopics: what Kafka's ReplicationControlManager checks and returns, topic by topic."""
+"""CreateTopics: the checks and the results of Kafka's ReplicationControlManager, for each topic."""
 
 from __future__ import annotations
 

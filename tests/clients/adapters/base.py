@@ -74,7 +74,8 @@ class Producer(Protocol):
         """Queue one record."""
 
     def flush(self) -> list[tuple[int, int]]:
-        """(partition, offset) of what was sent since the last flush, in that order. With acks=0 they mean nothing."""
+        """Wait for the records that were sent since the last flush. Returns (partition, offset) of each, in that order.
+        With acks=0 these values have no meaning."""
 
     def begin(self) -> None: ...
 
