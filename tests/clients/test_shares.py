@@ -205,6 +205,7 @@ def test_a_record_that_no_member_acknowledges_is_delivered_again_until_it_is_arc
 
 @pytest.mark.java
 @pytest.mark.deep
+@pytest.mark.parametrize("lock_ms", [60_000])
 def test_members_that_acknowledge_implicitly_share_a_partition(broker: TestBroker, start: Start) -> None:
     """Each record is delivered once, since no member fails."""
     from_the_beginning(broker.bootstrap_servers, "g")
@@ -229,6 +230,7 @@ def test_members_that_acknowledge_implicitly_share_a_partition(broker: TestBroke
 
 @pytest.mark.java
 @pytest.mark.deep
+@pytest.mark.parametrize("lock_ms", [60_000])
 def test_records_of_transactions_are_delivered_by_isolation_level(broker: TestBroker, start: Start) -> None:
     """Aborted records are delivered only to groups with read_uncommitted. Markers are never delivered."""
     from confluent_kafka import Producer

@@ -4,11 +4,9 @@ returns an outcome for each."""
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from typing import Literal
 
 from tests.clients.servers import Server, Unavailable
 
-__all__ = ["Outcome", "Outcomes", "Run", "Suite", "Unavailable", "command", "download", "need", "prepared"]
+__all__ = ["Outcome", "Outcomes", "Run", "Suite", "Unavailable", "command", "need", "prepared"]
 
 HOME = Path(__file__).resolve().parent.parent.parent.parent / "build" / "clients"
 Outcome = Literal["passed", "failed", "skipped"]
@@ -98,16 +96,3 @@ def command(
     if check and process.returncode != 0:
         raise AssertionError(f"{arguments[0]} ended with {process.returncode}:\n{output[-4000:]}")
     return output
-
-
-def download(url: str, sha256: str, to: Path) -> Path:
-    """Download a file to `to`, and return that path. Raises Unavailable if the server cannot be reached, AssertionError if
-    the file has another SHA-256."""
-    try:
-        with urllib.request.urlopen(url, timeout=60) as response:
-            data = response.read()
-    except OSError as error:
-        raise Unavailable(f"{url}: {error}") from error
-    assert hashlib.sha256(data).hexdigest() == sha256, f"{url} has another SHA-256 than {sha256}"
-    to.write_bytes(data)
-    return to
