@@ -1,4 +1,4 @@
-"""Avro values framed by Confluent's format → columns, against fastavro record by record and a strict slow reader."""
+"""Avro values in Confluent's format become columns. Compared with fastavro and with a strict, slow reader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def framed(number: int, data: bytes) -> bytes:
 
 
 def schemas(*texts: Any) -> Schemas:
-    """Schemas with ids from 1 on."""
+    """Return schemas with the ids 1, 2, ..."""
     return Schemas({number: Schema(json.dumps(each)) for number, each in enumerate(texts, 1)}, origin="schemas.json")
 
 
@@ -50,7 +50,7 @@ def read(decoder: ConfluentAvroDecoder, *values: bytes | None) -> tuple[list[Any
 
 
 def avro(known: Schemas, reader: int | str | None = None) -> ConfluentAvroDecoder:
-    """A decoder to the schema with an id, the newest by default, or to DDL."""
+    """Return a decoder to the schema with an id (the newest by default), or to DDL."""
     given = parse_ddl(reader) if isinstance(reader, str) else known.by_id[reader or max(known.by_id)]
     return ConfluentAvroDecoder(known, given)
 
@@ -140,7 +140,7 @@ def test_values_that_are_not_records(schema: Any, value: Any, shown: Any) -> Non
 # ---- resolution ------------------------------------------------------------------------------------------------------
 
 
-def test_older_and_newer_values_in_one_array_keep_their_places() -> None:
+def test_older_and_newer_values_in_one_array_keep_their_order() -> None:
     old = record(("id", "int"), ("gone", {"type": "map", "values": "long"}), name="a.Flight")
     new = record(("ID", "long"), ("note", "string"), name="b.Flight")
     new["fields"][0]["aliases"] = ["id"]
@@ -273,7 +273,7 @@ def test_ddl_that_does_not_fit(ddl: str) -> None:
 # ---- bad values ------------------------------------------------------------------------------------------------------
 
 
-def test_frames_that_are_not_confluents() -> None:
+def test_values_without_confluents_header() -> None:
     decoder = avro(schemas("int"))
     values = [b"", b"\0", b"\0\0\0\0", b"\1\0\0\0\1\2", b'{"a":1}']
     found, bad = read(decoder, *values, framed(1, b"\2"))
@@ -294,7 +294,7 @@ def test_unknown_ids_are_named() -> None:
 
 
 def test_every_prefix_and_every_longer_value_is_bad() -> None:
-    """Also where the reader leaves out the field that is cut."""
+    """This also holds if the reader leaves out the field that is cut."""
     whole = framed(1, body(EVERY_TYPE, {**VALUE, "time": __import__("datetime").time(0)}))
     values = [whole[:size] for size in range(len(whole))] + [whole + b"\0"]
     for decoder in (avro(schemas(EVERY_TYPE)), avro(schemas(EVERY_TYPE), "int int")):
@@ -360,7 +360,7 @@ DEEP = [record(("a", "int"), name="r0")] + [record(("a", f"r{n - 1}"), name=f"r{
     ],
 )  # fmt: skip
 def test_schemas_without_a_column_type(text: str, why: str) -> None:
-    """As the reader's an error; as a writer's, its values are bad."""
+    """As the reader's schema, it raises an error. As a writer's schema, its values are bad."""
     import re
 
     with pytest.raises(ValueError, match=why):
@@ -410,7 +410,7 @@ def test_any_json_is_a_schema_or_a_named_error(writer: Any, reader: Any, data: b
         assert all(found[index] is None for index in bad)
 
 
-def test_null_is_no_namespace_and_no_aliases() -> None:
+def test_null_means_no_namespace_and_no_aliases() -> None:
     schema = record(("a", "int"), namespace=None, aliases=None)
     assert read(avro(schemas(schema)), framed(1, b"\2")) == ([{"a": 1}], {})
 
@@ -433,11 +433,11 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Overlong(Exception):
-    """A number of more than ten bytes, of which the specification says nothing."""
+    """A number of more than ten bytes, which the specification does not define."""
 
 
 class Slow:
-    """Reads a value as the specification says, byte for byte."""
+    """Reads a value byte by byte, as the specification defines it."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -480,7 +480,7 @@ class Slow:
             case "null":
                 return None
             case "boolean":
-                return self.take(1) != b"\0"  # 2 to 255 are not Avro; fastavro reads true
+                return self.take(1) != b"\0"  # 2 to 255 are not valid in Avro; fastavro reads them as true
             case "int" | "long":
                 number = self.number()
                 if kind == "int" and not -(2**31) <= number < 2**31:
@@ -582,7 +582,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def evolved(draw: st.DrawFn) -> tuple[Any, Any, Any]:
-    """(writer's schema, reader's schema, value of the writer)"""
+    """Draw a writer's schema, a reader's schema and a value of the writer's schema."""
     wider = {"int": ["int", "long", "float", "double"], "long": ["long", "float", "double"], "float": ["float", "double"],
              "string": ["string", "bytes"], "bytes": ["bytes", "string"]}  # fmt: skip
 
@@ -637,7 +637,7 @@ def evolved(draw: st.DrawFn) -> tuple[Any, Any, Any]:
 
 
 def shown(kind: pa.DataType, value: Any) -> Any:
-    """A value of fastavro as Arrow shows it."""
+    """Return a value of fastavro as Arrow returns it."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

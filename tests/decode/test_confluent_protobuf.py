@@ -1,4 +1,4 @@
-"""Protobuf messages → Arrow structs, with and without Confluent's framing."""
+"""Protobuf messages become Arrow structs, with and without Confluent's framing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = b"\0\0\0\0\x07"
 
 
 def descriptors() -> bytes:
-    """Of t.proto: message First {}; message M with a field of every kind; message Loop {Loop loop = 1;}."""
+    """Return the descriptors of t.proto: message First {}; message M with a field of every kind; message Loop {Loop loop = 1;}."""
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="t", syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
     colour = file.enum_type.add(name="Colour")
@@ -90,7 +90,7 @@ def decode(*values: bytes | None, decoder: Any = DECODER) -> tuple[list[Any], di
 
 
 def framed(message: Any, indexes: bytes = b"\x02\x02") -> bytes:
-    """M is the second message of its file: one index, 1, both zigzag."""
+    """Frame a message. M is the second message of its file: the path has one index, 1; both numbers are zigzag."""
     return HEADER + indexes + bytes(message.SerializeToString())
 
 

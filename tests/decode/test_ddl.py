@@ -1,4 +1,4 @@
-"""Spark's two texts of a schema → Arrow types → DDL."""
+"""Both text forms of Spark's schemas, DDL and JSON, become Arrow types. Arrow types become DDL."""
 
 from __future__ import annotations
 

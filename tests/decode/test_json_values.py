@@ -1,4 +1,4 @@
-"""JSON values → structs, against a slow model that reads each value with Python's json."""
+"""JSON values become structs. Compared with a slow model that reads each value with Python's json."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decode(ddl: str, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
 
 
 def field(kind: str, text: str) -> Any:
-    """The field `a` of {"a": text}, or BAD with null in its place."""
+    """Return the field `a` of {"a": text}, or BAD if the row is null."""
     (found,), bad = decode(f"a {kind}", f'{{"a":{text}}}'.encode())
     assert (found is None) == (0 in bad)
     return BAD if bad else found["a"]
@@ -147,8 +147,8 @@ def test_null_is_a_null_struct_and_empty_arrays_decode() -> None:
     assert decode("a array<struct<b:map<string,int>>>") == ([], {})
 
 
-def test_bad_fields_that_only_the_column_finds_are_found_in_each_place() -> None:
-    """Half of the values pass the parser, and are found by halves."""
+def test_values_that_do_not_fit_the_column_are_all_reported() -> None:
+    """The parser accepts all values. The decoder finds the bad ones by bisection."""
     values = [b'{"m":{"k":{"d":%d}}}' % (10**9 if number % 3 == 0 else number) for number in range(1000)]
     found, bad = decode("m map<string,struct<d:decimal(5,2)>>", *values)
     assert sorted(bad) == list(range(0, 1000, 3))
@@ -189,11 +189,11 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Object(list[tuple[str, Any]]):
-    """The members of a JSON object, with names that come twice."""
+    """The members of a JSON object, including repeated names."""
 
 
 def model(kind: pa.DataType, value: bytes | None) -> Any:
-    """What a value should decode to, or BAD."""
+    """Return what a value should decode to, or BAD."""
 
     def refuse(word: str) -> None:
         raise ValueError(word)
@@ -295,7 +295,7 @@ ESCAPED = JSON.map(lambda value: json.dumps(value).encode())
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A value with a few bytes replaced, removed or put in."""
+    """Draw a value with a few bytes replaced, removed or inserted."""
     value = bytearray(draw(WHOLE))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(value)))

@@ -1,4 +1,4 @@
-"""Schemas by id, from the registry's topic and from a file."""
+"""Schemas by id, read from the registry's topic and from a file."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_the_newest_version_of_a_subject_is_the_highest_that_is_not_deleted() ->
         "here",
     )
     assert found.newest == {"s": 12, "t": 12}
-    assert sorted(found.by_id) == [10, 11, 12, 13]  # values of a deleted version remain
+    assert sorted(found.by_id) == [10, 11, 12, 13]  # a topic may still contain values of a deleted version
 
 
 def test_the_last_record_of_a_key_counts() -> None:
-    """A compacted topic may still have older ones."""
+    """A compacted topic may still contain older records of the key."""
     found = from_records(
         [
             (key("s", 1), value(1)),
@@ -63,7 +63,7 @@ def test_schemas_of_other_types_are_known_by_name() -> None:
         found.of(1)
 
 
-def test_references_come_before_what_uses_them() -> None:
+def test_references_come_before_the_schemas_that_use_them() -> None:
     def refers(*subjects: str) -> list[dict[str, Any]]:
         return [{"name": f"n.{subject}", "subject": subject, "version": 1} for subject in subjects]
 
@@ -79,7 +79,7 @@ def test_references_come_before_what_uses_them() -> None:
         "here",
     )
     assert found.by_id[4] == Schema("D", ("A", "B", "C"))
-    assert set(found.by_id[5].references) == {"X", "Y"}  # a circle ends
+    assert set(found.by_id[5].references) == {"X", "Y"}  # a cycle ends
 
 
 def test_other_records_are_left_out() -> None:

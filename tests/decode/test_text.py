@@ -1,4 +1,4 @@
-"""Bytes → text, checked by Python's decoder."""
+"""Bytes become text, compared with Python's decoder."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def test_text_is_what_python_decodes(values: list[bytes | None], start: int) -> 
     assert set(bad) == {n for n, value in enumerate(values[start:]) if value is not None and model(value) is None}
 
 
-def test_the_place_is_named() -> None:
+def test_the_position_of_the_bad_byte_is_reported() -> None:
     assert TextDecoder().decode(pa.array([b"a\xff", b"b"]))[1] == {0: "byte 1 is not UTF-8: invalid start byte"}

@@ -26,7 +26,7 @@ MEMBER = {"client_id": "c", "client_host": "/h", "subscribed_topic_names": []}
 
 
 def as_dict(message: Any, struct: Struct, version: int, *, ids: bool) -> dict[str, Any]:
-    """The fields of an object that the version has, and that are in the bytes. ids: as text."""
+    """Return the fields of an object that are in its bytes of this version. ids: return UUIDs as text."""
     found = {}
     for field in struct.fields:
         value = getattr(message, field.name)
@@ -63,13 +63,13 @@ def test_a_field_that_is_left_out_has_its_default() -> None:
 
 
 def test_a_tagged_field_with_its_default_takes_no_bytes() -> None:
-    """Also where the default is a struct; null is another value than a struct of defaults."""
+    """This also holds if the default is a struct. Null differs from a struct of defaults."""
     name = "ConsumerGroupMemberMetadataValue"
     plain = encode_fields(name, 0, MEMBER)
     for default in ({}, {"session_timeout_ms": 0}, {"supported_protocols": ()}):
         assert encode_fields(name, 0, MEMBER | {"classic_member_metadata": default}) == plain
     null = encode_fields(name, 0, MEMBER | {"classic_member_metadata": None})
-    assert null == plain[:-1] + b"\1\0\1\0"  # a varint tells: a plain field has a byte of -1 there
+    assert null == plain[:-1] + b"\1\0\1\0"  # null is the varint 0 here; in a field without a tag it is the byte -1
     assert decode_fields(name, 0, null)[0]["classic_member_metadata"] is None
     value = {"session_timeout_ms": 0, "supported_protocols": [{"name": "range", "metadata": b"\0"}]}
     found = decode_fields(name, 0, encode_fields(name, 0, MEMBER | {"classic_member_metadata": value}))[0]
@@ -137,7 +137,7 @@ def test_bytes_from_any_buffer() -> None:
     assert decode_fields("GroupMetadataValue", 0, memoryview(data))[0]["members"][0]["assignment"] == b"abc"
 
 
-def test_where_damage_is() -> None:
+def test_an_error_names_the_damaged_field_and_its_position() -> None:
     members = [{}, {"assignment": b"xyz"}]
     data = encode_fields("GroupMetadataValue", 0, {"protocol_type": "consumer", "members": members})
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_text_that_is_not_utf8() -> None:
 
 @given(st.data())
 def test_hostile_bytes(data: st.DataObject) -> None:
-    """Cut or changed bytes: fields, or the named error; the same verdict as for objects, but for text."""
+    """Cut or changed bytes give fields or CorruptFrame, as for objects, except for text that is not UTF-8."""
     name, version = data.draw(st.sampled_from(VERSIONS))
     owner = getattr(messages, name)
     message = wire.make(owner, load(name)["data"], version, random.Random(data.draw(st.integers(0, 99))))

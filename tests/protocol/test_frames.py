@@ -97,7 +97,7 @@ def test_an_unknown_version_is_reported_with_its_header(key: int, version: int) 
     assert caught.value.code == 35
 
 
-def test_bytes_that_are_no_frame() -> None:
+def test_bytes_that_are_not_a_frame() -> None:
     (frame,) = encode_request(ApiKey.METADATA, 12, 1, "me", messages.Metadata.Request())
     for end in range(4, len(frame)):
         with pytest.raises(CorruptFrame):

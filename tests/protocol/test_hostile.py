@@ -1,5 +1,5 @@
-"""Bytes that no correct peer sends: an error, or a message that is the same after it was written and read again; and
-memory in proportion to the bytes."""
+"""Bytes that a correct peer does not send. Decoding raises CorruptFrame, or returns a message that is the same after a
+round trip. It uses memory in proportion to the input."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.memory import left_bytes, peak_bytes
 
 VERSIONS = list(wire.versions())
 _AMPLIFICATION = 100
-"""Bytes of memory for a byte of input, at most: an empty array is one byte, and a list of 56."""
+"""The most bytes of memory for a byte of input: an empty array takes one byte, and its list takes 56."""
 
 
-def _settles(owner: Any, version: int, data: bytes) -> None:
+def _check_round_trip(owner: Any, version: int, data: bytes) -> None:
     try:
         message = decode(owner, version, data)
     except CorruptFrame:
@@ -47,14 +47,14 @@ def test_every_flip_is_an_error_or_a_message() -> None:
         data = bytearray(encode(wire.make(owner, layout, version, chance), version))
         for at in range(min(len(data), 200)):
             kept, data[at] = data[at], chance.choice((0, 1, 0x7F, 0x80, 0xFF, data[at] ^ 1 << chance.randrange(8)))
-            _settles(owner, version, bytes(data))
+            _check_round_trip(owner, version, bytes(data))
             data[at] = kept
 
 
 @given(st.sampled_from(VERSIONS), st.binary(max_size=200))
 def test_random_bytes(case: Any, data: bytes) -> None:
     owner, _, version = case
-    _settles(owner, version, data)
+    _check_round_trip(owner, version, data)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_memory_is_proportional_to_the_bytes() -> None:
     entries = struct.pack(">ihB", 0, 0, 0) + b"\xff\xff\x03" + b"\1\1\0" * size
     quotas = messages.DescribeClientQuotas.Response
     texts = b"\xff\xff\x03" + b"\1" * size
-    lies = b"\0\1x\xff\xff\xff\x07" + bytes(64)
+    too_large = b"\0\1x\xff\xff\xff\x07" + bytes(64)
     for owner, version, data in (
         (quotas, 1, entries),
         (messages.FindCoordinator.Request, 4, texts),
         (messages.FindCoordinator.Request, 4, b"\0" + texts),
-        (messages.ListTransactions.Request, 0, lies),
+        (messages.ListTransactions.Request, 0, too_large),
         (messages.Metadata.Request, 1, b"\x7f\xff\xff\xff" + bytes(64)),
     ):
         _peak(owner, version, b"")  # compiles the program

@@ -172,7 +172,7 @@ def test_a_uuid_is_the_one_of_the_standard_library() -> None:
     assert str(read[0].topic_id) == str(number) and read[0].topic_id.is_safe is uuid.SafeUUID.unknown
 
 
-def test_blobs_of_consumer_groups_begin_with_their_version() -> None:
+def test_data_of_consumer_groups_begins_with_its_version() -> None:
     subscription = messages.ConsumerProtocolSubscription(topics=["a"], user_data=b"u", generation_id=7)
     for version in range(4):
         data = encode_data(subscription, version)

@@ -14,7 +14,7 @@ from klog.protocol import ApiKey, encode
 from klog.protocol.layout import Layout
 from tests.support import wire
 
-_EACH = 4
+_MESSAGES_PER_VERSION = 4
 
 
 def test_kafka_python() -> None:
@@ -28,12 +28,12 @@ def test_kafka_python() -> None:
     for owner, layout, version in wire.versions():
         theirs = classes.get(layout.name.replace(".", ""))
         if theirs is None or version > theirs.max_version or layout.name == "ApiVersions.Response":
-            continue  # it reads that response as version 0 if it has an error
-        for _ in range(_EACH):
+            continue  # kafka-python reads this response as version 0 if it has an error
+        for _ in range(_MESSAGES_PER_VERSION):
             message = wire.make(owner, layout, version, chance)
             data = encode(message, version)
             read = theirs.decode(data, version=version)
-            read._header = None  # encode() asks for it
+            read._header = None  # encode() reads this attribute
             assert read.encode(version=version) == data, (layout.name, version, message)
             compared.add((layout.name, version))
     assert len(compared) > 400
@@ -48,7 +48,7 @@ def test_kio() -> None:
         schema = _kio_schema(layout, version)
         if schema is None:
             continue
-        for _ in range(_EACH):
+        for _ in range(_MESSAGES_PER_VERSION):
             message = wire.make(owner, layout, version, chance, small=True)
             data = encode(message, version)
             read, size = entity_reader(schema)(data, 0)

@@ -1,4 +1,4 @@
-"""The schema language, the generated types, and that nothing is loaded before it is used."""
+"""The schema language and the generated types. A schema is not loaded before it is used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_schema() -> None:
     assert [each.element_min for each in code.fields if each.name == "groups"] == [2]
 
 
-def test_the_versions_of_a_message_that_is_no_request_or_response() -> None:
+def test_the_versions_of_a_message_that_is_neither_a_request_nor_a_response() -> None:
     found = parse("One 0-4 flexible 2\n  id: int32\n\nTwo 3\n\nrequest\n")
     assert [(name, each.versions, each.flexible) for name, each in found.items()] == [
         ("One", Versions(0, 4), 2),
