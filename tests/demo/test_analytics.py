@@ -1,4 +1,4 @@
-"""What the Spark step prints where Spark cannot run: what is missing and how to install it."""
+"""If Spark cannot run, the Spark step reports what is missing and how to install it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_old_java_is_named(java, version_text, version):
     assert "apt install" in analytics.missing()
 
 
-def test_without_java_the_text_says_how_to_install_it(java):
+def test_without_java_the_text_explains_how_to_install_it(java):
     java(None)
     assert "there is none on the PATH" in analytics.missing()
     assert "apt install" in analytics.missing()
@@ -56,7 +56,7 @@ def test_java_home_decides(java):
     assert analytics.missing() is None
 
 
-def test_without_pyspark_the_text_says_how_to_install_it(monkeypatch):
+def test_without_pyspark_the_text_explains_how_to_install_it(monkeypatch):
     monkeypatch.setattr(analytics, "find_spec", lambda name: None)
     assert "pip install 'klog[demo]'" in analytics.missing()
 

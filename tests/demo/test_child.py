@@ -59,8 +59,8 @@ def test_the_child_imports_the_same_klog(tmp_path, monkeypatch):
 
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "says_where.py").write_text("import klog; print(klog.__file__)\n")
-    with python_module("says_where", stderr=subprocess.DEVNULL) as process:
+    (tmp_path / "prints_path.py").write_text("import klog; print(klog.__file__)\n")
+    with python_module("prints_path", stderr=subprocess.DEVNULL) as process:
         output, _ = process.communicate(timeout=PATIENCE)
     assert output.decode().strip() == klog.__file__
     assert sys.executable

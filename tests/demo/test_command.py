@@ -15,8 +15,8 @@ from klog.progress import Event
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Replace the story by one line; record the arguments."""
+def runs(monkeypatch):
+    """Replace the demo by one event, and record the arguments of each run."""
     calls = []
 
     def run(directory, *, spark, progress, out):
@@ -33,17 +33,17 @@ class _Result:
         return {"events": 992_643}
 
 
-def test_defaults(asked):
+def test_defaults(runs):
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 0, result.output
-    assert asked == [{"directory": "klog-demo", "spark": True, "to_stdout": True}]
+    assert runs == [{"directory": "klog-demo", "spark": True, "to_stdout": True}]
 
 
-def test_json_is_the_only_output(asked, tmp_path):
+def test_json_is_the_only_output(runs, tmp_path):
     result = CliRunner().invoke(cli, ["demo", "--dir", str(tmp_path), "--no-spark", "--json", "--no-progress"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"events": 992_643}
-    assert asked == [{"directory": str(tmp_path), "spark": False, "to_stdout": False}]
+    assert runs == [{"directory": str(tmp_path), "spark": False, "to_stdout": False}]
 
 
 def test_a_foreign_directory_is_a_usage_error_and_is_kept(tmp_path):

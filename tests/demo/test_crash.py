@@ -1,4 +1,4 @@
-"""The killed writer: what the step finds, and that it notices a broken promise."""
+"""The step with the killed writer reports which records survived, and raises if a promise was broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE
 
 @pytest.fixture
 def directory(tmp_path):
-    """A demo directory with both topics and `found` telemetry records as the writer appends them."""
+    """A demo directory with both topics, which are empty."""
     demo_directory.prepare(tmp_path)
     with klog.open(tmp_path) as logs:
         logs.create_topic(demo_directory.FLIGHTS)
@@ -66,13 +66,13 @@ def test_a_partial_batch_is_truncated_and_reported(directory):
     assert result.bytes_truncated > 10_000
 
 
-def test_a_lost_record_is_noticed(directory):
+def test_a_lost_record_raises(directory):
     append(directory, [writer.report(offset) for offset in range(10)])
     with pytest.raises(DemoFailed, match="11 records were acknowledged, 10 are in"):
         check(directory, acknowledged=11)
 
 
-def test_a_changed_record_is_noticed(directory):
+def test_a_changed_record_raises(directory):
     append(directory, [writer.report(0), writer.report(2)])
     with pytest.raises(DemoFailed, match=r"record 1 of .* is not what the writer appended"):
         check(directory, acknowledged=2)

@@ -1,4 +1,4 @@
-"""The events of the story compared with facts measured from the table, and with a plain version of the rule."""
+"""The events of the demo, compared with facts measured from the table and with a plain version of the rule."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def test_slices_hold_every_event_once_in_time_order(loaded):
 
 def test_a_value_has_the_row_in_column_order_and_the_event_last(flights, table, loaded):
     part = next(loaded.slices(5_000))
-    for place, (key, value, _) in list(enumerate(part))[::499]:
-        row = flights.loc[table.row[place]].to_dict()
+    for index, (key, value, _) in list(enumerate(part))[::499]:
+        row = flights.loc[table.row[index]].to_dict()
         expected = {name: None if isinstance(cell, float) and math.isnan(cell) else cell for name, cell in row.items()}
-        expected["event"] = events.EVENTS[table.code[place]]
+        expected["event"] = events.EVENTS[table.code[index]]
         found = json.loads(value)
         assert found == expected
         assert list(found) == [*flights.columns, "event"]

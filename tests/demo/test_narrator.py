@@ -1,4 +1,4 @@
-"""The text of the story: aligned, wrapped, without escape codes outside a terminal."""
+"""The text of the demo: aligned, wrapped, without escape codes outside a terminal."""
 
 from __future__ import annotations
 

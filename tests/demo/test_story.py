@@ -1,6 +1,6 @@
 """The whole demo, run once: every number it prints compared with the data's facts and with pandas over the table.
 
-One run serves all tests of this file. The Spark step has its own, test_spark_answers, which needs Java.
+All tests of this file use one run. The Spark step has a test of its own, which needs Java.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EVENTS = 992_643
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory):
-    """(result, text, progress events) of one run, over the directory of an earlier run."""
+    """Return (result, text, progress events) of one run, in the directory of an earlier run."""
     directory = tmp_path_factory.mktemp("demo") / "klog-demo"
     directory.mkdir()
     demo.demo_directory.prepare(directory)
@@ -50,7 +50,7 @@ def result(demo_run):
 
 @pytest.fixture(scope="module")
 def text(demo_run):
-    """The story on one line, so that wrapping does not matter."""
+    """The text of the demo on one line, so that wrapping does not matter."""
     return " ".join(demo_run[1].split())
 
 
@@ -126,7 +126,7 @@ def test_the_storm(result, text, flights):
     assert f"{storm.departed_on_time:,} left on time or early; on average {storm.mean_delay_minutes:.1f}" in text
 
 
-def test_the_silence_of_the_storm(result, text, flights):
+def test_the_longest_time_without_departures(result, text, flights):
     start, stop = pd.Timestamp("2013-02-08T05:00Z"), pd.Timestamp("2013-02-10T05:00Z")
     departures = flights.departed[(flights.departed >= start) & (flights.departed < stop)].sort_values()
     gap = departures.diff().max()
@@ -146,7 +146,7 @@ def test_the_carriers_of_the_storm(result, text, flights):
 
 
 def test_only_the_storm_was_read(result, text):
-    """The found offsets bound exactly the records with timestamps in the window."""
+    """The found offsets contain exactly the records with timestamps in the window."""
     read = 0
     with klog.open(result.directory, read_only=True) as logs:
         for found in result.storm.ranges:
@@ -180,7 +180,7 @@ def test_flight_status_keeps_the_last_state_of_each_flight(result, text, flights
         assert log.size == status.bytes_after < status.bytes_before / 2
     early = set(
         keys[(flights.dep_delay <= 0) & flights.air_time.isna()]
-    )  # by event time they departed, then were scheduled
+    )  # they left early: in the order of event time, `scheduled` comes after `departed`
     assert found == {key: "scheduled" if key in early and found[key] != "departed" else wanted[key] for key in wanted}
     assert f"{status.records_between:,} keys, 8,255 of them tombstones" in text
     assert 328_521 < status.records_between <= 336_776
@@ -225,7 +225,7 @@ def test_the_directory_is_valid(result):
 
 
 @pytest.mark.spark
-def test_spark_answers(result, text, flights):
+def test_the_result_of_spark_matches_pandas(result, text, flights):
     if result.spark is None:
         pytest.skip(f"needs: Java and PySpark ({result.spark_missing})")
     spark = result.spark
@@ -253,7 +253,7 @@ def test_no_process_is_left(result):
 
 
 def test_ctrl_c_leaves_no_process(tmp_path):
-    """Interrupted while the writer runs: the demo ends, and so does the writer."""
+    """The demo is interrupted while the writer runs. Both processes end."""
     directory = tmp_path / "klog-demo"
     demo_process = subprocess.Popen(
         [
@@ -275,7 +275,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     )
     try:
         assert demo_process.stdout.readline()
-        assert len(named(directory)) == 2
+        assert len(processes_of(directory)) == 2
         demo_process.send_signal(signal.SIGINT)
         _, errors = demo_process.communicate(timeout=PATIENCE)
         assert b"KeyboardInterrupt" in errors
@@ -285,8 +285,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     assert left_over(directory) == []
 
 
-def named(directory) -> list[int]:
-    """Other processes whose command line names the directory."""
+def processes_of(directory) -> list[int]:
+    """Return the other processes whose command line contains the directory."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -295,12 +295,12 @@ def named(directory) -> list[int]:
 
 
 def left_over(directory) -> list[int]:
-    """The same, after some time for those about to end."""
+    """Return these processes, after a wait for those that are about to end."""
     for _ in range(int(PATIENCE * 100)):
-        if not named(directory):
+        if not processes_of(directory):
             break
         time.sleep(0.01)
-    return named(directory)
+    return processes_of(directory)
 
 
 def _names(entry: Path, directory: str) -> bool:

@@ -1,4 +1,4 @@
-"""klog top: rates between two looks, lags, devices, and a live table that ends cleanly."""
+"""klog top: rates between two samples, lags, devices, and a live table that ends cleanly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.golden import HOME
 ROOT = Path(klog.__file__).resolve().parent.parent
 
 
-def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
+def test_rates_are_those_between_two_samples(tmp_path: Path) -> None:
     clock, kernel = ManualClock(), FakeKernel(tmp_path)
     with klog.open(kernel.log_dir, create=True, clock=clock) as logs:
         logs.create_topic("t", partitions=2, config={"segment.bytes": 100_000})
@@ -41,7 +41,7 @@ def test_rates_are_those_between_two_looks(tmp_path: Path) -> None:
                 log.append([(b"k", b"v" * 100)] * 100)
             appended = log.size - size
             log.delete_records(1800)
-            assert log.apply_retention() > 0  # of segments before those that grew
+            assert log.apply_retention() > 0  # deletes segments before the one that grew
             reader = logs.reader("t", "billing")
             next(iter(reader))
             reader.commit()

@@ -1,4 +1,4 @@
-"""diff: the first offset that differs, by records."""
+"""diff compares the records of logs, and finds the first offset that differs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def records(start: int, stop: int, value: bytes = b"v") -> Batch:
 
 
 def write(path: Path, batches: list[tuple[int, Batch]], *, codec: str | None = None, **config: Any) -> Path:
-    """A log of (leader epoch, records). The offset of a record is its timestamp - 1000."""
+    """Write a log from pairs of leader epoch and records. The offset of a record is its timestamp - 1000."""
     path.mkdir()
     with klog.Log.open(path / "t-0", config=config) as log:
         for epoch, batch in batches:
@@ -36,11 +36,12 @@ def write(path: Path, batches: list[tuple[int, Batch]], *, codec: str | None = N
 
 
 def one(a: Path, b: Path) -> dict[str, Any]:
+    """Return the difference of the only partition. Checks that the reverse comparison matches it."""
     found = diff(a, b)
     (entry,) = found["partitions"]
     assert found["equal"] is (entry["state"] == "equal")
-    turned = diff(b, a)["partitions"][0]
-    assert turned["state"] == entry["state"] and turned["missing_in_a"] == entry["missing_in_b"]
+    reverse = diff(b, a)["partitions"][0]
+    assert reverse["state"] == entry["state"] and reverse["missing_in_a"] == entry["missing_in_b"]
     result: dict[str, Any] = entry
     return result
 
@@ -103,7 +104,7 @@ def test_missing_partitions_and_damage(a: Path, tmp_path: Path) -> None:
     assert run("diff", a, b / "t-0").exit_code == 2
 
 
-def test_the_same_damage_in_both_is_no_difference_but_counted(a: Path, tmp_path: Path) -> None:
+def test_the_same_damage_in_both_is_counted_but_is_not_a_difference(a: Path, tmp_path: Path) -> None:
     path = a / "t-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -119,7 +120,7 @@ def test_the_same_damage_in_both_is_no_difference_but_counted(a: Path, tmp_path:
     assert one(a, tmp_path / "b")["state"] == "damaged"
 
 
-def test_the_hole_of_a_rescue_is_a_gap(a: Path, tmp_path: Path) -> None:
+def test_the_records_that_a_rescue_left_out_are_a_gap(a: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(a, damaged)
     path = damaged / "t-0" / f"{0:020d}.log"
@@ -144,7 +145,7 @@ def test_the_golden_directories_are_equal_to_themselves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_change_is_found(tmp_path: Path, seed: int) -> None:
-    """Two logs with one changed record; with odd seeds their batches and segments are the same otherwise."""
+    """The logs differ in one record. With odd seeds, their batches and segments have the same boundaries."""
     rng = random.Random(seed)
     changed = rng.randrange(60)
     sides = []

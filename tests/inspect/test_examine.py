@@ -1,4 +1,4 @@
-"""A check with damage that was examined before finds the same problems as a check in one go."""
+"""verify with .log files that workers examined before finds the same problems as verify alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from klog.report import Problem
 from tests.support import golden
 
 
-def parts(path: Path) -> list[Problem]:
-    """The problems as workers find them: each .log file alone, then each partition in order."""
+def by_workers(path: Path) -> list[Problem]:
+    """Return the problems as workers find them: first each .log file alone, then each partition in order."""
     root = verify_root(str(path))
     problems = list(root.report.problems)
     for partition in root.partitions:
@@ -37,7 +37,7 @@ def parts(path: Path) -> list[Problem]:
 
 
 def damages(path: Path, count: int, seed: int) -> Iterator[None]:
-    """Damage the files of a directory, one after the other, in one more place each time."""
+    """Damage the files of a directory one after the other, each time at one more position."""
     generator = random.Random(seed)
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
     logs = [file for file in files if file.suffix == ".log"]
@@ -61,13 +61,13 @@ def damages(path: Path, count: int, seed: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", golden.CASES)
-def test_the_parts_find_what_the_whole_finds(case: str, tmp_path: Path) -> None:
+def test_workers_find_the_same_problems_as_one_check(case: str, tmp_path: Path) -> None:
     directory = Path(golden.copy_logdir(case, tmp_path))
-    assert parts(directory) == verify(directory).problems == []
+    assert by_workers(directory) == verify(directory).problems == []
     found = 0
     for _ in damages(directory, 8, sum(case.encode())):
         expected = verify(directory).problems
-        assert parts(directory) == expected
+        assert by_workers(directory) == expected
         found += len(expected)
     assert found
 

@@ -1,4 +1,4 @@
-"""groups and transactions of a directory's internal topics."""
+"""groups() and transactions() read the internal topics of a directory."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def offsets(found: dict[str, Any], kind: str = "offsets") -> dict[tuple[str, int
     }
 
 
-def look(path: Path | list[Path], group: str | None = None, *, days: int = 0) -> dict[str, Any]:
+def groups_at(path: Path | list[Path], group: str | None = None, *, days: int = 0) -> dict[str, Any]:
     return groups(path, group, clock=ManualClock(NOW + days * DAY))
 
 
-def test_the_last_record_counts_and_transactions_once_committed(tmp_path: Path) -> None:
+def test_the_last_record_of_a_key_counts_and_a_transaction_counts_once_committed(tmp_path: Path) -> None:
     with one_log(tmp_path, None, "t") as log:
         log.append([(b"k", b"v")] * 10)
     with one_log(tmp_path, None, OFFSETS) as log:
@@ -69,13 +69,13 @@ def test_the_last_record_counts_and_transactions_once_committed(tmp_path: Path) 
         in_transaction(log, 1, 0, [commit("a", 0, 6), commit("d", 0, 5)])
         in_transaction(log, 2, 0, [commit("a", 1, 8)])
         in_transaction(log, 3, 0, [commit("c", 0, 9), commit("d", 0, 2)])
-        log.append([commit("d", 0, 10)])  # newer than what the transaction commits
+        log.append([commit("d", 0, 10)])  # newer than the offset that the transaction commits
         end(log, 1, "commit")
         end(log, 2, "abort")
-    found = look(tmp_path)
+    found = groups_at(tmp_path)
     assert offsets(found) == {("a", 0): (6, 4), ("a", 1): (7, None), ("c", 0): (12, 0), ("d", 0): (10, 0)}
     assert offsets(found, "pending") == {("c", 0): (9, 1), ("d", 0): (2, 8)}
-    assert found["problems"] == [] and offsets(look(tmp_path, "a")).keys() == {("a", 0), ("a", 1)}
+    assert found["problems"] == [] and offsets(groups_at(tmp_path, "a")).keys() == {("a", 0), ("a", 1)}
     shown = ok("groups", tmp_path)
     assert "pending, producer 3" in shown and "t              1          7        -    -" in shown
     assert run("groups", tmp_path, "--group", "nobody").exit_code == 1
@@ -94,12 +94,12 @@ def test_offsets_expire_unless_the_group_has_members(tmp_path: Path) -> None:
         log.append([group("here", NOW, [member])])
 
     def expired(days: int) -> set[str]:
-        found = look(tmp_path, days=days)["groups"]
+        found = groups_at(tmp_path, days=days)["groups"]
         return {group["group"] for group in found if group["offsets"][0]["expired"]}
 
     assert [expired(days) for days in (0, 1, 6)] == [set(), {"given"}, {"given"}]
     assert [expired(days) for days in (7, 9)] == [{"given", "alone", "old"}, {"given", "alone", "old", "left"}]
-    here, left = look(tmp_path, "here")["groups"][0], look(tmp_path, "left")["groups"][0]
+    here, left = groups_at(tmp_path, "here")["groups"][0], groups_at(tmp_path, "left")["groups"][0]
     assert (here["state"], left["state"]) == ("Stable", "Empty")
     assert [here["members"][0][name] for name in ("member_id", "client_id", "client_host")] == ["m", "c", "/h"]
 
@@ -111,14 +111,14 @@ def test_a_group_of_the_newer_protocol(tmp_path: Path, target: int, member_epoch
     topic_id = uuid.UUID(int=77)
     with klog.Log.open(tmp_path / "t-0", topic_id=topic_id):
         pass
-    where = text("g") + text("m")
+    member_key = text("g") + text("m")
     assigned = b"\3" + topic_id.bytes + b"\2\0\0\0\0\0" + uuid.UUID(int=5).bytes + b"\2\0\0\0\3\0"
     with one_log(tmp_path, None, OFFSETS) as log:
         log.append([(b"\0\3" + text("g"), b"\0\0\0\0\0\5\0"), (b"\0\6" + text("g"), struct.pack(">hiB", 0, target, 0))])
         member = b"\0\0\0\0" + compact("client") + compact("/host") + b"\1\0" + struct.pack(">i", 9) + b"\0\0"
-        log.append([(b"\0\5" + where, member)])
-        log.append([(b"\0\x08" + where, struct.pack(">hiib", 0, member_epoch, 0, 0) + assigned + b"\1\0")])
-    (found,) = look(tmp_path)["groups"]
+        log.append([(b"\0\5" + member_key, member)])
+        log.append([(b"\0\x08" + member_key, struct.pack(">hiib", 0, member_epoch, 0, 0) + assigned + b"\1\0")])
+    (found,) = groups_at(tmp_path)["groups"]
     assert (found["type"], found["state"], found["generation"]) == ("consumer", state, 5)
     assert found["members"][0]["assignment"] == [["t", 0], [encode_uuid(uuid.UUID(int=5)), 3]]
 
@@ -139,7 +139,7 @@ def test_several_directories_readers_and_damage(tmp_path: Path) -> None:
     with open(path, "r+b") as file:
         file.seek(position + 60)
         file.write(b"\xff")
-    found = look([one, two])
+    found = groups_at([one, two])
     assert len(offsets(found)) == 2 and offsets(found)["g", 0] == (1, 4)
     assert len(found["problems"]) == 2 and "unknown record type 99" in found["problems"][1]
     assert [(each["reader"], each["offset"], each["lag"]) for each in found["readers"]] == [("billing", 1, 4)]

@@ -16,7 +16,7 @@ START = 1_700_000_000_000
 
 
 def history(log: klog.Log, clock: ManualClock, hours: int) -> None:
-    """Two records an hour of changing keys, one in four a tombstone; a segment a day."""
+    """Append two records an hour, with changing keys; one in four is a tombstone. Roll a segment each day."""
     for hour in range(hours):
         log.append([(b"%d" % (hour % 7), b"v" * 100), (b"%d" % (hour % 9), None if hour % 2 else b"v" * 100)])
         clock.advance(HOUR)
@@ -58,7 +58,7 @@ def test_a_log_without_compaction_timestamps_or_readable_records(tmp_path: Path)
 
 
 def test_plot_draws_into_given_axes_or_a_new_figure(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = pytest.importorskip("matplotlib", reason="needs: matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

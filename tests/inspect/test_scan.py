@@ -1,4 +1,4 @@
-"""Walking past damage: every byte belongs to one item, whatever the bytes are."""
+"""scan() continues after damage. Each byte belongs to exactly one item, whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _batch(offset: int) -> bytes:
     return encode([(b"k", b"value")] * 3, base_offset=offset)
 
 
-def _walk(path: Path, data: bytes) -> list[batches.Item]:
+def _scan(path: Path, data: bytes) -> list[batches.Item]:
     path.write_bytes(data)
     with ReadOnlyFile(str(path)) as file:
         items = list(scan(file))
@@ -31,14 +31,14 @@ def _walk(path: Path, data: bytes) -> list[batches.Item]:
 
 
 def test_valid_batches_are_separate_items(tmp_path: Path) -> None:
-    items = _walk(tmp_path / "log", _batch(0) + _batch(3) + _batch(6))
+    items = _scan(tmp_path / "log", _batch(0) + _batch(3) + _batch(6))
     assert [item.batch.base_offset for item in items if isinstance(item, Found)] == [0, 3, 6]
 
 
 def test_a_wrong_length_costs_one_batch(tmp_path: Path) -> None:
     middle = bytearray(_batch(3))
     middle[11] ^= 0x10
-    items = _walk(tmp_path / "log", _batch(0) + middle + _batch(6))
+    items = _scan(tmp_path / "log", _batch(0) + middle + _batch(6))
     assert [type(item) for item in items] == [Found, Broken, Found]
     broken = items[1]
     assert isinstance(broken, Broken)
@@ -48,29 +48,29 @@ def test_a_wrong_length_costs_one_batch(tmp_path: Path) -> None:
 def test_a_wrong_payload_keeps_its_frame(tmp_path: Path) -> None:
     middle = bytearray(_batch(3))
     middle[-1] ^= 1
-    items = _walk(tmp_path / "log", _batch(0) + middle + _batch(6))
+    items = _scan(tmp_path / "log", _batch(0) + middle + _batch(6))
     assert [isinstance(item, Found) and item.error and item.error.kind for item in items] == [None, "crc", None]
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 17, 60, len(BATCH) - 1])
 def test_a_torn_tail_is_one_item(tmp_path: Path, size: int) -> None:
-    items = _walk(tmp_path / "log", _batch(0) + _batch(3)[:size])
+    items = _scan(tmp_path / "log", _batch(0) + _batch(3)[:size])
     assert [type(item) for item in items] == [Found, Broken]
     assert isinstance(items[1], Broken)
     assert items[1].torn
 
 
 def test_zeros_are_distinguished_from_other_garbage(tmp_path: Path) -> None:
-    items = _walk(tmp_path / "log", _batch(0) + bytes(5000))
+    items = _scan(tmp_path / "log", _batch(0) + bytes(5000))
     assert isinstance(items[1], Broken)
     assert items[1].zeros
 
 
 def test_a_hostile_length_is_ignored(tmp_path: Path) -> None:
-    """F3: nothing is allocated by a length larger than the file."""
+    """F3: a length larger than the file allocates nothing."""
     head = bytearray(_batch(3)[:61])
     head[8:12] = b"\x7f\xff\x00\x00"
-    items = _walk(tmp_path / "log", _batch(0) + head)
+    items = _scan(tmp_path / "log", _batch(0) + head)
     assert isinstance(items[1], Broken)
     assert "2147418124 bytes" in str(items[1].error)
 
@@ -78,24 +78,24 @@ def test_a_hostile_length_is_ignored(tmp_path: Path) -> None:
 def test_windows_may_cut_batches_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = encode([(None, b"x" * 3000)], base_offset=3)
     data = _batch(0) + large + _batch(4) + b"\x02" * 40 + _batch(7)
-    expected = [type(item) for item in _walk(tmp_path / "log", data)]
+    expected = [type(item) for item in _scan(tmp_path / "log", data)]
     for window in (128, 200, 333, 1000):
         monkeypatch.setattr(batches, "WINDOW", window)
-        assert [type(item) for item in _walk(tmp_path / "log", data)] == expected
+        assert [type(item) for item in _scan(tmp_path / "log", data)] == expected
 
 
 def test_many_false_headers_take_bounded_time(tmp_path: Path) -> None:
-    """Many valid-looking headers, each one byte after the last, each need a checksum: a budget ends this."""
+    """Many headers look valid, and each needs a checksum of many bytes. A budget limits these bytes."""
     head = _batch(0)[:61]
-    lie = bytearray(head)
-    lie[8:12] = (20_000).to_bytes(4, "big")
-    items = _walk(tmp_path / "log", bytes(lie) * 500)
+    false_header = bytearray(head)
+    false_header[8:12] = (20_000).to_bytes(4, "big")
+    items = _scan(tmp_path / "log", bytes(false_header) * 500)
     assert all(isinstance(item, Broken) for item in items)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=80), st.integers(0, 50).map(_batch), st.just(b"\x02" * 30)), max_size=8))
-def test_any_bytes_can_be_walked(parts: list[bytes]) -> None:
+def test_any_bytes_can_be_scanned(parts: list[bytes]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        _walk(Path(folder) / "log", b"".join(parts))
+        _scan(Path(folder) / "log", b"".join(parts))

@@ -1,4 +1,4 @@
-"""The grammar of the text files: Kafka's files are read, anything else is reported with its position."""
+"""The grammar of the text files. Kafka's files are read; other text is reported with its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition that cannot be looked at is an error, and is not left out."""
+"""A partition directory that cannot be read raises an error. It is not left out."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import klog
 from klog.inspect import dump, ls, verify
 
 
-@pytest.mark.parametrize("look", [ls, verify, lambda path: list(dump(path))], ids=["ls", "verify", "dump"])
-def test_a_partition_whose_kind_cannot_be_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[str], object]
+@pytest.mark.parametrize("read", [ls, verify, lambda path: list(dump(path))], ids=["ls", "verify", "dump"])
+def test_a_partition_directory_whose_stat_fails_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object]
 ) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2)
@@ -30,5 +30,5 @@ def test_a_partition_whose_kind_cannot_be_found_out(
 
     monkeypatch.setattr(os, "stat", stat)
     with pytest.raises(OSError, match="t-1") as caught:
-        look(str(tmp_path / "data"))
+        read(str(tmp_path / "data"))
     assert caught.value.errno == errno.EIO

@@ -1,7 +1,7 @@
-"""verify finds one flipped bit anywhere in a small log directory, except in bytes that nothing else contradicts.
+"""verify finds one flipped bit at any position in a small log directory, except in bytes that no other file contradicts.
 
-The sweep takes every byte of every file except inside payloads, where it takes some: the checksum treats them all
-alike.
+The test flips a bit in every byte of every file. Inside payloads it flips only some bytes, since the checksum covers all
+of them alike.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from klog.inspect import verify
 from tests.support import golden
 
-# File: the bytes where a flip may not be found (see the docstring of klog.inspect.verify).
-BLIND = {
+# For each file, the bytes in which verify cannot find a flip (see the docstring of klog.inspect.verify).
+NOT_DETECTED = {
     "replication-offset-checkpoint": lambda data: _digits(data),
     "meta.properties": lambda data: range(len(data)),
     ".kafka_cleanshutdown": lambda data: _digits(data),
@@ -43,7 +43,7 @@ def _epochs(data: bytes) -> Iterator[int]:
     return (at + byte for at, _ in _batches(data) for byte in range(12, 16))
 
 
-def _places(path: Path, data: bytes) -> Iterator[int]:
+def _positions(path: Path, data: bytes) -> Iterator[int]:
     if path.suffix != ".log":
         yield from range(len(data))
         return
@@ -53,7 +53,7 @@ def _places(path: Path, data: bytes) -> Iterator[int]:
 
 
 def _only(directory: Path, partition: str) -> Path:
-    """The directory with one partition, to keep the sweep short."""
+    """Delete all partitions but one, to keep the test short. Return the directory."""
     for path in directory.iterdir():
         if path.is_dir() and path.name != partition:
             for inner in path.iterdir():
@@ -66,38 +66,38 @@ def _only(directory: Path, partition: str) -> Path:
     return directory
 
 
-def _sweep(directory: Path, bits: tuple[int, ...]) -> dict[str, list[int]]:
+def _missed_flips(directory: Path, bits: tuple[int, ...]) -> dict[str, list[int]]:
     assert verify(directory).problems == []
-    unseen: dict[str, list[int]] = {}
+    missed: dict[str, list[int]] = {}
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         data = path.read_bytes()
-        blind = set(BLIND[path.name](data)) if path.name in BLIND else set()
+        not_detected = set(NOT_DETECTED[path.name](data)) if path.name in NOT_DETECTED else set()
         descriptor = os.open(path, os.O_WRONLY)
         try:
-            for at in _places(path, data):
-                if at in blind:
+            for at in _positions(path, data):
+                if at in not_detected:
                     continue
                 for bit in bits:
                     os.pwrite(descriptor, bytes([data[at] ^ 1 << bit]), at)
                     if not verify(directory).problems:
-                        unseen.setdefault(path.name, []).append(at)
+                        missed.setdefault(path.name, []).append(at)
                 os.pwrite(descriptor, data[at : at + 1], at)
         finally:
             os.close(descriptor)
         assert path.read_bytes() == data
-    return unseen
+    return missed
 
 
 def test_every_flip_in_plain_batches_indexes_snapshots_and_texts_is_found(tmp_path: Path) -> None:
     directory = _only(golden.copy_logdir("epochs", tmp_path), "terms-0")
-    assert _sweep(directory, (3,)) == {}
+    assert _missed_flips(directory, (3,)) == {}
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_every_flip_in_transactions_is_found(tmp_path: Path) -> None:
     directory = _only(golden.copy_logdir("txn-v1", tmp_path), "orders-0")
-    # The first of two records with the batch's largest timestamp is named instead of the batch's last record, as Kafka
-    # up to 3.7 wrote entries.
+    # With this flip, the entry has the offset of the first record with the batch's largest timestamp, and not that of the
+    # batch's last record. Kafka up to 3.7 wrote such entries, so they are valid.
     first_of_equals = {"00000000000000000339.timeindex": [11], "00000000000000000405.timeindex": [35, 71]}
-    assert _sweep(directory, (0,)) == first_of_equals
+    assert _missed_flips(directory, (0,)) == first_of_equals

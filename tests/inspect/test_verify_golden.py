@@ -15,15 +15,15 @@ from tests.support import golden
 # Kafka keeps these on purpose (README.md of tests/golden, "Files").
 KEPT_BY_KAFKA = {"internal": 40, "trimmed": 11}
 
-# Damage that no other file of a single partition directory contradicts: see the docstring of verify.
+# Damage that no other file of the partition directory contradicts: see the docstring of verify.
 NOT_VISIBLE = {
     "active-segment-missing-unclean": "no snapshot at the log end: nothing shows that there was more",
-    "all-segments-missing": "an empty directory is a new partition",
+    "all-segments-missing": "an empty directory may be a new partition",
     "cut-boundary-unclean": "a whole batch is missing at the end, and neither snapshot nor time entry lies above",
-    "first-segment-missing": "as retention leaves a log",
+    "first-segment-missing": "retention deletes it too",
     "foreign-file": "Kafka ignores unknown names",
-    "last-delta-wrong-good-crc": "fewer records than offsets: as compaction leaves a batch",
-    "metadata-other-id": "another id of the right form",
+    "last-delta-wrong-good-crc": "fewer records than offsets: compaction writes such batches too",
+    "metadata-other-id": "another id, in the right form",
     "metadata-missing": "no meta.properties: logs of Log.open have no topic id either",
 }
 # Differences in the loader's arguments, not in the files; or files that Kafka writes itself.
@@ -58,7 +58,7 @@ def test_kafkas_directories_have_no_problem(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partition", golden.all_partitions(), ids=lambda partition: partition.id)
 def test_single_partition_directories_have_no_problem(partition: golden.Partition, tmp_path: Path) -> None:
-    """Without checkpoints less is known, and nothing may be reported because of that."""
+    """Without checkpoints verify knows less. It must not report a problem because of that."""
     copy = golden.copy_logdir(partition.case, tmp_path) / partition.name
     for path in copy.parent.iterdir():
         if path.is_file():

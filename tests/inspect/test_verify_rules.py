@@ -1,4 +1,4 @@
-"""Rules that golden directories do not break: the root of a log.dir, foreign indexes, logs in use."""
+"""Rules of verify that the golden directories do not break: the root of a log.dir, foreign indexes, logs in use."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_checkpoints_must_be_inside_an_existing_log(data: Path) -> None:
     assert _kinds(data) == ["checkpoint"]
 
 
-def test_an_untrimmed_index_after_a_clean_stop_breaks_kafka(data: Path) -> None:
+def test_an_untrimmed_index_is_a_problem_only_after_a_clean_stop(data: Path) -> None:
     path = sorted((data / "t-0").glob("*.index"))[-1]
     with path.open("ab") as file:
         file.write(bytes(80))
@@ -98,7 +98,7 @@ def test_an_untrimmed_index_after_a_clean_stop_breaks_kafka(data: Path) -> None:
     assert "after the first unused entry" in _messages(data)
 
 
-def test_other_things_in_a_log_dir(data: Path) -> None:
+def test_other_files_and_directories_in_a_log_dir(data: Path) -> None:
     (data / "lost+found").mkdir()
     (data / f"t-1.{'0' * 32}-delete").mkdir()
     (data / "recovery-point-offset-checkpoint.tmp").write_text("")
@@ -137,7 +137,7 @@ def test_a_missing_segment_is_a_gap(data: Path) -> None:
 
 
 def test_gaps_of_an_interrupted_first_cleaning(tmp_path: Path) -> None:
-    """It has no checkpoint yet; but klog-topics.json states that the log is compacted."""
+    """The cleaner has written no checkpoint yet, but klog-topics.json has cleanup.policy=compact."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
         log = logs.log("t")
@@ -174,7 +174,7 @@ def test_time_entries_must_be_correct_and_complete(data: Path) -> None:
 
 
 def _foreign(tmp_path: Path, entries: list[tuple[int, int]]) -> Path:
-    """A partition of four batches of two records, about 100 bytes each, with these index entries."""
+    """Write a partition of four batches of two records, about 100 bytes each, with these index entries."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     batches = [encode([(None, b"v" * 20, 5)] * 2, base_offset=2 * i, leader_epoch=0) for i in range(4)]
@@ -196,7 +196,7 @@ def test_entries_of_whole_appends_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([(3, 1), (7, 2)], "as all other entries' batches do"),  # the only one with another batch's offset
+        ([(3, 1), (7, 2)], "as all other entries' batches do"),  # only (7, 2) has the offset of another batch
         ([(4, 1)], "no batch near"),
         ([(2, 1)], "the batch at"),
         ([(3, 1), (3, 2)], "does not rise"),
@@ -240,10 +240,10 @@ def test_verify_beside_a_writer_gives_no_false_alarms(tmp_path: Path) -> None:
 
 
 def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> None:
-    """As in Kafka, which does not need their entries. No problem, but only if the log start is known."""
+    """Kafka drops them too, since it does not need their entries. verify reports them only if the log start is not known."""
     directory = tmp_path / "t-0"
     with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
-        for sequence in (0, 1):  # one transaction within the first two segments, one from there into the third
+        for sequence in (0, 1):  # producer 1 aborts in the second segment, producer 2 in the third
             log.append_batches(transactional(1, 0, sequence))
             log.append_batches(transactional(2, 0, sequence))
             log.roll()
@@ -264,8 +264,8 @@ def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> No
     assert {problem.kind for problem in verify(directory).problems} == {"txnindex"}
 
 
-def test_a_truncation_forgets_producers_below_the_log_start(tmp_path: Path) -> None:
-    """Its snapshot holds what a replay from the log start gives, the files hold more."""
+def test_a_truncation_drops_producers_below_the_log_start(tmp_path: Path) -> None:
+    """The snapshot holds the producers that a replay from the log start finds. The .log files hold more."""
     path = tmp_path / "t-0"
     with klog.Log.open(path, clock=ManualClock(NOW)) as log:
         log.append_batches(batch(1))
@@ -279,8 +279,8 @@ def test_a_truncation_forgets_producers_below_the_log_start(tmp_path: Path) -> N
         assert log.verify().problems == []
 
 
-def test_a_log_start_that_a_crash_has_lost_is_known_by_the_leader_epochs(tmp_path: Path) -> None:
-    """The truncation has forgotten the open transaction at offset 0, so the next one begins later."""
+def test_a_lost_log_start_is_taken_from_the_leader_epochs(tmp_path: Path) -> None:
+    """The truncation dropped the open transaction at offset 0, so the producer's next one begins later."""
     path = tmp_path / "t-0"
     with klog.Log.open(path, clock=ManualClock(NOW)) as log:
         log.append_batches(transactional(8, 0, 0, 1))
