@@ -1,4 +1,4 @@
-"""What Kafka's authorizer decides, one rule at a time; and random rules for it."""
+"""A slow model of the decisions of Kafka's authorizer, and random rules for it."""
 
 from __future__ import annotations
 
@@ -39,28 +39,34 @@ def allows(
     kind: str,
     name: str,
 ) -> bool:
+    """Return whether the operation on the resource is allowed."""
     if principal in supers:
         return True
-    about = [acl for acl in acls if acl.resource_type.name == kind and _is_about(acl, name)]
-    matching = [acl for acl in about if _is_for(acl, principal, host)]
+    for_name = [acl for acl in acls if acl.resource_type.name == kind and _matches_name(acl, name)]
+    matching = [acl for acl in for_name if _matches_client(acl, principal, host)]
     if any(acl.permission.name == "DENY" and acl.operation.name in (operation, "ALL") for acl in matching):
         return False
     enough = (operation, "ALL", *IMPLIED.get(operation, ()))
     if any(acl.permission.name == "ALLOW" and acl.operation.name in enough for acl in matching):
         return True
-    return default and not about
+    return default and not for_name
 
 
 def allows_some(
     acls: Iterable[Acl], supers: Collection[str], default: bool, principal: str, host: str, operation: str, kind: str
 ) -> bool:
-    """Without a rule that only implies the operation, as Kafka."""
+    """Return whether the operation is allowed on any resource of this type.
+
+    As in Kafka, a rule for some names counts only if it has the operation itself or ALL.
+    """
     if allows(acls, supers, default, principal, host, operation, kind, "hardcode"):
         return True
     exact = [
         acl
         for acl in acls
-        if acl.resource_type.name == kind and acl.operation.name in (operation, "ALL") and _is_for(acl, principal, host)
+        if acl.resource_type.name == kind
+        and acl.operation.name in (operation, "ALL")
+        and _matches_client(acl, principal, host)
     ]
     denying = [acl for acl in exact if acl.permission.name == "DENY"]
     if any(acl.name == "*" and acl.pattern_type.name == "LITERAL" for acl in denying):
@@ -80,11 +86,11 @@ def allows_some(
     return False
 
 
-def _is_about(acl: Acl, name: str) -> bool:
+def _matches_name(acl: Acl, name: str) -> bool:
     if acl.pattern_type is PatternType.PREFIXED:
         return name.startswith(acl.name)
     return acl.name in ("*", name)
 
 
-def _is_for(acl: Acl, principal: str, host: str) -> bool:
+def _matches_client(acl: Acl, principal: str, host: str) -> bool:
     return acl.principal in (principal, "User:*") and acl.host in (host, "*")

@@ -1,4 +1,4 @@
-"""Requests to handlers, through the bytes of the protocol; and SCRAM clients."""
+"""Send requests to handlers as bytes of the protocol. SCRAM clients of other libraries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from klog.protocol import ApiKey, Message, decode, encode, messages
 
 
-class Asking:
-    """A Context whose client may do all but what is denied: (operation, resource type)."""
+class ClientContext:
+    """A Context of a client that is authorized for all operations except `denied`: pairs of operation and resource type."""
 
     listener = "SASL_PLAINTEXT"
     connection = None
@@ -38,27 +38,27 @@ def ask(
     version: int | None = None,
     denied: Collection[tuple[str, str]] = (),
 ) -> Any:
-    """The response to a request; both take the way over their bytes."""
+    """Return the handler's response to a request. Both are encoded to bytes and decoded again."""
     api = next(each for each in handlers if type(request) is getattr(messages, each.message).Request)
-    context = Asking(api, version, denied)
+    context = ClientContext(api, version, denied)
     arrived = decode(type(request), context.version, encode(request, context.version))
     response = handlers[api](context, arrived)
     return decode(type(response), context.version, encode(response, context.version))
 
 
 class ScramClient(Protocol):
-    """A client's side, by somebody else."""
+    """The client's side of SCRAM, implemented by another library."""
 
     def first(self) -> bytes: ...
 
     def final(self, server_first: bytes) -> bytes: ...
 
     def verify(self, server_final: bytes) -> None:
-        """Raises ValueError if the server is not the one that knows the password."""
+        """Raises ValueError if the server does not know the password."""
 
 
 class KafkaPython:
-    """kafka-python's. It does not escape names."""
+    """The client of kafka-python, which does not escape user names: this class does."""
 
     def __init__(self, user: str, password: str, mechanism: str) -> None:
         from kafka.net.sasl.scram import ScramClient as Theirs
@@ -77,7 +77,7 @@ class KafkaPython:
 
 
 class AioKafka:
-    """aiokafka's."""
+    """The client of aiokafka."""
 
     def __init__(self, user: str, password: str, mechanism: str) -> None:
         from aiokafka.conn import ScramAuthenticator

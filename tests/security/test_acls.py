@@ -1,4 +1,4 @@
-"""Access rules: decisions, filters, requests, their file; and a naive model that decides the same."""
+"""Access rules: decisions, compared with a slow model; filters, requests, and the file of rules."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_without_an_authorizer_everything_is_allowed(tmp_path: Path) -> None:
         made.change(add=[acl()])
 
 
-def test_the_default_is_no(tmp_path: Path) -> None:
+def test_without_a_rule_an_operation_is_not_allowed(tmp_path: Path) -> None:
     made = authorizer(tmp_path)
     assert not may(made)
     made.change(add=[acl()])
@@ -78,7 +78,7 @@ def test_everything_without_rules_is_allowed_if_so_configured(tmp_path: Path) ->
     assert not may(made, "WRITE") and not may(made, principal="User:bob")
 
 
-def test_a_rule_that_denies_wins(tmp_path: Path) -> None:
+def test_deny_takes_precedence_over_allow(tmp_path: Path) -> None:
     made = authorizer(
         tmp_path,
         acl("*", "User:*", "ALL"),
@@ -123,7 +123,7 @@ def test_hosts_are_compared_as_addresses(tmp_path: Path) -> None:
     assert comparable_host("not:an:address") == "not:an:address"
 
 
-def test_decisions_are_forgotten_when_rules_change(tmp_path: Path) -> None:
+def test_cached_decisions_are_dropped_when_rules_change(tmp_path: Path) -> None:
     made = authorizer(tmp_path, acl())
     assert may(made)
     made.change(add=[acl(permission="DENY")])
@@ -132,7 +132,7 @@ def test_decisions_are_forgotten_when_rules_change(tmp_path: Path) -> None:
     assert may(made)
 
 
-def test_many_names_of_a_client_do_not_grow_memory(tmp_path: Path) -> None:
+def test_the_caches_of_decisions_are_bounded(tmp_path: Path) -> None:
     index = AclIndex([acl()], frozenset(), False)
     for number in range(25_000):
         index.allows("User:alice", "::1", "READ", "TOPIC", f"t{number}")
@@ -183,7 +183,7 @@ def test_decisions_are_those_of_the_model(
     acls: list[Acl], questions: list[tuple[str, ...]], default: bool, supers: set[str]
 ) -> None:
     index = AclIndex(acls, frozenset(supers), default)
-    for question in (*questions, *questions):  # the second time from memory
+    for question in (*questions, *questions):  # the second time from the cache
         principal, host, operation, kind, name = question
         assert index.allows(principal, host, operation, kind, name) == allows(acls, supers, default, *question)
         assert index.allows_some(principal, host, operation, kind) == allows_some(
@@ -204,7 +204,7 @@ FILTERS = st.builds(
 
 
 def found_by(wanted: AclFilter, acls: Iterable[Acl]) -> set[Acl]:
-    """The rules that a filter finds, one comparison at a time."""
+    """Return the rules that a filter matches, one comparison at a time."""
     left = set(acls)
     for field in ("resource_type", "operation", "permission"):
         if getattr(wanted, field).name != "ANY":
@@ -273,15 +273,15 @@ def described(made: Authorizer, wanted: AclFilter, version: int = 3) -> set[Acl]
     }
 
 
-def create(made: Authorizer, *acls: Acl, **asking: Any) -> list[int]:
-    response = ask(made.handlers(), Create(creations=list(map(creation, acls))), **asking)
+def create(made: Authorizer, *acls: Acl, **options: Any) -> list[int]:
+    response = ask(made.handlers(), Create(creations=list(map(creation, acls))), **options)
     assert all(bool(each.error_code) == bool(each.error_message) for each in response.results)
     return [each.error_code for each in response.results]
 
 
-def delete(made: Authorizer, *wanted: AclFilter, **asking: Any) -> list[int | set[str]]:
+def delete(made: Authorizer, *wanted: AclFilter, **options: Any) -> list[int | set[str]]:
     filters = [Delete.Filter(**filter_fields(each)) for each in wanted]
-    response = ask(made.handlers(), Delete(filters=filters), **asking)
+    response = ask(made.handlers(), Delete(filters=filters), **options)
     return [
         each.error_code or {match.resource_name for match in each.matching_acls} for each in response.filter_results
     ]
@@ -363,7 +363,7 @@ def test_the_requests_need_rights_on_the_cluster(tmp_path: Path) -> None:
     assert described(made, AclFilter()) == {acl()}
 
 
-def test_the_requests_say_that_there_is_no_authorizer(tmp_path: Path) -> None:
+def test_the_requests_fail_without_an_authorizer(tmp_path: Path) -> None:
     made = Authorizer(str(tmp_path), SecurityConfig())
     assert create(made, acl()) == delete(made, AclFilter()) == [ErrorCode.SECURITY_DISABLED]
     response = ask(made.handlers(), Describe(**filter_fields(AclFilter())))
@@ -371,7 +371,7 @@ def test_the_requests_say_that_there_is_no_authorizer(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
     files = FailingFiles(forever=True, armed=False)
     made = Authorizer(str(tmp_path), SecurityConfig.of(AUTHORIZER), files)
     made.change(add=[acl()])
@@ -383,7 +383,7 @@ def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "where"),
+    ("change", "text"),
     [
         (lambda rule: rule.pop("host"), "missing"),
         (lambda rule: rule.update(host=""), r"acls\[0\]: host"),
@@ -397,12 +397,12 @@ def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> Non
         (lambda rule: rule.clear(), "missing"),
     ],
 )
-def test_a_hostile_file_is_refused_by_name(tmp_path: Path, change: Any, where: str) -> None:
+def test_a_hostile_file_raises_with_its_path(tmp_path: Path, change: Any, text: str) -> None:
     authorizer(tmp_path, acl())
     document = json.loads((tmp_path / FILE).read_bytes())
     del document["crc32c"]
     change(document["acls"][0])
     (tmp_path / FILE).write_text(json.dumps(document))
-    with pytest.raises(CorruptCheckpoint, match=where) as caught:
+    with pytest.raises(CorruptCheckpoint, match=text) as caught:
         authorizer(tmp_path)
     assert caught.value.path == str(tmp_path / FILE)

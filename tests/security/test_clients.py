@@ -29,7 +29,7 @@ APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, Ap
 
 
 class Broker:
-    """Answers ApiVersions, Metadata and DescribeCluster, after SASL."""
+    """Responds to ApiVersions, and after authentication to Metadata and DescribeCluster."""
 
     def __init__(self, sasl: Sasl) -> None:
         self._sasl = sasl
@@ -41,11 +41,11 @@ class Broker:
         if connection.state is None:
             connection.state = self._sasl.session("SASL_PLAINTEXT", str(connection.peer[0]))
         session: SaslSession = connection.state
-        asked = decode_request(request.frame)
-        api, version, message = asked.api, asked.version, asked.message
+        received = decode_request(request.frame)
+        api, version, message = received.api, received.version, received.message
 
         def parts(response: Any) -> Any:
-            return encode_response(api, version, asked.correlation_id, response)
+            return encode_response(api, version, received.correlation_id, response)
 
         if not session.allows(api):
             request.close()
@@ -64,15 +64,15 @@ class Broker:
             ]
             request.respond(parts(response(api_keys=rows)))
         else:
-            request.respond(parts(self._about_the_cluster(api)))
+            request.respond(parts(self._cluster_response(api)))
 
-    def _about_the_cluster(self, api: ApiKey) -> Any:
+    def _cluster_response(self, api: ApiKey) -> Any:
         assert self.server is not None
-        place: dict[str, Any] = {"host": "127.0.0.1", "port": self.server.port}
+        address: dict[str, Any] = {"host": "127.0.0.1", "port": self.server.port}
         if api is ApiKey.METADATA:
-            broker = messages.Metadata.Response.Broker(node_id=1, **place)
+            broker = messages.Metadata.Response.Broker(node_id=1, **address)
             return messages.Metadata.Response(brokers=[broker], cluster_id="c", controller_id=1, topics=[])
-        node = messages.DescribeCluster.Response.Broker(broker_id=1, **place)
+        node = messages.DescribeCluster.Response.Broker(broker_id=1, **address)
         return messages.DescribeCluster.Response(cluster_id="c", controller_id=1, brokers=[node])
 
 

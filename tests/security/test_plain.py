@@ -1,4 +1,4 @@
-"""PLAIN: RFC 4616, hostile messages, and passwords that do not show."""
+"""PLAIN: RFC 4616, hostile messages, and passwords that are not visible."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_others_are_refused(message: bytes, reason: str) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_authenticate(message: bytes) -> None:
+def test_random_bytes_do_not_authenticate(message: bytes) -> None:
     exchange = PlainExchange(PlainUsers({"alice": "a password that is longer than a hundred bytes " * 3}))
     with pytest.raises(Refused):
         exchange.respond(message)

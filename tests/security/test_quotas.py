@@ -1,4 +1,4 @@
-"""Client quotas: which applies, how long a client waits, requests and their file."""
+"""Client quotas: which quota applies, how long a client waits, the requests, and the file of quotas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRODUCE, FETCH, REQUEST, MUTATION = (
 
 
 class Quotas:
-    """Quotas in a directory, on a manual clock."""
+    """Quotas stored in a directory, with a manual clock."""
 
     def __init__(self, path: Path, **properties: str) -> None:
         self.clock = ManualClock()
@@ -55,64 +55,64 @@ def entry(entity: dict[str, str | None], **values: float | None) -> Any:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Quotas:
+def harness(tmp_path: Path) -> Quotas:
     return Quotas(tmp_path)
 
 
-def test_without_a_quota_no_client_waits(place: Quotas) -> None:
-    assert place.throttle(PRODUCE, 1e18) == 0
-    assert place.quotas.bound("u", "c", "producer_byte_rate") is None
-    assert place.quotas.fetch_bytes_max("u", "c") is None
-    assert place.quotas.mutation_throttle_ms("u", "c", 1e9, strict=True) == 0
-    assert place.quotas.connection_throttle_ms("10.0.0.1") == 0
+def test_without_a_quota_no_client_waits(harness: Quotas) -> None:
+    assert harness.throttle(PRODUCE, 1e18) == 0
+    assert harness.quotas.bound("u", "c", "producer_byte_rate") is None
+    assert harness.quotas.fetch_bytes_max("u", "c") is None
+    assert harness.quotas.mutation_throttle_ms("u", "c", 1e9, strict=True) == 0
+    assert harness.quotas.connection_throttle_ms("10.0.0.1") == 0
 
 
-def test_nw12_bytes_above_the_quota_are_paid_by_waiting(place: Quotas) -> None:
-    place.set({USER: "u"}, producer_byte_rate=500)
+def test_nw12_a_client_waits_for_bytes_above_the_quota(harness: Quotas) -> None:
+    harness.set({USER: "u"}, producer_byte_rate=500)
     for _ in range(10):
-        assert place.throttle(PRODUCE, 400) == 0
-        place.clock.advance(1000)
-    place.clock.advance(500)
-    assert place.throttle(PRODUCE, 2300) == 2100
-    place.clock.advance(10_000)
-    assert place.throttle(PRODUCE, 0) == 0
+        assert harness.throttle(PRODUCE, 400) == 0
+        harness.clock.advance(1000)
+    harness.clock.advance(500)
+    assert harness.throttle(PRODUCE, 2300) == 2100
+    harness.clock.advance(10_000)
+    assert harness.throttle(PRODUCE, 0) == 0
 
 
-def test_a_wait_for_bytes_may_be_longer_than_the_windows(place: Quotas) -> None:
-    place.set({USER: "u"}, consumer_byte_rate=100)
-    assert place.throttle(FETCH, 100_000) == 990_000
-    assert place.throttle(PRODUCE, 100_000) == 0
+def test_a_wait_for_bytes_may_be_longer_than_the_windows(harness: Quotas) -> None:
+    harness.set({USER: "u"}, consumer_byte_rate=100)
+    assert harness.throttle(FETCH, 100_000) == 990_000
+    assert harness.throttle(PRODUCE, 100_000) == 0
 
 
-def test_the_wait_for_request_time_is_at_most_one_window(place: Quotas) -> None:
-    place.set({USER: "u"}, request_percentage=1)
-    assert place.throttle(REQUEST, 0.1) == 0  # 10 % of a second, over 10 seconds
-    assert place.throttle(REQUEST, 0.01) == 1000
-    place.clock.advance(20_000)
-    assert place.throttle(REQUEST, 0.101) == 100
+def test_the_wait_for_request_time_is_at_most_one_window(harness: Quotas) -> None:
+    harness.set({USER: "u"}, request_percentage=1)
+    assert harness.throttle(REQUEST, 0.1) == 0  # 10 % of a second, over 10 seconds
+    assert harness.throttle(REQUEST, 0.01) == 1000
+    harness.clock.advance(20_000)
+    assert harness.throttle(REQUEST, 0.101) == 100
 
 
-def test_what_is_taken_back_does_not_count(place: Quotas) -> None:
-    place.set({USER: "u"}, consumer_byte_rate=100)
-    assert place.quotas.fetch_bytes_max("u", "c") == 1000
-    assert place.throttle(FETCH, 1001) == 10
-    place.quotas.unrecord("u", "c", "consumer_byte_rate", 1001)
-    assert place.throttle(FETCH, 1000) == 0
-    assert place.throttle(FETCH, 1) == 10
+def test_unrecorded_bytes_do_not_count(harness: Quotas) -> None:
+    harness.set({USER: "u"}, consumer_byte_rate=100)
+    assert harness.quotas.fetch_bytes_max("u", "c") == 1000
+    assert harness.throttle(FETCH, 1001) == 10
+    harness.quotas.unrecord("u", "c", "consumer_byte_rate", 1001)
+    assert harness.throttle(FETCH, 1000) == 0
+    assert harness.throttle(FETCH, 1) == 10
 
 
-def test_a_changed_quota_counts_at_once(place: Quotas) -> None:
-    place.set({USER: "u"}, producer_byte_rate=100)
-    assert place.throttle(PRODUCE, 2000) == 10_000
-    place.set({USER: "u"}, producer_byte_rate=200)
-    assert place.throttle(PRODUCE, 0) == 0
-    place.set({USER: "u"}, producer_byte_rate=50)
-    assert place.throttle(PRODUCE, 0) == 30_000
-    place.set({USER: "u"}, producer_byte_rate=None)
-    assert place.throttle(PRODUCE, 1e18) == 0
+def test_a_changed_quota_applies_at_once(harness: Quotas) -> None:
+    harness.set({USER: "u"}, producer_byte_rate=100)
+    assert harness.throttle(PRODUCE, 2000) == 10_000
+    harness.set({USER: "u"}, producer_byte_rate=200)
+    assert harness.throttle(PRODUCE, 0) == 0
+    harness.set({USER: "u"}, producer_byte_rate=50)
+    assert harness.throttle(PRODUCE, 0) == 30_000
+    harness.set({USER: "u"}, producer_byte_rate=None)
+    assert harness.throttle(PRODUCE, 1e18) == 0
 
 
-ORDER: list[tuple[dict[str, str | None], str]] = [  # the strongest first; who shares its rate
+ORDER: list[tuple[dict[str, str | None], str]] = [  # the strongest first, and which clients share its rate
     ({USER: "u", CLIENT_ID: "c"}, "one client of one user"),
     ({USER: "u", CLIENT_ID: None}, "one client of one user"),
     ({USER: "u"}, "one user"),
@@ -127,20 +127,22 @@ EVERY: list[Entity] = [tuple(sorted(entity.items())) for entity, _ in ORDER]
 
 def test_the_strongest_quota_applies() -> None:
     for present in itertools.product([False, True], repeat=8):
-        bounds = {place: 10.0 + place for place in range(8) if present[place]}
-        quotas = {EVERY[place]: {PRODUCE: bound} for place, bound in bounds.items()}
-        if bounds and min(bounds) > 0:  # one of another kind hides nothing
+        bounds = {rank: 10.0 + rank for rank in range(8) if present[rank]}
+        quotas = {EVERY[rank]: {PRODUCE: bound} for rank, bound in bounds.items()}
+        if bounds and min(bounds) > 0:  # a quota of another kind has no influence
             quotas[EVERY[0]] = {FETCH: 1.0}
         found = applied(quotas, PRODUCE, "u", "c")
         assert (found.bound if found else None) == (bounds[min(bounds)] if bounds else None), bounds
 
 
 @pytest.mark.parametrize(("entity", "shared_by"), ORDER)
-def test_who_shares_the_rate_of_a_quota(place: Quotas, entity: dict[str, str | None], shared_by: str) -> None:
-    place.set(entity, producer_byte_rate=100)
-    assert place.throttle(PRODUCE, 1000) == 0
+def test_which_clients_share_the_rate_of_a_quota(
+    harness: Quotas, entity: dict[str, str | None], shared_by: str
+) -> None:
+    harness.set(entity, producer_byte_rate=100)
+    assert harness.throttle(PRODUCE, 1000) == 0
     waits = {
-        (user, client): place.throttle(PRODUCE, 10, user, client) > 0
+        (user, client): harness.throttle(PRODUCE, 10, user, client) > 0
         for user, client in (("u", "c"), ("u", "d"), ("v", "c"), ("v", "d"))
     }
     assert waits[("u", "c")]
@@ -149,60 +151,60 @@ def test_who_shares_the_rate_of_a_quota(place: Quotas, entity: dict[str, str | N
     assert not waits[("v", "d")]
 
 
-def test_mutations_are_counted_by_a_bucket_of_tokens(place: Quotas) -> None:
-    place.set({USER: "u"}, controller_mutation_rate=2)
+def test_mutations_are_counted_by_a_bucket_of_tokens(harness: Quotas) -> None:
+    harness.set({USER: "u"}, controller_mutation_rate=2)
 
     def strict(count: int) -> int:
-        return place.quotas.mutation_throttle_ms("u", "c", count, strict=True)
+        return harness.quotas.mutation_throttle_ms("u", "c", count, strict=True)
 
     def lenient(count: int) -> int:
-        return place.throttle(MUTATION, count)
+        return harness.throttle(MUTATION, count)
 
-    assert strict(22) == 0 and strict(10) == 0  # the burst: 11 windows of 1 s; then nothing is left, and -10
+    assert strict(22) == 0 and strict(10) == 0  # the burst of 11 windows of 1 s: 0 tokens are left, then -10
     assert strict(1) == 5000 and strict(1) == 5000  # refused, and not counted
     assert lenient(4) == 7000
-    place.clock.advance(6999)
+    harness.clock.advance(6999)
     assert strict(1) == 1
-    place.clock.advance(1)
+    harness.clock.advance(1)
     assert strict(1) == 0
     assert strict(1) == 500
-    place.clock.advance(10**9)
+    harness.clock.advance(10**9)
     assert strict(23) == 0 and strict(1) == 500
 
 
-def test_connections_of_an_address(place: Quotas) -> None:
-    place.set({IP: "10.0.0.1"}, connection_creation_rate=2)
-    place.set({IP: None}, connection_creation_rate=1)
-    place.set({IP: "0:0:0:0:0:0:0:1"}, connection_creation_rate=3)
+def test_connections_of_an_address(harness: Quotas) -> None:
+    harness.set({IP: "10.0.0.1"}, connection_creation_rate=2)
+    harness.set({IP: None}, connection_creation_rate=1)
+    harness.set({IP: "0:0:0:0:0:0:0:1"}, connection_creation_rate=3)
     for address, count in (("/10.0.0.1", 20), ("10.0.0.2", 10), ("10.0.0.3", 10), ("::1", 30)):
-        assert [place.quotas.connection_throttle_ms(address) for _ in range(count)] == [0] * count
-        waits = [place.quotas.connection_throttle_ms(address) for _ in range(3)]
-        assert waits[0] > 0 and waits == [waits[0]] * 3  # those that are refused do not count
+        assert [harness.quotas.connection_throttle_ms(address) for _ in range(count)] == [0] * count
+        waits = [harness.quotas.connection_throttle_ms(address) for _ in range(3)]
+        assert waits[0] > 0 and waits == [waits[0]] * 3  # refused connections do not count
 
 
-def test_rates_of_idle_clients_are_forgotten(place: Quotas) -> None:
-    place.set({USER: None}, producer_byte_rate=100)
+def test_rates_of_idle_clients_are_dropped(harness: Quotas) -> None:
+    harness.set({USER: None}, producer_byte_rate=100)
     for _round in range(3):
         for number in range(900):
-            place.throttle(PRODUCE, 10, f"u{_round}-{number}")
-        place.clock.advance(3_600_001)
-    assert len(place.quotas._rates) < 1100
-    assert place.throttle(PRODUCE, 2000) == 10_000
+            harness.throttle(PRODUCE, 10, f"u{_round}-{number}")
+        harness.clock.advance(3_600_001)
+    assert len(harness.quotas._rates) < 1100
+    assert harness.throttle(PRODUCE, 2000) == 10_000
 
 
-def test_many_client_ids_do_not_grow_the_memory_of_what_applies(place: Quotas) -> None:
-    place.set({USER: "v"}, producer_byte_rate=100)
+def test_the_cache_of_applied_quotas_is_bounded(harness: Quotas) -> None:
+    harness.set({USER: "v"}, producer_byte_rate=100)
     for number in range(12_000):
-        place.throttle(PRODUCE, 10, "u", f"c{number}")
-    assert len(place.quotas._applied) <= 10_000
+        harness.throttle(PRODUCE, 10, "u", f"c{number}")
+    assert len(harness.quotas._applied) <= 10_000
 
 
-def described(place: Quotas, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
+def described(harness: Quotas, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
     request = Describe(
         components=[Describe.Component(entity_type=kind, match_type=how, match=name) for kind, how, name in components],
         strict=strict,
     )
-    response = ask(place.quotas.handlers(), request)
+    response = ask(harness.quotas.handlers(), request)
     if response.error_code:
         assert response.entries is None and response.error_message
         return response.error_code
@@ -214,18 +216,18 @@ def described(place: Quotas, *components: tuple[str, int, str | None], strict: b
     }
 
 
-def test_quotas_are_set_described_and_removed(place: Quotas, tmp_path: Path) -> None:
-    place.set({USER: "u", CLIENT_ID: None}, producer_byte_rate=100, consumer_byte_rate=200)
-    place.set({IP: "10.0.0.1"}, connection_creation_rate=5)
-    place.set({USER: "u", CLIENT_ID: None}, producer_byte_rate=None, request_percentage=0.5)
+def test_quotas_are_set_described_and_removed(harness: Quotas, tmp_path: Path) -> None:
+    harness.set({USER: "u", CLIENT_ID: None}, producer_byte_rate=100, consumer_byte_rate=200)
+    harness.set({IP: "10.0.0.1"}, connection_creation_rate=5)
+    harness.set({USER: "u", CLIENT_ID: None}, producer_byte_rate=None, request_percentage=0.5)
     expected = {
         ((CLIENT_ID, None), (USER, "u")): {"consumer_byte_rate": 200.0, "request_percentage": 0.5},
         ((IP, "10.0.0.1"),): {"connection_creation_rate": 5.0},
     }
-    assert described(place) == expected == described(Quotas(tmp_path))
-    place.set({USER: "u", CLIENT_ID: None}, consumer_byte_rate=None, request_percentage=None, producer_byte_rate=None)
-    place.set({IP: "10.0.0.1"}, connection_creation_rate=None)
-    assert described(place) == {} == described(Quotas(tmp_path))
+    assert described(harness) == expected == described(Quotas(tmp_path))
+    harness.set({USER: "u", CLIENT_ID: None}, consumer_byte_rate=None, request_percentage=None, producer_byte_rate=None)
+    harness.set({IP: "10.0.0.1"}, connection_creation_rate=None)
+    assert described(harness) == {} == described(Quotas(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -245,9 +247,9 @@ def test_quotas_are_set_described_and_removed(place: Quotas, tmp_path: Path) -> 
         ([(IP, 2, None)], False, []),
     ],
 )
-def test_filters_find_what_they_should(place: Quotas, components: Any, strict: bool, expected: Any) -> None:
-    place.quotas.change({entity: {PRODUCE: 1.0} for entity in EVERY})
-    assert set(described(place, *components, strict=strict)) == {EVERY[number] for number in expected}
+def test_filters_find_what_they_should(harness: Quotas, components: Any, strict: bool, expected: Any) -> None:
+    harness.quotas.change({entity: {PRODUCE: 1.0} for entity in EVERY})
+    assert set(described(harness, *components, strict=strict)) == {EVERY[number] for number in expected}
 
 
 @pytest.mark.parametrize(
@@ -263,8 +265,8 @@ def test_filters_find_what_they_should(place: Quotas, components: Any, strict: b
         ([(USER, 0, "u"), (IP, 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_an_invalid_filter_is_refused(place: Quotas, components: Any, code: ErrorCode) -> None:
-    assert described(place, *components) == code
+def test_an_invalid_filter_is_refused(harness: Quotas, components: Any, code: ErrorCode) -> None:
+    assert described(harness, *components) == code
 
 
 @pytest.mark.parametrize(
@@ -299,33 +301,33 @@ def test_an_invalid_filter_is_refused(place: Quotas, components: Any, code: Erro
         entry({USER: "twice"}, producer_byte_rate=1),
     ],
 )
-def test_an_invalid_quota_is_refused_and_the_others_are_set(place: Quotas, bad: Any) -> None:
+def test_an_invalid_quota_is_refused_and_the_others_are_set(harness: Quotas, bad: Any) -> None:
     twice = entry({USER: "twice"}, producer_byte_rate=2)
     request = Alter(entries=[bad, entry({USER: "v"}, producer_byte_rate=9), twice, entry({USER: "twice"})])
-    response = ask(place.quotas.handlers(), request)
+    response = ask(harness.quotas.handlers(), request)
     codes = [each.error_code for each in response.entries]
     assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
-    assert described(place) == {((USER, "v"),): {PRODUCE: 9.0}}
+    assert described(harness) == {((USER, "v"),): {PRODUCE: 9.0}}
 
 
-def test_validate_only_changes_nothing(place: Quotas, tmp_path: Path) -> None:
+def test_validate_only_changes_nothing(harness: Quotas, tmp_path: Path) -> None:
     request = Alter(entries=[entry({USER: "u"}, producer_byte_rate=1), entry({USER: "v"}, fly=1)], validate_only=True)
-    codes = [each.error_code for each in ask(place.quotas.handlers(), request).entries]
+    codes = [each.error_code for each in ask(harness.quotas.handlers(), request).entries]
     assert codes == [0, ErrorCode.INVALID_REQUEST]
-    assert described(place) == {} and os.listdir(tmp_path) == []
+    assert described(harness) == {} and os.listdir(tmp_path) == []
 
 
-def test_the_requests_need_rights_on_the_cluster(place: Quotas) -> None:
-    handlers = place.quotas.handlers()
+def test_the_requests_need_rights_on_the_cluster(harness: Quotas) -> None:
+    handlers = harness.quotas.handlers()
     request = Alter(entries=[entry({USER: "u"}, producer_byte_rate=1)])
     response = ask(handlers, request, denied=[("ALTER_CONFIGS", "CLUSTER")])
     assert [each.error_code for each in response.entries] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
-    answer = ask(handlers, Describe(components=[], strict=False), denied=[("DESCRIBE_CONFIGS", "CLUSTER")])
-    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and answer.entries is None
-    assert described(place) == {}
+    response = ask(handlers, Describe(components=[], strict=False), denied=[("DESCRIBE_CONFIGS", "CLUSTER")])
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and response.entries is None
+    assert described(harness) == {}
 
 
-def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
     files = FailingFiles(1, forever=True)
     quotas = ClientQuotas(str(tmp_path), SecurityConfig(), ManualClock(), files)
     request = Alter(entries=[entry({USER: "u"}, producer_byte_rate=1), entry({}, producer_byte_rate=1)])
@@ -335,22 +337,22 @@ def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=40), st.integers(1, 500))
-def test_a_client_that_waits_is_within_its_quota_then(
+def test_a_client_is_within_its_quota_after_its_wait(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, int]], bound: int
 ) -> None:
-    place = Quotas(tmp_path_factory.mktemp("quotas"))
-    place.set({USER: "u"}, producer_byte_rate=bound)
+    harness = Quotas(tmp_path_factory.mktemp("quotas"))
+    harness.set({USER: "u"}, producer_byte_rate=bound)
     for wait_ms, amount in events:
-        place.clock.advance(wait_ms)
-        throttled = place.throttle(PRODUCE, amount)
+        harness.clock.advance(wait_ms)
+        throttled = harness.throttle(PRODUCE, amount)
         assert throttled >= 0
-        place.clock.advance(throttled)
+        harness.clock.advance(throttled)
         if throttled > 11_000:
-            assert place.throttle(PRODUCE, 0) == 0
+            assert harness.throttle(PRODUCE, 0) == 0
 
 
 @pytest.mark.parametrize(
-    ("change", "where"),
+    ("change", "text"),
     [
         (lambda quota: quota.pop("values"), "missing"),
         (lambda quota: quota.update(values={}), "values"),
@@ -365,12 +367,12 @@ def test_a_client_that_waits_is_within_its_quota_then(
         (lambda quota: quota.update(entity={IP: "x"}), "not a valid IP"),
     ],
 )
-def test_a_hostile_file_is_refused_by_name(place: Quotas, tmp_path: Path, change: Any, where: str) -> None:
-    place.set({USER: "u"}, producer_byte_rate=100)
+def test_a_hostile_file_raises_with_its_path(harness: Quotas, tmp_path: Path, change: Any, text: str) -> None:
+    harness.set({USER: "u"}, producer_byte_rate=100)
     document = json.loads((tmp_path / FILE).read_bytes())
     del document["crc32c"]
     change(document["quotas"][0])
     (tmp_path / FILE).write_text(json.dumps(document))
-    with pytest.raises(CorruptCheckpoint, match=where) as caught:
+    with pytest.raises(CorruptCheckpoint, match=text) as caught:
         Quotas(tmp_path)
     assert caught.value.path == str(tmp_path / FILE)

@@ -1,4 +1,4 @@
-"""The state of a connection's SASL: what it allows, how it ends, and what a client learns from it."""
+"""The SASL state of a connection: which requests it allows, how it ends, and what a client can learn from it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PROPERTIES = {
 }
 
 
-class Place:
-    """Users in a directory, and connections to a broker of theirs."""
+class Harness:
+    """Users stored in a directory, and sessions of their clients."""
 
     def __init__(self, path: Path, **properties: str) -> None:
         self.clock = ManualClock()
@@ -43,8 +43,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 def handshake(session: SaslSession, mechanism: str, version: int = 1) -> Outcome:
@@ -56,7 +56,7 @@ def step(session: SaslSession, data: bytes) -> Any:
 
 
 def by_scram(session: SaslSession, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
-    """The last outcome of a client that authenticates itself."""
+    """Authenticate a client by SCRAM. Return the last outcome."""
     client = KafkaPython(user, password, mechanism)
     outcome: Any = handshake(session, mechanism)
     if outcome.response.error_code:
@@ -70,43 +70,43 @@ def by_scram(session: SaslSession, user: str, password: str, mechanism: str = "S
     return outcome
 
 
-def test_a_client_is_authenticated_by_scram(place: Place) -> None:
-    session = place.session()
+def test_a_client_is_authenticated_by_scram(harness: Harness) -> None:
+    session = harness.session()
     outcome = by_scram(session, "alice", "wonder")
     assert (outcome.principal, outcome.session_lifetime_ms, outcome.refuse) == ("User:alice", 0, False)
     assert outcome.response.error_code == 0 and outcome.response.session_lifetime_ms == 0
     assert session.phase == "authenticated" and session.principal == "User:alice"
-    place.clock.advance(10**9)
+    harness.clock.advance(10**9)
     assert not session.expired and session.allows(ApiKey.PRODUCE)
 
 
-def test_a_client_is_authenticated_by_plain(place: Place) -> None:
-    session = place.session()
+def test_a_client_is_authenticated_by_plain(harness: Harness) -> None:
+    session = harness.session()
     assert handshake(session, "PLAIN").response.error_code == 0  # type: ignore[attr-defined]
     outcome = step(session, b"\0bob\0builder")
     assert outcome.principal == "User:bob" and outcome.response.auth_bytes == b""
 
 
-def test_the_handshake_lists_the_mechanisms_of_the_listener(place: Place) -> None:
-    outcome = handshake(place.session(), "GSSAPI")
+def test_the_handshake_lists_the_mechanisms_of_the_listener(harness: Harness) -> None:
+    outcome = handshake(harness.session(), "GSSAPI")
     assert outcome.refuse and outcome.response == messages.SaslHandshake.Response(
         error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     )
-    outcome = handshake(place.session("OPEN"), "PLAIN")
+    outcome = handshake(harness.session("OPEN"), "PLAIN")
     assert outcome.refuse and outcome.response == messages.SaslHandshake.Response(
         error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["SCRAM-SHA-256", "SCRAM-SHA-512"]
     )
 
 
-def test_handshake_version_0_is_refused(place: Place) -> None:
-    session = place.session()
+def test_handshake_version_0_is_refused(harness: Harness) -> None:
+    session = harness.session()
     outcome = handshake(session, "SCRAM-SHA-256", version=0)
     assert outcome.refuse and session.phase == "refused"
     assert outcome.response.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
 
-def test_what_is_allowed_before_authentication(place: Place) -> None:
-    session = place.session()
+def test_what_is_allowed_before_authentication(harness: Harness) -> None:
+    session = harness.session()
     allowed = {phase: {api for api in ApiKey if allowed_before_authentication(api, phase)} for phase in PHASES}
     assert allowed["handshake"] == {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}
     assert allowed["exchange"] == {ApiKey.SASL_AUTHENTICATE}
@@ -120,11 +120,11 @@ def test_what_is_allowed_before_authentication(place: Place) -> None:
 PHASES: tuple[Any, ...] = ("handshake", "exchange", "authenticated", "refused")
 
 
-def test_messages_out_of_order_are_illegal(place: Place) -> None:
-    session = place.session()
+def test_messages_out_of_order_are_illegal(harness: Harness) -> None:
+    session = harness.session()
     outcome = step(session, b"\0bob\0builder")
     assert outcome.refuse and outcome.response.error_code == ErrorCode.ILLEGAL_SASL_STATE
-    session = place.session()
+    session = harness.session()
     handshake(session, "PLAIN")
     outcome = handshake(session, "PLAIN")
     assert outcome.refuse and outcome.response.error_code == ErrorCode.ILLEGAL_SASL_STATE  # type: ignore[attr-defined]
@@ -132,8 +132,8 @@ def test_messages_out_of_order_are_illegal(place: Place) -> None:
     assert session.principal is None
 
 
-def test_an_authenticated_client_that_authenticates_without_a_handshake_stays(place: Place) -> None:
-    session = place.session()
+def test_an_authenticated_client_stays_authenticated_after_a_message_without_handshake(harness: Harness) -> None:
+    session = harness.session()
     by_scram(session, "alice", "wonder")
     outcome = step(session, b"\0bob\0builder")
     assert not outcome.refuse and outcome.response.error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -141,14 +141,14 @@ def test_an_authenticated_client_that_authenticates_without_a_handshake_stays(pl
 
 
 def shape(message: bytes) -> str:
-    """A message without what differs from one exchange to the next."""
+    """Return a message without the values that differ between exchanges."""
     return re.sub(r"[A-Za-z0-9+/]{16,}=*", lambda found: f"<{len(found[0])}>", message.decode())
 
 
-def test_an_unknown_user_looks_like_a_wrong_password(place: Place) -> None:
+def test_an_unknown_user_looks_like_a_wrong_password(harness: Harness) -> None:
     seen = []
     for user in ("alice", "nobody", "nobody else"):
-        session = place.session()
+        session = harness.session()
         client = AioKafka(user, "wrong", "SCRAM-SHA-256")
         handshake(session, "SCRAM-SHA-256")
         first = step(session, client.first())
@@ -159,13 +159,13 @@ def test_an_unknown_user_looks_like_a_wrong_password(place: Place) -> None:
     assert seen[0][1] == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_the_salt_of_an_unknown_user_is_always_the_same(place: Place, tmp_path: Path) -> None:
+def test_the_salt_of_an_unknown_user_is_always_the_same(harness: Harness, tmp_path: Path) -> None:
     def salts(users: Users) -> list[bytes]:
         return [users.credential(each, user).salt for each in MECHANISMS.values() for user in ("nobody", "x", "alice")]
 
-    before = salts(place.users)
+    before = salts(harness.users)
     assert len(set(before)) == len(before)
-    assert salts(place.users) == before == salts(Users(str(tmp_path)))
+    assert salts(harness.users) == before == salts(Users(str(tmp_path)))
 
 
 def test_an_unknown_user_has_the_usual_iterations_and_size_of_salt(tmp_path: Path) -> None:
@@ -180,30 +180,30 @@ def test_an_unknown_user_has_the_usual_iterations_and_size_of_salt(tmp_path: Pat
 
 
 def test_a_session_ends_unless_the_client_authenticates_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, connections_max_reauth_ms="60000")
-    session = place.session()
+    harness = Harness(tmp_path, connections_max_reauth_ms="60000")
+    session = harness.session()
     outcome = by_scram(session, "alice", "wonder")
     assert outcome.session_lifetime_ms == outcome.response.session_lifetime_ms == 60_000
-    place.clock.advance(50_000)
+    harness.clock.advance(50_000)
     assert by_scram(session, "alice", "wonder").principal == "User:alice"
-    place.clock.advance(50_000)
+    harness.clock.advance(50_000)
     assert not session.expired and session.allows(ApiKey.FETCH)
-    place.clock.advance(10_001)
+    harness.clock.advance(10_001)
     assert session.expired
     assert {api for api in ApiKey if session.allows(api)} == {ApiKey.SASL_HANDSHAKE}
     assert by_scram(session, "alice", "wonder").principal == "User:alice"
     assert not session.expired and session.allows(ApiKey.FETCH)
 
 
-def test_nothing_is_served_during_a_second_authentication(place: Place) -> None:
-    session = place.session()
+def test_nothing_is_served_during_a_second_authentication(harness: Harness) -> None:
+    session = harness.session()
     by_scram(session, "alice", "wonder")
     handshake(session, "SCRAM-SHA-256")
     assert {api for api in ApiKey if session.allows(api)} == {ApiKey.SASL_AUTHENTICATE}
 
 
-def test_a_second_authentication_keeps_the_principal(place: Place) -> None:
-    session = place.session()
+def test_a_second_authentication_keeps_the_principal(harness: Harness) -> None:
+    session = harness.session()
     by_scram(session, "alice", "wonder")
     outcome = by_scram(session, "bob", "builder")
     assert outcome.refuse and outcome.principal is None
@@ -211,8 +211,8 @@ def test_a_second_authentication_keeps_the_principal(place: Place) -> None:
     assert session.phase == "refused" and session.principal == "User:alice"
 
 
-def test_a_second_authentication_keeps_the_mechanism(place: Place) -> None:
-    session = place.session()
+def test_a_second_authentication_keeps_the_mechanism(harness: Harness) -> None:
+    session = harness.session()
     by_scram(session, "alice", "wonder")
     assert handshake(session, "PLAIN").response.error_code == 0  # type: ignore[attr-defined]
     outcome = step(session, b"\0alice\0wonder")
@@ -220,56 +220,58 @@ def test_a_second_authentication_keeps_the_mechanism(place: Place) -> None:
     assert "re-authentication of mechanism 'SCRAM-SHA-256'" in outcome.response.error_message
 
 
-def test_a_client_authenticates_again_at_most_once_a_second(place: Place) -> None:
-    session = place.session()
+def test_a_client_authenticates_again_at_most_once_a_second(harness: Harness) -> None:
+    session = harness.session()
     by_scram(session, "alice", "wonder")
     assert by_scram(session, "alice", "wonder").principal == "User:alice"
     outcome = by_scram(session, "alice", "wonder")
     assert not outcome.refuse and outcome.response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert session.phase == "authenticated"
-    place.clock.advance(1000)
+    harness.clock.advance(1000)
     assert by_scram(session, "alice", "wonder").principal == "User:alice"
 
 
-def test_many_failures_close_an_address_to_a_user_for_a_while(tmp_path: Path) -> None:
-    place = Place(tmp_path, klog_sasl_failures_max="3")
+def test_after_many_failures_a_user_is_refused_at_that_address_for_a_while(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, klog_sasl_failures_max="3")
     for _ in range(3):
-        assert by_scram(place.session(), "alice", "guess").refuse
-    refused = by_scram(place.session(), "alice", "wonder")
-    wrong = by_scram(place.session(), "alice", "guess")
-    assert refused.refuse and refused.response == wrong.response  # the guesser does not see that it was right
-    assert by_scram(place.session(address="10.0.0.2"), "alice", "wonder").principal == "User:alice"
-    assert by_scram(place.session(), "bob", "builder").principal == "User:bob"
-    place.clock.advance(60_000)
-    assert by_scram(place.session(), "alice", "wonder").principal == "User:alice"
+        assert by_scram(harness.session(), "alice", "guess").refuse
+    refused = by_scram(harness.session(), "alice", "wonder")
+    wrong = by_scram(harness.session(), "alice", "guess")
+    assert (
+        refused.refuse and refused.response == wrong.response
+    )  # the response does not show that the password is right
+    assert by_scram(harness.session(address="10.0.0.2"), "alice", "wonder").principal == "User:alice"
+    assert by_scram(harness.session(), "bob", "builder").principal == "User:bob"
+    harness.clock.advance(60_000)
+    assert by_scram(harness.session(), "alice", "wonder").principal == "User:alice"
 
 
-def test_many_failures_of_different_users_close_their_address(tmp_path: Path) -> None:
-    place = Place(tmp_path, klog_sasl_failures_max="3")
+def test_after_many_failures_of_different_users_their_address_is_refused(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, klog_sasl_failures_max="3")
     for number in range(30):
-        assert by_scram(place.session(), f"user{number}", "guess").refuse
-    assert by_scram(place.session(), "alice", "wonder").refuse
-    assert by_scram(place.session(address="10.0.0.2"), "alice", "wonder").principal == "User:alice"
+        assert by_scram(harness.session(), f"user{number}", "guess").refuse
+    assert by_scram(harness.session(), "alice", "wonder").refuse
+    assert by_scram(harness.session(address="10.0.0.2"), "alice", "wonder").principal == "User:alice"
 
 
 def test_a_message_above_the_limit_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path, sasl_server_max_receive_size="100")
-    session = place.session()
+    harness = Harness(tmp_path, sasl_server_max_receive_size="100")
+    session = harness.session()
     handshake(session, "PLAIN")
     outcome = step(session, b"\0bob\0builder" + b"x" * 100)
     assert outcome.refuse and "receive size" in outcome.response.error_message
 
 
-def test_a_listener_without_sasl_has_no_sessions(place: Place) -> None:
+def test_a_listener_without_sasl_has_no_sessions(harness: Harness) -> None:
     with pytest.raises(ValueError, match="does not use SASL"):
-        place.session("FREE")
+        harness.session("FREE")
     with pytest.raises(ValueError, match="does not have it"):
-        place.session("OTHER")
+        harness.session("OTHER")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("users"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    return Harness(tmp_path_factory.mktemp("users"))
 
 
 CALLS = st.one_of(
@@ -279,7 +281,7 @@ CALLS = st.one_of(
 
 
 @given(st.lists(CALLS, max_size=8))
-def test_no_order_of_hostile_messages_authenticates(shared: Place, calls: list[tuple[Any, ...]]) -> None:
+def test_no_order_of_hostile_messages_authenticates(shared: Harness, calls: list[tuple[Any, ...]]) -> None:
     session = shared.session()
     for name, *details in calls:
         outcome: Any = handshake(session, *details) if name == "handshake" else step(session, *details)
@@ -289,13 +291,13 @@ def test_no_order_of_hostile_messages_authenticates(shared: Place, calls: list[t
             assert session.phase == "refused" and not any(map(session.allows, ApiKey))
 
 
-def test_the_log_has_no_secrets(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_no_secrets(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    by_scram(place.session(), "alice", "wonder")
-    by_scram(place.session(), "alice", "a bad guess")
-    by_scram(place.session(), "alice", "a bad guess")
-    place.clock.advance(1000)
-    session = place.session()
+    by_scram(harness.session(), "alice", "wonder")
+    by_scram(harness.session(), "alice", "a bad guess")
+    by_scram(harness.session(), "alice", "a bad guess")
+    harness.clock.advance(1000)
+    session = harness.session()
     handshake(session, "PLAIN")
     step(session, b"\0bob\0not the builder")
     text = "\n".join(record.getMessage() for record in caplog.records)

@@ -1,4 +1,4 @@
-"""SCRAM against the vectors of its RFCs, the clients of others, and hostile messages."""
+"""SCRAM with the vectors of its RFCs, the clients of other libraries, and hostile messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NAMES = st.text(LETTERS, min_size=1, max_size=20).filter(is_prepared)
 @pytest.mark.parametrize("client", CLIENTS)
 @given(user=NAMES, password=NAMES, other=NAMES)
 @settings(max_examples=examples(deep=100))
-def test_a_client_of_others_is_authenticated_with_the_right_password_only(
+def test_other_libraries_are_authenticated_only_with_the_right_password(
     mechanism: Mechanism, client: str, user: str, password: str, other: str
 ) -> None:
     asked = []
@@ -99,13 +99,13 @@ def test_a_client_of_others_is_authenticated_with_the_right_password_only(
 
 
 def begun(first: str = "n,,n=user,r=abc") -> tuple[ScramExchange, str]:
-    """An exchange after its first message, and the server's."""
+    """Return an exchange after the client's first message, and the server's first message."""
     exchange = ScramExchange(SHA_256, lambda _user: PENCIL)
     return exchange, exchange.respond(first.encode()).decode()
 
 
 def final_of(first: str, server_first: str, *, header: str = "n,,", nonce: str | None = None, extra: str = "") -> str:
-    """The final message of a client that knows the password, whatever else it does."""
+    """Return the final message of a client that knows the password. The options replace its correct fields."""
     server_nonce = server_first.split(",")[0][2:]
     without = f"c={base64.b64encode(header.encode()).decode()},r={server_nonce if nonce is None else nonce}{extra}"
     salted = scram.salted_password(SHA_256, "pencil", PENCIL.salt, PENCIL.iterations)
@@ -215,7 +215,7 @@ def test_a_changed_final_message_is_refused(change: object) -> None:
 
 
 @given(st.lists(st.binary(max_size=200) | st.text("nycra=,p2CD3\0é", max_size=60).map(str.encode), max_size=3))
-def test_bytes_are_refused_or_answered_and_never_authenticate(sent: list[bytes]) -> None:
+def test_random_bytes_never_authenticate(sent: list[bytes]) -> None:
     exchange = ScramExchange(SHA_256, lambda _user: PENCIL)
     for message in sent:
         try:
@@ -225,7 +225,7 @@ def test_bytes_are_refused_or_answered_and_never_authenticate(sent: list[bytes])
     assert not exchange.complete
 
 
-def test_the_proof_has_one_spelling() -> None:
+def test_the_proof_has_one_base64_form() -> None:
     """The last character before the `=` has two bits that no byte uses."""
     first = "n,,n=user,r=abc"
     exchange, server_first = begun(first)

@@ -1,4 +1,4 @@
-"""The store of SCRAM credentials: its requests, its file, and what it never shows."""
+"""The store of SCRAM credentials: its requests, its file, and the secrets that it never shows."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def upsertion(user: str, mechanism: int = 1, **fields: Any) -> Alter.Upsertion:
     return Alter.Upsertion(name=user, mechanism=mechanism, **values)
 
 
-def alter(users: Users, *changes: Any, **asking: Any) -> dict[str, tuple[int, str | None]]:
+def alter(users: Users, *changes: Any, **options: Any) -> dict[str, tuple[int, str | None]]:
     deletions = [each for each in changes if isinstance(each, Alter.Deletion)]
     upsertions = [each for each in changes if isinstance(each, Alter.Upsertion)]
-    response = ask(users.handlers(), Alter(deletions=deletions, upsertions=upsertions), **asking)
+    response = ask(users.handlers(), Alter(deletions=deletions, upsertions=upsertions), **options)
     return {each.user: (each.error_code, each.error_message) for each in response.results}
 
 
-def described(users: Users, *names: str, **asking: Any) -> dict[str, Any]:
+def described(users: Users, *names: str, **options: Any) -> dict[str, Any]:
     request = Describe(users=[Describe.User(name=name) for name in names] or None)
-    response = ask(users.handlers(), request, **asking)
+    response = ask(users.handlers(), request, **options)
     return {
         each.user: [(info.mechanism, info.iterations) for info in each.credential_infos] or each.error_code
         for each in response.results
@@ -70,7 +70,7 @@ def test_credentials_are_set_described_and_removed(users: Users, tmp_path: Path)
     assert described(Users(str(tmp_path))) == {"alice": [(2, 4096)]}
 
 
-def test_what_is_stored_is_derived_from_the_salted_password(users: Users) -> None:
+def test_the_credential_is_derived_from_the_salted_password(users: Users) -> None:
     salted = scram.salted_password(SHA_256, "secret", b"salt", 4096)
     alter(users, upsertion("alice", salted_password=salted))
     assert users.credential(SHA_256, "alice") == scram.credential_of(SHA_256, salted, b"salt", 4096)
@@ -124,7 +124,7 @@ def test_the_requests_need_rights_on_the_cluster(users: Users) -> None:
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_change_that_cannot_be_written_has_not_happened(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
     files = FailingFiles(forever=True, armed=False)
     users = Users(str(tmp_path), files)
     alter(users, upsertion("alice"))
@@ -157,7 +157,7 @@ def test_set_password_checks_its_arguments_and_does_not_repeat_the_password(
             users.set_password("alice", "SCRAM-SHA-256", "secret", iterations=iterations)
 
 
-def test_passwords_and_keys_show_nowhere_but_in_the_file(
+def test_passwords_and_keys_are_in_no_log_line_and_no_repr(
     users: Users, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -179,7 +179,7 @@ def test_a_file_that_others_may_read_is_refused(users: Users, tmp_path: Path) ->
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the document of a file as somebody with an editor does who leaves out the checksum."""
+    """Change the document in a file and remove its checksum, as a user with a text editor may do."""
     document = json.loads(path.read_bytes())
     del document["crc32c"]
     change(document)
@@ -187,7 +187,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "where"),
+    ("change", "text"),
     [
         (lambda document: document.pop("secret"), "missing"),
         (lambda document: document.update(secret="AAAA"), "size of secret"),
@@ -207,10 +207,10 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda document: document["users"]["alice"].update({"SCRAM-SHA-256": None}), "missing or has another type"),
     ],
 )
-def test_a_hostile_file_is_refused_by_name(users: Users, tmp_path: Path, change: Any, where: str) -> None:
+def test_a_hostile_file_raises_with_its_path(users: Users, tmp_path: Path, change: Any, text: str) -> None:
     alter(users, upsertion("alice"))
     rewritten(tmp_path / FILE, change)
-    with pytest.raises(CorruptCheckpoint, match=where) as caught:
+    with pytest.raises(CorruptCheckpoint, match=text) as caught:
         Users(str(tmp_path))
     assert caught.value.path == str(tmp_path / FILE) and "NEVER" not in str(caught.value)
 
@@ -229,18 +229,20 @@ def test_a_damaged_file_is_refused(users: Users, tmp_path: Path) -> None:
         Users(str(tmp_path))
 
 
-@given(place=st.integers(0, 9999), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, place: int, bit: int) -> None:
+@given(position=st.integers(0, 9999), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_refused_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, position: int, bit: int
+) -> None:
     directory = tmp_path_factory.mktemp("users")
     users = Users(str(directory))
     alter(users, upsertion("alice"))
     path = directory / FILE
     content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= 1 << bit
+    content[position % len(content)] ^= 1 << bit
     path.write_bytes(content)
     try:
         read = Users(str(directory))
     except (CorruptCheckpoint, NewerFormat):
         return
-    # White space, or the name of the checksum, which makes it an unchecked file.
+    # The flip changed white space, or the name of the checksum. A file without this name is not checked.
     assert read.names() == ["alice"]
