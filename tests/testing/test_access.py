@@ -1,4 +1,4 @@
-"""TestBroker(tls=True, sasl={...}): real clients get in with client_config(), and not without."""
+"""TestBroker(tls=True, sasl={...}): real clients connect with client_config(), and cannot connect without it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_kafka_python_gets_in(options: dict[str, Any]) -> None:
+def test_kafka_python_connects(options: dict[str, Any]) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(topics=["orders"], **options) as b:
         producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
@@ -42,7 +42,7 @@ def test_kafka_python_gets_in(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [BOTH])
-def test_aiokafka_gets_in_as_each_user(options: dict[str, Any]) -> None:
+def test_aiokafka_connects_as_each_user(options: dict[str, Any]) -> None:
     aiokafka: Any = pytest.importorskip("aiokafka", reason="needs: aiokafka")
 
     async def send(config: dict[str, Any], value: bytes) -> None:
@@ -76,7 +76,7 @@ def test_the_certificate_is_of_localhost_alone() -> None:
     assert not os.path.exists(ca)
 
 
-def test_users_are_there_after_a_restart_and_a_snapshot(tmp_path: Any) -> None:
+def test_users_exist_after_a_restore(tmp_path: Any) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(sasl=USERS) as b:
         b.snapshot(tmp_path / "s")
@@ -90,7 +90,7 @@ def test_users_are_there_after_a_restart_and_a_snapshot(tmp_path: Any) -> None:
             assert client.is_closed()
 
 
-def test_the_names_of_each_library() -> None:
+def test_the_config_names_of_each_library() -> None:
     with TestBroker(sasl=USERS, mechanism="PLAIN") as b:
         assert b.client_config() == {
             "bootstrap.servers": b.bootstrap_servers,
@@ -114,6 +114,6 @@ def test_the_names_of_each_library() -> None:
         ({"sasl": {"a": ""}}, "password"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], text: str) -> None:
+def test_invalid_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises((ValueError, TypeError), match=text), TestBroker(**options):
         pass

@@ -26,7 +26,7 @@ from tests.testing.test_test_broker import produce
 
 
 def call(url: str, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-    """(status, object) of a request."""
+    """Send a request. Return the status and the JSON object of the response."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -41,22 +41,22 @@ def call(url: str, method: str, path: str, body: object = None, **headers: str) 
 def test_faults() -> None:
     with TestBroker(topics=["orders"], control=True) as b, WireClient(b.bootstrap_servers) as client:
         status, fault = call(b.control_url, "POST", "/faults", {"api": "produce", "error": "NOT_LEADER_OR_FOLLOWER"})
-        which = {"id": 1, "api": "produce", "error": "NOT_LEADER_OR_FOLLOWER"}
-        assert (status, fault) == (200, {**which, "hits": 0, "is_active": True})
+        fields = {"id": 1, "api": "produce", "error": "NOT_LEADER_OR_FOLLOWER"}
+        assert (status, fault) == (200, {**fields, "hits": 0, "is_active": True})
         assert call(b.control_url, "GET", "/faults/1?wait=1&timeout=0.01")[0] == 408
         assert [produce(client, b"x"), produce(client, b"y")] == [6, 0]
-        over = {**which, "hits": 1, "is_active": False}
-        met = {
+        ended = {**fields, "hits": 1, "is_active": False}
+        hit = {
             "api": "produce",
             "version": 9,
             "client_id": "test",
             "broker": 1,
             "partitions": [{"topic": "orders", "partition": None}, {"topic": "orders", "partition": 0}],
         }
-        assert call(b.control_url, "GET", "/faults/1?wait=1") == (200, {**over, "requests": [met]})
+        assert call(b.control_url, "GET", "/faults/1?wait=1") == (200, {**ended, "requests": [hit]})
         assert call(b.control_url, "POST", "/faults", {"drop": True, "count": None})[1]["id"] == 2
         assert call(b.control_url, "DELETE", "/faults/2")[1] == {"id": 2, "drop": True, "hits": 0, "is_active": False}
-        assert call(b.control_url, "GET", "/faults")[1]["faults"][0] == over
+        assert call(b.control_url, "GET", "/faults")[1]["faults"][0] == ended
         assert call(b.control_url, "DELETE", "/faults") == (200, {})
         assert call(b.control_url, "GET", "/faults/1")[0] == 404
         assert produce(client, b"z") == 0
@@ -106,7 +106,7 @@ def test_a_torn_log(tmp_path: Path) -> None:
         assert call(url, "POST", "/tear", {"topic": "orders", "partition": 1, "last_bytes": 3}) == (200, {})
         assert call(url, "POST", "/tear", {"topic": "other"})[0] == 404
         call(url, "POST", "/start")
-        assert b.topic("orders").values(1) == []  # one batch, which was torn
+        assert b.topic("orders").values(1) == []  # there was one batch, which is torn
         (tmp_path / "orders.jsonl").write_text('{"id": "1", "state": "paid"}\n')
         body = {"path": str(tmp_path / "orders.jsonl"), "key": "id"}
         assert call(url, "POST", "/topics/loaded/load", body) == (200, {"records": 1})
@@ -115,7 +115,7 @@ def test_a_torn_log(tmp_path: Path) -> None:
         assert call(url, "GET", "/dump")[1]["text"].startswith("topic loaded: 1 records\n  0/0 b'1': ")
 
 
-def test_life_and_snapshots(tmp_path: Path) -> None:
+def test_start_stop_and_snapshots(tmp_path: Path) -> None:
     with TestBroker(topics=["orders"], control=True) as b:
         url = b.control_url
         b.topic("orders").append([(b"k", b"kept")])
@@ -210,7 +210,7 @@ def test_invalid_requests() -> None:
 
 
 def handling() -> list[str]:
-    """The threads of http.server that handle requests."""
+    """Return the names of the threads of http.server that handle requests."""
     return [each.name for each in threading.enumerate() if "process_request" in each.name]
 
 
@@ -221,14 +221,14 @@ def test_a_client_that_does_not_wait_for_its_response_prints_nothing(capfd: pyte
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             path = f"{parts.path}/topics/t/records?wait=1&timeout=240"
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
-            wait_for(lambda: bool(handling()), PATIENCE, lambda: "no request came")
+            wait_for(lambda: bool(handling()), PATIENCE, lambda: "no request arrived")
         b.topic("t").append([(b"k", b"what the request waits for")])
         wait_for(lambda: not handling(), PATIENCE, lambda: "the request goes on")
         assert call(b.control_url, "GET", "/faults") == (200, {"faults": []})
     assert capfd.readouterr().err == ""
 
 
-def test_pages_and_strangers_are_refused() -> None:
+def test_requests_of_web_pages_and_without_the_secret_path_are_refused() -> None:
     with TestBroker(control=True) as b:
         parts = urlsplit(b.control_url)
         assert call(b.control_url, "POST", "/kill", Host=f"evil.example:{parts.port}")[0] == 403

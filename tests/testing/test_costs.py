@@ -1,4 +1,4 @@
-"""What a test broker loads, and that it leaves nothing: no thread, no file, no process."""
+"""Which modules a test broker imports. It leaves no thread, no file and no process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import klog
 from klog.testing.place import remove_left
 from tests.support.resources import threads_and_descriptors
 
-# All that is not klog's own and not in the interpreter from the start.
-# What a program that does not use them would pay for.
+# Modules that are slow to import. A test broker that does not use them must not import them.
 HEAVY = {
     "asyncio", "cffi", "click", "concurrent", "confluent_kafka", "dataclasses", "email", "http", "inspect", "numpy",
     "pandas", "pyarrow", "pytest", "rich", "shutil", "ssl", "subprocess", "tempfile", "unittest", "urllib",
 }  # fmt: skip
-FOREIGN_MAX = 80  # modules and packages that are not klog's; there were 72
+FOREIGN_MAX = 80  # the most top-level modules that a test broker may import; there were 72
 EAGER = ["broker", "fault_gate", "place", "topic", "waiting"]
 
 LOADED = """
@@ -63,7 +62,7 @@ import pytest
 def test_it(klog_broker, number):
     klog_broker.topic("orders").append([(b"k", b"v")])
     klog_broker.inject("produce", kill="after")
-    with open({places!r}, "a") as file:
+    with open({directories!r}, "a") as file:
         file.write(f"{{klog_broker.directory}} {{os.getpid()}}\\n")
     assert number != 5
 
@@ -73,29 +72,32 @@ def test_the_threads():
 
 
 def test_tests_in_several_processes_leave_nothing(tmp_path: Path) -> None:
-    places = tmp_path / "places"
-    (tmp_path / "test_it.py").write_text(PLUGIN.format(places=str(places)))
+    directories = tmp_path / "directories"
+    (tmp_path / "test_it.py").write_text(PLUGIN.format(directories=str(directories)))
     command = [sys.executable, "-m", "pytest", "-q", "-n", "8", "-p", "no:cacheprovider", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 failed, 16 passed" in done.stdout, done.stdout + done.stderr
-    lines = [line.split() for line in places.read_text().splitlines()]
+    lines = [line.split() for line in directories.read_text().splitlines()]
     assert len({directory for directory, _ in lines}) == 16
     assert not [directory for directory, _ in lines if Path(directory).parent.exists()]
     assert not [process for _, process in lines if Path(f"/proc/{process}").exists()]
     of_pytest = {"__pycache__", ".benchmarks"}
-    assert sorted(each.name for each in tmp_path.iterdir() if each.name not in of_pytest) == ["places", "test_it.py"]
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name not in of_pytest) == [
+        "directories",
+        "test_it.py",
+    ]
 
 
 KILLED = """
 import os, sys
 from klog.testing import TestBroker, place
-place._TMPFS = sys.argv[1]  # where no other process removes what is left
+place._TMPFS = sys.argv[1]  # a directory in which no other process removes directories of brokers
 print(TestBroker().directory, flush=True)
 os.kill(os.getpid(), 9)
 """
 
 
-def test_a_process_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+def test_the_directory_of_a_killed_process_is_removed_later(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
     home = Path(done.stdout.strip()).parent
     assert home.parent == tmp_path and home.exists()

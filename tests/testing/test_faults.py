@@ -1,4 +1,4 @@
-"""What a fault does to the requests that it meets, and which ones those are."""
+"""Which requests a fault matches, and what it does to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_LEADER = 6
 
 
 def produced(client: WireClient, *partitions: tuple[str, int], acks: int = 1) -> dict[tuple[str, int], int]:
-    """The error codes of one request for several partitions; empty for acks=0."""
+    """Produce to several partitions in one request. Return their error codes; empty for acks=0."""
     topics = [
         Produce.Topic(name=topic, partition_data=[Produce.Partition(index=number, records=encode([(b"k", b"v", 1)]))])
         for topic, number in partitions
@@ -33,22 +33,22 @@ def produced(client: WireClient, *partitions: tuple[str, int], acks: int = 1) ->
     return {(each.name, part.index): part.error_code for each in found.responses for part in each.partition_responses}
 
 
-@pytest.mark.parametrize(("moment", "there"), [("before", []), ("after", [b"v"])])
-def test_a_kill_before_or_after_the_effect(moment: Any, there: list[bytes]) -> None:
+@pytest.mark.parametrize(("moment", "expected"), [("before", []), ("after", [b"v"])])
+def test_a_kill_before_or_after_the_effect(moment: Any, expected: list[bytes]) -> None:
     with TestBroker(topics=["orders"]) as b:
         address = b.bootstrap_servers
         fault = b.inject("produce", topic="orders", kill=moment)
         with WireClient(address) as client, pytest.raises(ConnectionError):
             produce(client, b"v")
         fault.wait(timeout=PATIENCE)
-        assert b.bootstrap_servers == address  # also while it is stopped
+        assert b.bootstrap_servers == address  # it is the same while the broker is stopped
         b.start()
-        assert b.topic("orders").values() == there
+        assert b.topic("orders").values() == expected
         with WireClient(address) as client:
             assert produce(client, b"w") == 0
 
 
-def test_a_torn_log_loses_what_was_written_last() -> None:
+def test_a_torn_log_loses_its_last_records() -> None:
     with TestBroker(topics={"orders": 2}) as b:
         b.topic("orders").append([(b"k", b"kept")], partition=0)
         fault = b.inject("produce", topic="orders", partition=0, tear=3, skip=1)
@@ -85,7 +85,7 @@ def _accepts(b: TestBroker) -> bool:
     return True
 
 
-def test_requests_are_held_until_the_test_lets_them_go_on() -> None:
+def test_requests_are_held_until_the_test_releases_them() -> None:
     with TestBroker(topics=["orders"]) as b:
         with WireClient(b.bootstrap_servers, "first") as first, WireClient(b.bootstrap_servers, "second") as second:
             held = b.inject("produce", client_id="first", hold=True)
@@ -116,7 +116,7 @@ def _request(value: bytes) -> Any:
     return Produce(acks=1, timeout_ms=1000, topic_data=[Produce.Topic(name="orders", partition_data=[part])])
 
 
-def test_an_error_of_one_partition_lets_the_others_be_written() -> None:
+def test_an_error_of_one_partition_does_not_affect_the_others() -> None:
     with TestBroker(topics={"orders": 2, "other": 1}) as b, WireClient(b.bootstrap_servers) as client:
         b.inject("produce", topic="orders", partition=1, error="NOT_LEADER_OR_FOLLOWER")
         found = produced(client, ("orders", 0), ("orders", 1), ("other", 0))
@@ -139,7 +139,7 @@ def test_an_error_of_one_partition_lets_the_others_be_written() -> None:
 
 
 def test_without_a_response_a_fault_closes_the_connection() -> None:
-    for arguments, there in (
+    for arguments, expected in (
         ({"error": "NOT_LEADER_OR_FOLLOWER"}, 0),
         ({"disconnect": "after"}, 1),
         ({"half": True}, 1),
@@ -149,7 +149,7 @@ def test_without_a_response_a_fault_closes_the_connection() -> None:
             b.inject("produce", **arguments)  # type: ignore[arg-type]
             produced(client, ("orders", 0), ("other", 0), acks=0)
             assert client.is_closed()
-            assert len(b.topic("orders")) == there
+            assert len(b.topic("orders")) == expected
 
 
 def test_metadata_keeps_its_brokers_and_has_the_error_in_its_topics() -> None:
@@ -161,10 +161,10 @@ def test_metadata_keeps_its_brokers_and_has_the_error_in_its_topics() -> None:
             assert (len(found.brokers), found.error_code) == (1, 0)
         fault = b.inject("metadata", error="LEADER_NOT_AVAILABLE")
         assert client.call(ApiKey.METADATA, 9, topics=[]).topics == []
-        assert fault.hits == 0  # it has no topic to put the error into
+        assert fault.hits == 0  # the response has no topic that could carry the error
 
 
-def test_an_error_of_offsets_is_that_of_the_partitions() -> None:
+def test_an_error_of_offset_fetch_is_in_its_partitions() -> None:
     Offsets = messages.OffsetFetch.Request
     with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
         asked = [Offsets.Group(group_id="g", topics=[Offsets.GroupTopic(name="orders", partition_indexes=[0])])]
@@ -176,7 +176,7 @@ def test_an_error_of_offsets_is_that_of_the_partitions() -> None:
         assert group.error_code == 16
 
 
-def test_a_response_of_the_test() -> None:
+def test_a_response_that_the_test_gives() -> None:
     with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
         Response = messages.FindCoordinator.Response
         b.inject("find_coordinator", respond=lambda request: Response(error_code=15), count=1)
@@ -187,7 +187,7 @@ def test_a_response_of_the_test() -> None:
         assert passed.hits == 1
 
 
-def test_requests_by_a_function_and_by_broker() -> None:
+def test_requests_are_selected_by_a_function_or_by_broker() -> None:
     with TestBroker(topics={"orders": 2}, brokers=2) as b:
         second = b.watch(broker=2)
         fault = b.inject("produce", when=lambda request: request.message.acks == -1, error="NOT_LEADER_OR_FOLLOWER")
@@ -204,7 +204,7 @@ def test_requests_by_a_function_and_by_broker() -> None:
         second.stop()
 
 
-def test_what_a_fault_cannot_be() -> None:
+def test_invalid_faults() -> None:
     with TestBroker() as b:
         for arguments, text in (
             ({"tear": 1}, "api='produce'"),
@@ -220,7 +220,7 @@ def test_what_a_fault_cannot_be() -> None:
                 b.inject(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_clock_in_the_past_takes_the_records_of_producers() -> None:
+def test_with_a_clock_in_the_past_records_of_producers_are_accepted() -> None:
     confluent: Any = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
     clock = ManualClock(1_700_000_000_000)
     with TestBroker(topics=["orders"], clock=clock) as b:

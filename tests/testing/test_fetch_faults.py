@@ -1,5 +1,5 @@
-"""Faults of Fetch, as consumers of real clients meet them: by topic, also in a fetch session, and as errors that they
-report."""
+"""Faults of Fetch with the consumers of real clients: selected by topic, in a fetch session, and as errors that the
+clients report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fetch = messages.Fetch.Request
 
 
 def polled(b: TestBroker, *topics: str) -> Any:
-    """A consumer of kafka-python that has a fetch session."""
+    """Return a consumer of kafka-python that has a fetch session."""
     consumer = kafka.KafkaConsumer(*topics, bootstrap_servers=b.bootstrap_servers, auto_offset_reset="earliest")
     incremental = b.watch("fetch", when=lambda request: request.message.session_epoch > 0)
     wait_for(lambda: consumer.poll(20) is not None and incremental.hits > 0, PATIENCE, lambda: "no fetch of a session")
@@ -28,7 +28,7 @@ def polled(b: TestBroker, *topics: str) -> Any:
 
 
 def raised(consumer: Any) -> type[Exception]:
-    """The class of the exception that polling raises."""
+    """Poll until an exception is raised. Return its class."""
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE
     while clock.monotonic() < deadline:
@@ -39,7 +39,7 @@ def raised(consumer: Any) -> type[Exception]:
     raise TimeoutError("nothing was raised")
 
 
-def test_a_delay_by_topic_meets_the_fetches_of_a_session() -> None:
+def test_a_delay_by_topic_applies_to_the_fetches_of_a_session() -> None:
     with TestBroker(topics=["orders", "other"]) as b:
         consumer = polled(b, "orders")
         delayed = b.inject("fetch", topic="orders", delay_ms=1, count=None)
@@ -64,7 +64,7 @@ def test_kafka_python_raises_the_error_of_a_session_and_goes_on_after_it() -> No
         def is_there() -> bool:
             try:
                 values.extend(record.value for records in consumer.poll(20).values() for record in records)
-            except kafka.errors.TopicAuthorizationFailedError:  # of a response that was there before
+            except kafka.errors.TopicAuthorizationFailedError:  # of a response that arrived before the fault ended
                 pass
             return values == [b"v"]
 
@@ -88,7 +88,7 @@ def test_confluent_kafka_reports_the_error() -> None:
         consumer.close()
 
 
-def test_an_error_of_one_topic_lets_the_others_be_fetched() -> None:
+def test_an_error_of_one_topic_does_not_affect_the_others() -> None:
     with TestBroker(topics={"orders": 2, "other": 1}) as b, WireClient(b.bootstrap_servers) as client:
         for topic in ("orders", "other"):
             b.topic(topic).append([(b"k", b"v")] * 3)

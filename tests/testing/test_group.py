@@ -1,4 +1,4 @@
-"""TestBroker.group, wait_group, wait_group_lag: what a test asks about consumer groups."""
+"""TestBroker.group, wait_group, wait_group_lag: what a test can ask about consumer groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASSIGNMENT = messages.ConsumerProtocolAssignment
 
 
 def join(client: WireClient, group: str, topic: str, assignment: bytes | None = None) -> Any:
-    """Become the only member, and take partition 0 of the topic."""
+    """Join as the only member, with partition 0 of the topic."""
     Protocol = messages.JoinGroup.Request.Protocol
     metadata = encode_data(messages.ConsumerProtocolSubscription(topics=[topic]), 0)
     fields: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_waiting_for_members_and_for_offsets() -> None:
         assert b.wait_group("billing", "Empty", members=0, timeout=PATIENCE).members == ()
 
 
-def test_a_group_that_does_not_come() -> None:
+def test_waiting_for_a_group_that_does_not_exist_times_out() -> None:
     with TestBroker(topics=["orders"]) as b:
         with pytest.raises(TimeoutError, match="Stable with 2 members expected; it is billing: Dead, 0 members"):
             b.wait_group("billing", members=2, timeout=0.01)

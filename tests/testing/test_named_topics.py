@@ -1,4 +1,4 @@
-"""A fault with a topic meets every request that names it, in each version of each API, and no other."""
+"""A fault with a topic matches each request that names this topic, in each version of each API, and no other request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from klog.protocol.schema import ALWAYS, Struct
 from klog.testing import TestBroker
 from tests.support.wire_client import WireClient
 
-# The fields that Kafka's schemas mark with "entityType": "topicName", and those with the id of a topic, by hand; () for
-# a name that is something else. A resource is a topic if its type is 2.
+# The fields that Kafka's schemas mark with "entityType": "topicName", and the fields with the id of a topic. This list is
+# written by hand. A resource is a topic if its type is 2.
 NAMES_TOPICS: dict[ApiKey, tuple[str, ...]] = {
     ApiKey.PRODUCE: ("topic_data.name", "topic_data.topic_id"),
     ApiKey.FETCH: ("topics.topic", "topics.topic_id"),
@@ -58,7 +58,7 @@ ERROR = 9  # REPLICA_NOT_AVAILABLE
 
 
 def paths(struct: Struct, version: int, before: str = "") -> Iterator[str]:
-    """The path of each field that a version has, but for what a page or a session drops."""
+    """Yield the path of each field that a version has, except cursors and the topics that a fetch session drops."""
     for field in struct.fields:
         if field.versions is not ALWAYS and version not in field.versions:
             continue
@@ -81,7 +81,7 @@ CASES = [
 
 
 def filled(kind: Any, struct: Struct, path: str, topic: Any) -> Any:
-    """A request with one entry in each array on the way to the topic, and partition 0 beside it."""
+    """Return a request with one entry in each array of the path, the topic at its end, and partition 0 next to it."""
     name, _, rest = path.partition(".")
     made = kind()
     for each in ("resource_type", "resource_type_filter"):
@@ -101,7 +101,7 @@ ROOTS: list[Any] = []
 
 
 def request_of(api: ApiKey, path: str, topic: Any) -> Any:
-    """A request that names a topic in one field."""
+    """Return a request that names a topic in one field."""
     ROOTS.append(getattr(messages, api.message).Request)
     try:
         return filled(ROOTS[-1], load(api.message)["request"].section.top, path, topic)
@@ -110,7 +110,7 @@ def request_of(api: ApiKey, path: str, topic: Any) -> Any:
 
 
 def codes(message: Any) -> Iterator[int]:
-    """All error codes in a response."""
+    """Yield all error codes in a response."""
     for name in type(message).__slots__:
         value = getattr(message, name)
         if name in ("error_code", "partition_error_code"):
@@ -127,7 +127,9 @@ def broker() -> Iterator[TestBroker]:
 
 
 @pytest.mark.parametrize(("api", "version", "path"), CASES, ids=lambda each: getattr(each, "name", str(each)))
-def test_a_fault_of_a_topic_meets_what_names_it(broker: TestBroker, api: ApiKey, version: int, path: str) -> None:
+def test_a_fault_of_a_topic_matches_requests_that_name_it(
+    broker: TestBroker, api: ApiKey, version: int, path: str
+) -> None:
     other = broker.watch(api, topic="other")
     fault = broker.inject(api, topic="orders", error=ERROR)
     topic: str | uuid.UUID = "orders"

@@ -1,4 +1,4 @@
-"""Nothing is left of test brokers: also of 8 processes at once, of which some are killed."""
+"""Test brokers leave no files, even if 8 processes use them at once and some are killed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_one(klog_broker, number):
         os.kill(os.getpid(), signal.SIGKILL)
     assert klog_broker.topic("orders").values() == [b"v"]
 """
-# The fixture in processes of a directory of their own, so that no other run's directories count.
+# Runs pytest with a temporary directory of its own, so that the directories of other runs do not matter.
 RUN = "from klog.testing import place; import pytest, sys; place._TMPFS = sys.argv[1]; sys.exit(pytest.main(sys.argv[2:]))"
 
 
 @pytest.mark.deep
-def test_eight_processes_leave_nothing_but_what_the_next_start_removes(tmp_path: Path) -> None:
+def test_eight_processes_leave_only_what_the_next_start_removes(tmp_path: Path) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
     (tmp_path / "test_it.py").write_text(SUITE)
@@ -55,7 +55,7 @@ def test_eight_processes_leave_nothing_but_what_the_next_start_removes(tmp_path:
     assert list(memory.iterdir()) == []
 
 
-def test_only_directories_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_directories_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_TMPFS", str(tmp_path))
     dead, other = tmp_path / "klog-test-dead" / "log", tmp_path / "other"
     dead.mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_only_directories_of_the_dead_are_removed(tmp_path: Path, monkeypatch: p
     assert not os.path.exists(os.path.dirname(alive))
 
 
-def test_a_restored_broker_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restored_broker_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_TMPFS", str(tmp_path / "shm"))
     (tmp_path / "shm").mkdir()
     with TestBroker(topics=["orders"]) as b:

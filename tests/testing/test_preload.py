@@ -1,4 +1,4 @@
-"""TestBroker.load and TestBroker(copy_of=...): records that are there before the test begins."""
+"""TestBroker.load and TestBroker(copy_of=...): records that exist before the test begins."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def test_a_copy_of_a_brokers_directory(tmp_path: Path) -> None:
 
 
 def test_a_copy_has_the_same_bytes_and_times(tmp_path: Path) -> None:
-    holes = tmp_path / "from"
-    holes.mkdir()
-    (holes / "file").write_bytes(b"a" + bytes(200_000) + b"b" + bytes(100_000))
-    (holes / "empty").write_bytes(b"")
-    (holes / ".lock").write_bytes(b"")
-    os.utime(holes / "file", (1, 1))
-    copy_directory(holes, tmp_path / "to")
-    kept = {name: found for name, found in tree(holes).items() if name != ".lock"}
+    source = tmp_path / "from"
+    source.mkdir()
+    (source / "file").write_bytes(b"a" + bytes(200_000) + b"b" + bytes(100_000))
+    (source / "empty").write_bytes(b"")
+    (source / ".lock").write_bytes(b"")
+    os.utime(source / "file", (1, 1))
+    copy_directory(source, tmp_path / "to")
+    kept = {name: found for name, found in tree(source).items() if name != ".lock"}
     assert tree(tmp_path / "to") == kept
 
 
-def test_what_cannot_be_copied(tmp_path: Path) -> None:
+def test_invalid_copies_and_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         TestBroker(copy_of=tmp_path / "missing")
     with pytest.raises(ValueError, match="one of the two"):

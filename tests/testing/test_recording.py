@@ -1,4 +1,4 @@
-"""TestBroker(record=path) and klog.testing.replay: what clients have asked, asked again."""
+"""TestBroker(record=path) records the requests of clients. klog.testing.replay sends them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.testing.test_several_brokers import fetch_request
 from tests.testing.test_test_broker import produce
 
 
-def without_response(client: WireClient, value: bytes) -> None:
+def produce_without_response(client: WireClient, value: bytes) -> None:
     Request = messages.Produce.Request
     part = Request.Partition(index=0, records=encode([(b"k", value, 1_700_000_000_000)]))
     topics = [Request.Topic(name="orders", partition_data=[part])]
@@ -39,7 +39,7 @@ def test_requests_are_sent_again_in_their_order(tmp_path: Path) -> None:
         WireClient(b.bootstrap_servers, "two") as two,
     ):
         assert produce(one, b"a") == 0
-        without_response(one, b"b")
+        produce_without_response(one, b"b")
         b.topic("orders").wait(2, timeout=PATIENCE)
         assert produce(two, b"c") == 0
         two.send(ApiKey.FETCH, 4, fetch_request(0, 0))
@@ -60,7 +60,7 @@ def test_requests_are_sent_again_in_their_order(tmp_path: Path) -> None:
     assert not any(each.is_closed for each in found)
 
 
-def test_a_response_that_waits_holds_up_no_other_connection(tmp_path: Path) -> None:
+def test_a_response_that_waits_does_not_block_other_connections(tmp_path: Path) -> None:
     path = tmp_path / "requests"
     with (
         TestBroker(topics=["orders"], record=path, config=CONFIG) as b,
@@ -76,7 +76,7 @@ def test_a_response_that_waits_holds_up_no_other_connection(tmp_path: Path) -> N
         found: list[Any] = replay(path, b.bootstrap_servers, timeout=PATIENCE)
         assert found[0].response.responses[0].partitions[0].records
         joins = [each.response.error_code for each in found if each.api is ApiKey.JOIN_GROUP]
-        assert joins == [79, 25]  # MEMBER_ID_REQUIRED, and UNKNOWN_MEMBER_ID: this broker has given out another id
+        assert joins == [79, 25]  # MEMBER_ID_REQUIRED, and UNKNOWN_MEMBER_ID: this broker gave the member another id
 
 
 def test_pauses_are_those_of_the_recording(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_broker_that_closes_the_connection(tmp_path: Path) -> None:
         assert b.topic("orders").values() == [b"b"]
 
 
-def test_a_slow_broker_gets_one_request_of_a_connection_after_the_other(tmp_path: Path) -> None:
+def test_a_slow_broker_gets_the_requests_of_a_connection_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "requests"
     with TestBroker(topics=["orders"], record=path) as b, WireClient(b.bootstrap_servers) as client:
         produce(client, b"a")
@@ -164,7 +164,7 @@ HEADER = b'{"klog_requests":1}\n'
         (HEADER + b'{"ms":0,"connection":1,"frame":"AAAAAAAAAAAAAAAA"}', CorruptData),
     ],
 )
-def test_hostile_files_have_named_errors(tmp_path: Path, data: bytes, error: type[Exception]) -> None:
+def test_hostile_files_raise_named_errors(tmp_path: Path, data: bytes, error: type[Exception]) -> None:
     path = tmp_path / "requests"
     path.write_bytes(data)
     with pytest.raises(error) as found:
@@ -188,12 +188,12 @@ def test_invalid_arguments_and_peers(tmp_path: Path) -> None:
             replay(path, address, timeout=0.05)
         server.accept()[0].close()
 
-        def lie() -> None:
+        def send_a_negative_length() -> None:
             with server.accept()[0] as peer:
                 peer.recv(1 << 16)
                 peer.sendall(b"\xff\xff\xff\xff")
 
-        thread = threading.Thread(target=lie)
+        thread = threading.Thread(target=send_a_negative_length)
         thread.start()
         with pytest.raises(CorruptData, match="response of -1 bytes"):
             replay(path, address)

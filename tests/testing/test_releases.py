@@ -1,4 +1,4 @@
-"""TestBroker(as_version=...): a broker that has only the requests of an older Kafka."""
+"""TestBroker(as_version=...): a broker that has only the APIs and versions of an older Kafka."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_newer_requests_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("version", "seen"), [("2.8", (2, 8)), ("3.9", (3, 9)), ("4.0", (4, 0)), ("4.1", (4, 1))])
-def test_a_client_takes_it_for_that_release(version: str, seen: tuple[int, int]) -> None:
+def test_a_client_detects_that_release(version: str, seen: tuple[int, int]) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     data: Any = pytest.importorskip("kafka.protocol.broker_version_data", reason="needs: kafka-python 3")
     with TestBroker(topics=["orders"], as_version=version) as b:

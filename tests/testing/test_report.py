@@ -10,7 +10,7 @@ from klog.testing import TestBroker
 
 
 def notes(broker: TestBroker, act: Callable[[TestBroker], object]) -> str:
-    """The notes of the exception that leaves a broker's `with` statement."""
+    """Return the notes of the exception that leaves a broker's `with` statement."""
 
     def fail() -> None:
         with broker as b:
@@ -44,5 +44,5 @@ def test_the_report_has_a_limited_size() -> None:
     assert "topic topic-0: 20 records, after 80 offsets that are left out" in found
 
 
-def test_a_killed_broker_is_reported_as_that() -> None:
+def test_a_killed_broker_is_reported_as_stopped() -> None:
     assert "the broker is stopped" in notes(TestBroker(topics=["orders"]), TestBroker.kill)

@@ -1,4 +1,4 @@
-"""TestBroker(brokers=3): clients see three brokers, and have to find the right one."""
+"""TestBroker(brokers=3): clients see three brokers, and must find the leader or the coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_LEADER, NOT_COORDINATOR = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCo
 
 
 def clients(b: TestBroker, stack: ExitStack) -> list[WireClient]:
-    """A connection to each running broker, in the order of their ids."""
+    """Return a connection to each running broker, in the order of their ids."""
     return [stack.enter_context(WireClient(each)) for each in b.bootstrap_servers.split(",")]
 
 
@@ -51,7 +51,7 @@ def fetch_request(partition: int, max_wait_ms: int) -> Any:
 
 
 def leaders(client: WireClient) -> tuple[dict[int, int], dict[int, int]]:
-    """({partition: leader}, {broker: port})"""
+    """Return ({partition: leader}, {broker: port})."""
     found = client.call(ApiKey.METADATA, 9, topics=[messages.Metadata.Request.Topic(name="orders")])
     assert all(each.leader_id == each.isr_nodes[0] for each in found.topics[0].partitions)
     return (
@@ -60,7 +60,7 @@ def leaders(client: WireClient) -> tuple[dict[int, int], dict[int, int]]:
     )
 
 
-def test_requests_reach_the_leader_only() -> None:
+def test_only_the_leader_accepts_requests() -> None:
     with TestBroker(brokers=3, topics={"orders": 4}) as b, ExitStack() as stack:
         assert b.broker_ids == (1, 2, 3)
         first, second, third = clients(b, stack)
@@ -87,7 +87,7 @@ def test_requests_reach_the_leader_only() -> None:
         assert [each.broker_id for each in cluster.brokers] == [1, 2, 3]
 
 
-def test_a_stopped_broker_refuses_connections_and_leads_nothing() -> None:
+def test_a_stopped_broker_refuses_connections_and_leads_no_partition() -> None:
     with TestBroker(brokers=3, topics={"orders": 3}) as b, ExitStack() as stack:
         first, second, third = clients(b, stack)
         address = b.bootstrap_servers.split(",")[1]
@@ -132,43 +132,45 @@ def test_a_fetch_that_waits_is_notified_when_its_leader_moves() -> None:
         assert second.is_closed()
 
 
-def test_groups_and_transactions_are_at_their_coordinators() -> None:
+def test_groups_and_transactions_are_only_on_their_coordinators() -> None:
     with TestBroker(brokers=3, topics=["orders"], config=CONFIG) as b, ExitStack() as stack:
         by_id = dict(zip(b.broker_ids, clients(b, stack), strict=True))
-        places = {}
+        coordinators = {}
         for group in ("a", "b", "c"):
             found = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group]).coordinators[0]
             assert found.error_code == 0
-            places[group] = found.node_id
-        assert sorted(places.values()) == [1, 2, 3]
-        for group, here in places.items():
-            join(by_id[here], group, "orders")
+            coordinators[group] = found.node_id
+        assert sorted(coordinators.values()) == [1, 2, 3]
+        for group, coordinator in coordinators.items():
+            join(by_id[coordinator], group, "orders")
             for node_id, client in by_id.items():
                 beat = client.call(ApiKey.HEARTBEAT, 3, group_id=group, generation_id=1, member_id="nobody")
-                assert (beat.error_code == NOT_COORDINATOR) is (node_id != here)
+                assert (beat.error_code == NOT_COORDINATOR) is (node_id != coordinator)
                 listed = [each.group_id for each in client.call(ApiKey.LIST_GROUPS, 4).groups]
-                assert (group in listed) is (node_id == here)
-        described = by_id[places["a"]].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a", "b"]).groups
+                assert (group in listed) is (node_id == coordinator)
+        described = by_id[coordinators["a"]].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a", "b"]).groups
         assert {each.group_id: each.error_code for each in described} == {"a": 0, "b": NOT_COORDINATOR}
         asked = messages.OffsetFetch.Request.Group
-        offsets = by_id[places["a"]].call(
+        offsets = by_id[coordinators["a"]].call(
             ApiKey.OFFSET_FETCH, 8, groups=[asked(group_id=each, topics=None) for each in "ab"]
         )
         assert {each.group_id: each.error_code for each in offsets.groups} == {"a": 0, "b": NOT_COORDINATOR}
-        here = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"]).coordinators[0].node_id
+        coordinator = (
+            by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"]).coordinators[0].node_id
+        )
         for node_id, client in by_id.items():
             made = client.call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id="t", transaction_timeout_ms=1000)
-            assert made.error_code == (0 if node_id == here else NOT_COORDINATOR)
+            assert made.error_code == (0 if node_id == coordinator else NOT_COORDINATOR)
         assert by_id[1].call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id=None).error_code == 0
-        b.stop_broker(places["a"])
-        moved = next(client for node_id, client in by_id.items() if node_id != places["a"])
+        b.stop_broker(coordinators["a"])
+        moved = next(client for node_id, client in by_id.items() if node_id != coordinators["a"])
         found = moved.call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a"]).coordinators[0]
-        assert found.node_id != places["a"]
+        assert found.node_id != coordinators["a"]
         described = by_id[found.node_id].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["a"]).groups
         assert described[0].group_state == "Stable"
 
 
-def test_the_test_moves_leaders_and_coordinators() -> None:
+def test_a_test_can_move_leaders_and_coordinators() -> None:
     with (
         TestBroker(brokers=3, topics={"orders": 2, "other": 1}, config=CONFIG, control=True) as b,
         ExitStack() as stack,
@@ -184,15 +186,17 @@ def test_the_test_moves_leaders_and_coordinators() -> None:
         page = by_id[2].call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=10)
         found = {topic.name: [each.leader_id for each in topic.partitions] for topic in page.topics}
         assert (found["orders"], found["other"]) == ([3, 2], [1])
-        here = b.coordinator("billing")
-        join(by_id[here], "billing", "orders")
-        there = here % 3 + 1
-        b.move_coordinator("billing", there)
-        place = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["billing"]).coordinators[0]
-        assert (place.node_id, b.coordinator("billing")) == (there, there)
+        coordinator = b.coordinator("billing")
+        join(by_id[coordinator], "billing", "orders")
+        moved_to = coordinator % 3 + 1
+        b.move_coordinator("billing", moved_to)
+        found_coordinator = (
+            by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["billing"]).coordinators[0]
+        )
+        assert (found_coordinator.node_id, b.coordinator("billing")) == (moved_to, moved_to)
         codes = [
             by_id[each].call(ApiKey.DESCRIBE_GROUPS, 5, groups=["billing"]).groups[0].error_code
-            for each in (here, there)
+            for each in (coordinator, moved_to)
         ]
         assert codes == [NOT_COORDINATOR, 0]
         b.stop_broker(3)
@@ -220,7 +224,7 @@ def test_a_producer_follows_a_leader() -> None:
         assert (moved.hits, b.topic("orders").values()) == (1, [b"before", b"after"])
 
 
-def test_replicas_are_at_all_brokers() -> None:
+def test_replicas_are_on_all_brokers() -> None:
     Topic = messages.CreateTopics.Request.Topic
     with TestBroker(brokers=3) as b, ExitStack() as stack:
         client = clients(b, stack)[1]
@@ -238,7 +242,7 @@ def test_replicas_are_at_all_brokers() -> None:
         assert [each.leader_id for topic in page.topics for each in topic.partitions] == [2]
 
 
-def test_what_several_brokers_cannot_have() -> None:
+def test_invalid_options_of_several_brokers() -> None:
     with pytest.raises(ValueError, match="brokers"):
         TestBroker(brokers=0)
     with pytest.raises(ValueError, match="leaves no ports"):

@@ -1,4 +1,4 @@
-"""TestBroker: what a test of a program that uses Kafka needs. Each feature has its example here."""
+"""TestBroker, for tests of programs that use Kafka: an example of each feature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.wire_client import WireClient
 
 
 def produce(client: WireClient, value: bytes, topic: str = "orders") -> int:
-    """The error code of the response."""
+    """Produce one record. Return the error code of the response."""
     Request = messages.Produce.Request
     asked = Request.Partition(index=0, records=encode([(b"k", value, 1_700_000_000_000)]))
     found = client.call(
@@ -65,14 +65,14 @@ def test_an_error_instead_of_the_effect() -> None:
         assert b.topic("orders").values() == [b"0", b"3"]
 
 
-@pytest.mark.parametrize(("effect", "there"), [("before", []), ("after", [b"v"])])
-def test_a_connection_that_ends_before_or_after_the_effect(effect: str, there: list[bytes]) -> None:
+@pytest.mark.parametrize(("effect", "expected"), [("before", []), ("after", [b"v"])])
+def test_a_connection_that_ends_before_or_after_the_effect(effect: str, expected: list[bytes]) -> None:
     with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
         fault = b.inject(ApiKey.PRODUCE, disconnect=effect)  # type: ignore[arg-type]
         with pytest.raises(ConnectionError):
             produce(client, b"v")
         fault.wait(timeout=PATIENCE)
-        assert b.topic("orders").values() == there
+        assert b.topic("orders").values() == expected
 
 
 def test_half_a_response() -> None:
@@ -112,7 +112,7 @@ def test_faults_are_checked() -> None:
                 b.inject(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_killed_broker_recovers_what_was_torn() -> None:
+def test_a_killed_broker_recovers_from_a_torn_log() -> None:
     with TestBroker(topics=["orders"]) as b:
         with WireClient(b.bootstrap_servers) as client:
             for value in (b"a", b"b"):
@@ -126,7 +126,7 @@ def test_a_killed_broker_recovers_what_was_torn() -> None:
         assert b.logs.log("orders").recovery.bytes_truncated > 0
 
 
-def test_a_snapshot_brings_everything_back(tmp_path: Path) -> None:
+def test_a_snapshot_restores_everything(tmp_path: Path) -> None:
     with TestBroker(topics=["orders"]) as b:
         b.topic("orders").append([(b"k", b"kept")])
         b.snapshot(tmp_path / "before")
@@ -193,7 +193,7 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
     assert not Path(left[0]).exists()
 
 
-def test_the_broker_below_and_its_metrics() -> None:
+def test_the_klog_broker_of_a_test_broker_and_its_metrics() -> None:
     with TestBroker(topics=["orders"]) as b:
         assert isinstance(b.broker, klog.Broker) and b.broker.bootstrap_servers == b.bootstrap_servers
         text = klog.metrics.prometheus(b)

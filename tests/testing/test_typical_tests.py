@@ -1,4 +1,4 @@
-"""What users test, with the clients that they use: retries, rebalances, transactions, a crash, a bad record."""
+"""Tests as users write them, with real clients: retries, rebalances, transactions, a crash, a bad record."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_group_shares_its_partitions(consume: Callable[[TestBroker, threading.
                 thread.join()
 
 
-def test_a_bad_record_goes_to_the_dead_letters_and_the_group_goes_on() -> None:
+def test_a_bad_record_goes_to_the_dead_letter_topic_and_the_group_continues() -> None:
     with TestBroker(topics=["orders", "dead"]) as b:
         b.topic("orders").append([(b"1", b"1"), (b"2", b"x"), (b"3", b"3")])
         config = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
