@@ -1,4 +1,4 @@
-"""Which filters of Polars bound what is read."""
+"""Which filters of Polars limit the records that are read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ offset, partition, timestamp = pl.col("offset"), pl.col("partition"), pl.col("ti
 
 
 def passed(predicate: pl.Expr | None) -> pl.Expr | None:
-    """The filter as Polars passes it to a source; None if it passes none."""
+    """Return the filter as Polars passes it to a source, or None if Polars passes none."""
     found: list[Any] = []
 
     def source(_columns: object, predicate: pl.Expr | None, _rows: object, _size: object) -> Iterator[pl.DataFrame]:
@@ -106,7 +106,7 @@ def test_bounds(predicate: pl.Expr | None, bounds: Bounds) -> None:
     ],
     ids=str,
 )
-def test_other_filters_bound_nothing(predicate: pl.Expr) -> None:
+def test_other_filters_give_no_bounds(predicate: pl.Expr) -> None:
     assert bounds_of(predicate) == Bounds()
 
 

@@ -1,4 +1,4 @@
-"""klog.polars.scan: what it returns is what readers return, and it reads no more than a query needs."""
+"""klog.polars.scan returns the same records as readers, and reads no more than a query needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ c = pl.col
 
 
 def whole(path: Path, topic: str) -> pl.DataFrame:
-    """All records, as the readers of the partitions return them."""
+    """Return all records, as the readers of the partitions return them."""
     with klog.open(path, read_only=True) as logs:
         parts = [
             logs.log(topic, number)
@@ -51,9 +51,10 @@ def whole(path: Path, topic: str) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two topics of two partitions, of 50 batches each with up to 130 KB, so that excluded batches are passed over.
+    """Write two topics with two partitions. Each has 50 batches of up to 160 KB, so that excluded batches are skipped.
 
-    Times are in no order; in `made` they are the producer's, some batches have none; in `stored` the time of the append.
+    Timestamps are in no order. In `made` the producer sets them, and some batches have none. In `stored` each is the time
+    of the append.
     """
     path = tmp_path_factory.mktemp("data")
     chance = random.Random(19)
@@ -103,14 +104,14 @@ def _comparisons() -> st.SearchStrategy[pl.Expr]:
 
     def of(column: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[pl.Expr]:
         plain = st.builds(lambda name, value: getattr(c(column), name)(value), compare, values)
-        turned = st.builds(lambda value: pl.lit(value) <= c(column), values)
+        reversed_ = st.builds(lambda value: pl.lit(value) <= c(column), values)
         between = st.builds(
             lambda low, high, ends: c(column).is_between(low, high, closed=ends), values, values, closed
         )
         lists = st.lists(values, max_size=3).map(
             lambda found: pl.Series(found, dtype=SCHEMA[column], strict=False).implode()
         )
-        return st.one_of(plain, turned, between, lists.map(lambda found: c(column).is_in(found)))
+        return st.one_of(plain, reversed_, between, lists.map(lambda found: c(column).is_in(found)))
 
     others = [
         c("key").is_null(),
@@ -156,7 +157,7 @@ def test_a_query_has_the_result_of_the_same_query_on_all_records(
     rows: int | None,
     engine: Any,
 ) -> None:
-    """A limit before the filter, one after it, both or none."""
+    """The query has a limit before the filter, after the filter, both or none."""
 
     def query(frame: pl.LazyFrame) -> pl.LazyFrame:
         if first is not None:
@@ -212,7 +213,7 @@ def test_committed_records_and_the_log_end(tmp_path: Path) -> None:
     assert found == [2, 2, 0]
 
 
-def test_each_query_reads_what_is_there_by_then(tmp_path: Path) -> None:
+def test_each_query_reads_the_records_that_exist_when_it_runs(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
         frame = klog.polars.scan(tmp_path, "t").select(c("value"))
@@ -222,13 +223,15 @@ def test_each_query_reads_what_is_there_by_then(tmp_path: Path) -> None:
         assert frame.join(frame, on="value").collect().rows() == [(b"1",)]
 
 
-# ---- what is read ----------------------------------------------------------------------------------------------------
+# ---- which records are read ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """Partition 0 of 6 segments with an hour of records each, partition 1 of one. The payload of a batch of partition
-    0 is damaged: reading offset 50 raises CorruptBatch."""
+    """Partition 0 has 6 segments with an hour of records each; partition 1 has one record.
+
+    The payload of a batch of partition 0 is damaged: reading offset 50 raises CorruptBatch.
+    """
     with klog.open(tmp_path, create=True, clock=ManualClock(NOW + 86_400_000)) as logs:
         logs.create_topic("t", partitions=2, config={"retention.ms": -1, "segment.bytes": 1 << 23})
         for hour in range(6):
@@ -245,7 +248,7 @@ def damaged(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
-def test_a_damaged_batch_is_an_error_with_its_place(damaged: Path, engine: Any) -> None:
+def test_a_damaged_batch_is_an_error_with_its_offset_and_path(damaged: Path, engine: Any) -> None:
     with pytest.raises(CorruptBatch) as caught:
         klog.polars.scan(damaged, "t").collect(engine=engine)
     assert (caught.value.offset, caught.value.path) == (50, str(damaged / "t-0" / f"{40:020d}.log"))
@@ -276,16 +279,16 @@ def test_a_limit_ends_the_reading(damaged: Path) -> None:
 
 
 def test_only_the_columns_of_a_query_are_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    fields_read = []
     columns = klog.LogReader.columns
     monkeypatch.setattr(
-        klog.LogReader, "columns", lambda self, fields: (asked.append(fields), columns(self, fields))[1]
+        klog.LogReader, "columns", lambda self, fields: (fields_read.append(fields), columns(self, fields))[1]
     )
     frame = klog.polars.scan(data, "made", partitions=[0])
     frame.filter(c("offset") > 3).select("partition", "key").collect()
     frame.select("topic").collect()
     frame.select(pl.len()).collect()
-    assert [*map(sorted, asked[:2]), len(asked[2])] == [["key", "offset"], ["offset"], 1]
+    assert [*map(sorted, fields_read[:2]), len(fields_read[2])] == [["key", "offset"], ["offset"], 1]
 
 
 # ---- decoded values --------------------------------------------------------------------------------------------------
@@ -295,7 +298,7 @@ JSON = Json("id BIGINT, name STRING")
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """5,000 JSON values in two partitions, and a bad one at the end of partition 1."""
+    """Write 5,000 JSON values to two partitions, and a bad value at the end of partition 1."""
     path = tmp_path_factory.mktemp("events")
     with klog.open(path, create=True) as logs:
         logs.create_topic("e", 2)

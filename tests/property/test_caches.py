@@ -1,10 +1,10 @@
-"""Everything except the .log files is a cache: any of it may be missing or wrong, and no result changes.
+"""All files except the .log files are caches: any of them may be missing or damaged, and no result changes.
 
-Damaged are indexes, transaction indexes, snapshots, the epoch file and the checkpoints of the log.dir, alone and
-together, in Kafka's logs and in generated ones, opened after a clean stop and after a crash, under both recovery
-policies. Excluded is damage that no checksum and no batch can reveal: a changed digit in a checkpoint that is still a
-number, the start of the first leader epoch (it moves with the log start), a valid snapshot with wrong content. A
-rebuild also restores producers that a snapshot had dropped as expired.
+The tests damage indexes, transaction indexes, snapshots, the epoch file and the checkpoints of the log.dir, alone and
+together, in Kafka's logs and in generated logs. They open the logs after a clean stop and after a crash, with both
+recovery policies. They leave out damage that no checksum and no batch can reveal: a changed digit in a checkpoint that is
+still a number, the start of the first leader epoch (it moves with the log start), and a valid snapshot with wrong content.
+A rebuild also restores producers that a snapshot had dropped as expired.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GOLDEN = [
 
 
 def random_log(seed: int, directory: Path) -> None:
-    """A log of small segments, by several producers with and without transactions, over several leader epochs."""
+    """Write a log of small segments, with several producers, with and without transactions, and several leader epochs."""
     rng = random.Random(seed)
     offset, epoch, base, data = 0, 0, 0, b""
     sequences: dict[int, int] = {}
@@ -75,7 +75,7 @@ def random_log(seed: int, directory: Path) -> None:
 
 
 def prepared(root: Path, source: tuple[str, str] | int) -> tuple[Path, int]:
-    """A log.dir with one partition, closed cleanly, with all its caches; and the time of its clock."""
+    """Write a log.dir with one partition, closed cleanly, with all caches. Return the partition and the time of its clock."""
     root.mkdir(parents=True)
     if isinstance(source, int):
         directory, now = root / "made-0", T + 1000
@@ -112,7 +112,7 @@ def opened(
 
 
 def results(log: klog.Log) -> dict[str, Any]:
-    """Everything that a user can query."""
+    """Return everything that a user can query."""
     start, end = log.log_start_offset, log.log_end_offset
     records = [golden.record_tuple(record) for record in log.read(include_control=True, isolation="log_end")]
     times = sorted({record.timestamp for record in records})[:: max(1, len(records) // 20)]
@@ -132,7 +132,7 @@ def results(log: klog.Log) -> dict[str, Any]:
 
 
 def damage(rng: random.Random, path: Path) -> str:
-    """Damage that a disk, a crash or a user may do to a file."""
+    """Damage a file as a disk, a crash or a user may do. Return a description of the damage."""
     data = path.read_bytes()
     kinds = ["deleted", "emptied", "cut", "garbage", "longer"]
     if data and (
@@ -145,7 +145,7 @@ def damage(rng: random.Random, path: Path) -> str:
         path.unlink()
         return kind
     if kind == "flipped":
-        # of a text file, what follows its first entry
+        # in a text file, only the bytes after its first entry
         low = 0 if path.suffix else [at for at, byte in enumerate(data) if byte == 10][2] + 1
         at = rng.randrange(low, len(data))
         flipped = data[at] ^ 1 << rng.randrange(8)
@@ -168,7 +168,7 @@ def caches(directory: Path) -> list[Path]:
     return [*sorted(found), *(directory.parent / name for name in CHECKPOINTS if name != LOG_START)]
 
 
-def same(directory: Path, now: int, damages: str, expected: dict[str, Any], **options: Any) -> None:
+def check_results(directory: Path, now: int, damages: str, expected: dict[str, Any], **options: Any) -> None:
     with opened(directory, now, **options) as log:
         got = results(log)
     for name, value in expected.items():
@@ -179,7 +179,7 @@ def same(directory: Path, now: int, damages: str, expected: dict[str, Any], **op
 
 
 class Sources:
-    """Each log once, and its results without damage: (directory, time, answers)."""
+    """Each log is prepared once: source → (directory, time, results without damage)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -225,9 +225,9 @@ def test_damage_to_caches_changes_no_result(
         if rng.random() < share:
             damages.append(f"{path.name} {damage(rng, path)}")
     try:
-        same(copy, now, f"{source}: {', '.join(damages)}", expected, **mode)
-        if not mode["read_only"]:  # and the files that it repaired are right
-            same(
+        check_results(copy, now, f"{source}: {', '.join(damages)}", expected, **mode)
+        if not mode["read_only"]:  # the files that it repaired are correct
+            check_results(
                 copy,
                 now,
                 f"{source}: {', '.join(damages)}, reopened",
@@ -251,13 +251,13 @@ def test_deleting_all_files_of_a_kind_changes_no_result(
         root = Path(shutil.copytree(directory.parent, tmp_path / str(number)))
         for path in (root / directory.name).glob(f"*{suffix}"):
             path.unlink()
-        same(root / directory.name, now, f"{source} without {suffix}", expected, **mode)
+        check_results(root / directory.name, now, f"{source} without {suffix}", expected, **mode)
 
 
 def test_an_unreadable_log_start_checkpoint_counts_as_missing(tmp_path: Path) -> None:
-    """Fault 11: the log then begins with its first segment, as before records were deleted."""
+    """Fault 11: the log begins with its first segment, as before records were deleted."""
     directory, now = prepared(tmp_path / "log.dir", 1)
-    end = answers_end(directory, now)
+    end = end_of(directory, now)
     for text in (
         "",
         "0\n",
@@ -275,6 +275,6 @@ def test_an_unreadable_log_start_checkpoint_counts_as_missing(tmp_path: Path) ->
         assert log.log_start_offset == 5
 
 
-def answers_end(directory: Path, now: int) -> int:
+def end_of(directory: Path, now: int) -> int:
     with opened(directory, now, clean=True) as log:
         return log.log_end_offset

@@ -1,9 +1,10 @@
-"""One flipped bit in any file of a small log.dir: `verify` reports it, or it is harmless, and then every answer is the
-same. Opened with recovery="strict", after a clean stop and after a crash, the directory is refused by name, or gives
+"""One bit is flipped in a file of a small log.dir. `verify` reports it, or the flip changes no result.
+
+Opening the directory with recovery="strict", after a clean stop and after a crash, raises a named error or returns only
 records that were written.
 
-`make test` draws from all flips; the test marked deep tries each one. After the header of a batch, where only the
-checksum covers a byte, one bit of it is enough.
+`make test` draws a sample of all flips; the test marked deep tries each one. After the header of a batch, only the
+checksum covers a byte, so that one bit of each byte is enough.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.support.damage import flip
 CONFIG = {"segment.bytes": 900, "index.interval.bytes": 100, "segment.index.bytes": 240}
 META = "version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n"
 HEADER = 61
-Answers = dict[str, Any]
+Results = dict[str, Any]
 Flip = tuple[str, int, int]
 
 
@@ -53,7 +54,7 @@ UNREPORTED: dict[str, tuple[Callable[[bytes], Iterable[int]], str]] = {
     "klog-topics.json": (_everything, "white space, and the name of the checksum"),
     "klog-reader.billing.json": (_everything, "white space, and the name of the checksum"),
 }
-"""Flips that verify cannot see, and why they change no answer."""
+"""Flips that verify cannot find, and why they change no result."""
 
 CHANGED: dict[str, tuple[Callable[[bytes], Iterable[int]], str, set[str]]] = {
     "log-start-offset-checkpoint": (
@@ -64,11 +65,11 @@ CHANGED: dict[str, tuple[Callable[[bytes], Iterable[int]], str, set[str]]] = {
     "leader-epoch-checkpoint": (lambda data: [6], "the start of the first epoch, which moves with the log start",
                                 {"epochs"}),
 }  # fmt: skip
-"""Flips that verify cannot see and that change answers: numbers in Kafka's text files that stay plausible."""
+"""Flips that verify cannot find and that change results: valid numbers in Kafka's text files."""
 
 
-class Swept:
-    """A log.dir with every kind of file, after a clean stop and after a crash. `expected`: the answers of each."""
+class SmallDirectory:
+    """A log.dir with every kind of file, after a clean stop and after a crash. `expected`: the results of each state."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,13 +84,13 @@ class Swept:
             (path / "meta.properties").write_text(META)
             crashed = self._files()
         self.states = {"clean": self._files(), "crashed": crashed}
-        self.expected: dict[str, Answers] = {}
+        self.expected: dict[str, Results] = {}
         for state in self.states:
-            self.lay_out(state)
+            self.write_files(state)
             assert klog.verify(path).problems == []
-            answers = self.ask()
-            assert isinstance(answers, dict)
-            self.expected[state] = answers
+            found = self.query()
+            assert isinstance(found, dict)
+            self.expected[state] = found
 
     def _first_life(self, logs: klog.LogManager) -> None:
         log = logs.log("t")
@@ -123,31 +124,31 @@ class Swept:
         )
         return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
 
-    def lay_out(self, state: str, damage: Flip | None = None) -> None:
+    def write_files(self, state: str, damage: Flip | None = None) -> None:
         shutil.rmtree(self.path)
         (self.path / "t-0").mkdir(parents=True)
         for name, data in self.states[state].items():
             wanted = damage is not None and damage[0] == name
             (self.path / name).write_bytes(flip(data, *damage[1:]) if wanted and damage else data)
 
-    def ask(self) -> Answers | type[KlogError]:
-        """All answers, or how the directory is refused."""
+    def query(self) -> Results | type[KlogError]:
+        """Return all results, or the class of the error that was raised."""
         try:
             logs = self.manager()
         except KlogError as error:
             return type(error)
         try:
-            answers = results(logs.log("t"))
-            del answers["positions"]  # raw bytes, with the flipped ones
-            answers["reader"] = [record.offset for record in logs.reader("t", "billing")]
-            return answers
+            found = results(logs.log("t"))
+            del found["positions"]  # raw bytes, with the flipped ones
+            found["reader"] = [record.offset for record in logs.reader("t", "billing")]
+            return found
         except KlogError as error:
             return type(error)
         finally:
             abandon(logs)
 
     def flips(self, state: str) -> Iterator[Flip]:
-        """Every flip; not in the unused part of a preallocated index."""
+        """Yield every flip, except in the unused part of a preallocated index."""
         for name, data in sorted(self.states[state].items()):
             headers = {each.position + at for each in decode(data) for at in range(HEADER)} if ".log" in name else None
             for position in range(len(data)):
@@ -157,35 +158,33 @@ class Swept:
                         yield name, position, bit
 
     def check(self, state: str, damage: Flip) -> bool:
-        """Raise AssertionError if the flip does harm that is not reported. Returns whether verify has reported it."""
-        self.lay_out(state, damage)
+        """Raise AssertionError if the flip does harm that verify does not report. Return whether verify reported it."""
+        self.write_files(state, damage)
         reported = bool(klog.verify(self.path).problems)
-        answers = self.ask()
-        self.judge_records(damage, answers)
+        found = self.query()
+        self.check_records(damage, found)
         if not reported:
-            self.judge_unreported(state, damage, answers)
+            self.check_unreported(state, damage, found)
         return reported
 
-    def judge_records(self, damage: Flip, answers: Answers | type[KlogError]) -> None:
-        """What is read was written. Outside the checksum of a batch lie its base offset and leader epoch."""
-        if isinstance(answers, dict):
+    def check_records(self, damage: Flip, found: Results | type[KlogError]) -> None:
+        """Check that only written records are read. A batch's base offset and leader epoch are outside its checksum."""
+        if isinstance(found, dict):
             loose = damage[0].endswith(".log")
             written = {_content(record, loose) for record in self.records}
-            assert {_content(record, loose) for record in answers["records"]} <= written
+            assert {_content(record, loose) for record in found["records"]} <= written
 
-    def judge_unreported(self, state: str, damage: Flip, answers: Answers | type[KlogError]) -> None:
+    def check_unreported(self, state: str, damage: Flip, found: Results | type[KlogError]) -> None:
         name, position, _ = damage
         data, name = self.states[state][name], Path(name).name
-        differ = isinstance(answers, dict) and {
-            key for key, value in self.expected[state].items() if answers[key] != value
-        }
+        differ = isinstance(found, dict) and {key for key, value in self.expected[state].items() if found[key] != value}
         if name in CHANGED and position in CHANGED[name][0](data):
             assert differ is False or differ <= CHANGED[name][2]
             return
-        assert isinstance(answers, dict), f"refused with {answers}, but verify reports nothing"
+        assert isinstance(found, dict), f"refused with {found}, but verify reports nothing"
         assert name in UNREPORTED, "neither reported nor listed"
         assert position in UNREPORTED[name][0](data), "neither reported nor listed"
-        assert not differ, "not reported, and answers differ"
+        assert not differ, "not reported, and results differ"
 
 
 def _content(record: Any, loose: bool) -> Any:
@@ -193,18 +192,18 @@ def _content(record: Any, loose: bool) -> Any:
 
 
 @pytest.fixture
-def swept(tmp_path: Path) -> Iterator[Swept]:
+def small(tmp_path: Path) -> Iterator[SmallDirectory]:
     logging.disable(logging.CRITICAL)
-    yield Swept(tmp_path / "logs")
+    yield SmallDirectory(tmp_path / "logs")
     logging.disable(logging.NOTSET)
 
 
-def sweep(swept: Swept, state: str, flips: Iterable[Flip]) -> None:
-    """Printed: docs/guarantees.md has the sum."""
+def check_flips(small: SmallDirectory, state: str, flips: Iterable[Flip]) -> None:
+    """Check the flips and print their count. docs/guarantees.md has the total."""
     count = reported = 0
     for damage in flips:
         try:
-            reported += swept.check(state, damage)
+            reported += small.check(state, damage)
         except BaseException as problem:
             problem.add_note(f"{state}: file, byte and bit: {damage}")
             raise
@@ -214,14 +213,14 @@ def sweep(swept: Swept, state: str, flips: Iterable[Flip]) -> None:
 
 
 @pytest.mark.parametrize("state", ["clean", "crashed"])
-def test_a_sample_of_flips(swept: Swept, state: str) -> None:
+def test_a_sample_of_flips(small: SmallDirectory, state: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")
-    sweep(swept, state, random.Random(seed).sample(list(swept.flips(state)), 300))
+    check_flips(small, state, random.Random(seed).sample(list(small.flips(state)), 300))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("state", ["clean", "crashed"])
-def test_every_flip(swept: Swept, state: str) -> None:
-    sweep(swept, state, swept.flips(state))
+def test_every_flip(small: SmallDirectory, state: str) -> None:
+    check_flips(small, state, small.flips(state))

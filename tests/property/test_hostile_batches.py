@@ -1,6 +1,8 @@
-"""Cut a valid buffer anywhere, flip any bit: a valid prefix or CorruptBatch; in the 12 bytes outside the checksum
-another offset or epoch. Never another exception, never an out-of-bounds read (the sanitizer build runs this file
-too)."""
+"""A valid buffer is cut at any position, or any bit of it is flipped. Readers return a valid prefix or raise CorruptBatch.
+
+A flip in the 12 bytes outside the checksum may change an offset or an epoch. No other exception is raised, and nothing is
+read out of bounds: the sanitizer build runs this file too.
+"""
 
 import contextlib
 
@@ -32,12 +34,12 @@ def buffer_of(compression: str | None) -> bytes:
 
 
 def reseal(data: bytes) -> bytes:
-    """One batch, with a length and checksum that match its bytes."""
+    """Return one batch with a length and a checksum that match its bytes."""
     return reference.seal(data[:8] + data[12:16], data[21:])
 
 
 def read(data: bytes) -> tuple[list, bool]:
-    """The records, and whether the end was reached without an error. A changed delta may put a record below 0."""
+    """Return the records, and whether the end was reached without an error. A changed delta may give an offset below 0."""
     got = []
     position = None
     try:
@@ -51,7 +53,7 @@ def read(data: bytes) -> tuple[list, bool]:
     return got, False
 
 
-def without_place(records: list) -> list:
+def without_offset(records: list) -> list:
     return [(r.key, r.value, r.timestamp, r.headers, r.is_control) for r in records]
 
 
@@ -63,8 +65,8 @@ def test_truncation_at_any_byte(compression: str | None) -> None:
     counts = {0: 0, ends[0]: 3, ends[1]: 6, ends[2]: 7}
     for cut in range(len(data)):
         boundary = max(end for end in counts if end <= cut)
-        got, well = read(data[:cut])
-        assert well
+        got, complete = read(data[:cut])
+        assert complete
         assert got == whole[: counts[boundary]]
         assert columns(data[:cut], include_control=True).num_rows == counts[boundary]
         assert sum(batch.count for batch in decode(data[:cut], allow_partial=True)) == counts[boundary]
@@ -85,12 +87,12 @@ def test_flip_any_bit(compression: str | None) -> None:
         before = {0: 0, starts[1]: 3, starts[2]: 6}[start]
         for bit in range(8):
             broken = flip(data, at, bit)
-            got, well = read(broken)
+            got, complete = read(broken)
             assert got[:before] == whole[:before]
             outside = at - start < 8 or 12 <= at - start < 16
-            if outside and well:
-                assert without_place(got) == without_place(whole)[: len(got)]
-            elif well:  # a longer length: read as a partial batch
+            if outside and complete:
+                assert without_offset(got) == without_offset(whole)[: len(got)]
+            elif complete:  # a longer length: read as a partial batch
                 assert 8 <= at - start < 12
                 assert got == whole[:before]
             else:
@@ -100,25 +102,25 @@ def test_flip_any_bit(compression: str | None) -> None:
                     validate(broken)
             with contextlib.suppress(CorruptBatch):
                 assert columns(broken, start=-(2**63), include_control=True).num_rows == len(got)
-                assert well
+                assert complete
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_flip_any_bit_under_a_valid_checksum(compression: str | None) -> None:
-    """A checksum detects accidents, not intent."""
+    """A valid checksum does not prove that a correct producer wrote the batch."""
     data = encode(RECORDS * 2, base_offset=10, compression=compression)
     for at in range(21, len(data)):
         for bit in range(8):
             broken = reseal(flip(data, at, bit))
-            got, well = read(broken)
+            got, complete = read(broken)
             try:
                 assert columns(broken, start=-(2**63), include_control=True).num_rows == len(got)
-                assert well
+                assert complete
             except CorruptBatch:
-                assert not well
+                assert not complete
             with contextlib.suppress(CorruptBatch):
                 validate(broken)
-                assert well
+                assert complete
 
 
 @given(record_lists, mutations(), st.integers(-1, 1))
@@ -126,15 +128,15 @@ def test_the_reference_agrees_on_validity(records: list, steps: list, miscount: 
     data = encode(records)
     count = (len(records) + miscount).to_bytes(4, "big")
     broken = reseal(data[:57] + count + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
-    got, well = read(broken)
+    got, complete = read(broken)
     try:
         want = reference.all_records(reference.decode(broken))
     except reference.Malformed:
-        assert not well
+        assert not complete
         with pytest.raises(CorruptBatch):
             columns(broken)
     else:
-        assert well
+        assert complete
         assert [(r.key, r.value, r.timestamp, r.headers, r.offset) for r in got] == [
             (r.key, r.value, r.timestamp, r.headers, r.offset) for r in want
         ]
@@ -145,12 +147,12 @@ def test_the_reference_agrees_on_validity(records: list, steps: list, miscount: 
 def test_modified_codec_streams(records: list, steps: list, compression: str) -> None:
     data = encode(records, compression=compression)
     broken = reseal(data[:61] + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
-    got, well = read(broken)
+    got, complete = read(broken)
     try:
         assert columns(broken, start=-(2**63)).num_rows == len(got)
-        assert well
+        assert complete
     except CorruptBatch:
-        assert not well
+        assert not complete
 
 
 @given(st.binary(max_size=200))

@@ -1,7 +1,7 @@
-"""Segments modified on purpose, with recomputed lengths and checksums, under both passes of a compaction.
+"""Modified segments, with recomputed lengths and checksums, in both passes of a compaction.
 
-Kafka's own segments with one to four fields or bytes changed: in headers of batches, among their records, and inside
-compressed payloads. Each is cleaned whole, or raises CorruptBatch; compact_target lists the other checks.
+The test changes one to four fields or bytes of Kafka's own segments: in batch headers, in records, and inside compressed
+payloads. Each segment is cleaned completely or raises CorruptBatch. compact_target lists the other checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support import golden
 from tests.support.reseal import reseal
 
 SEGMENT_BYTES_MAX = 20_000
-# Of a batch: base offset, partition leader epoch, attributes, last offset delta, both timestamps, producer, count.
+# Fields of a batch header: base offset, leader epoch, attributes, last offset delta, both timestamps, producer, count.
 FIELDS = (("q", 0), ("i", 12), ("h", 21), ("i", 23), ("q", 27), ("q", 35), ("q", 43), ("h", 51), ("i", 53), ("i", 57))
 EXTREMES = (0, 1, 2, 127, 128, -1, -2, 2**15 - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**31, 2**62)
 VARINTS = (
@@ -54,31 +54,31 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def opened(batch: bytes) -> tuple[int, bytes]:
-    """Codec and decompressed records; the raw payload if an earlier change made it undecompressable."""
+    """Return the codec and the decompressed records; or the raw payload, if an earlier change made it invalid."""
     codec = batch[22] & 7
     with contextlib.suppress(CorruptBatch, UnsupportedCompression):
         return codec, bytes(decompress(codec, batch[61:], 1 << 22)) if codec else batch[61:]
     return 0, batch[61:]
 
 
-def changed(batch: bytes, dice: random.Random) -> bytes:
+def changed(batch: bytes, rng: random.Random) -> bytes:
     header, rest = bytearray(batch[:61]), batch[61:]
-    if dice.random() < 0.5:
-        kind, at = dice.choice(FIELDS)
+    if rng.random() < 0.5:
+        kind, at = rng.choice(FIELDS)
         bits = 8 * struct.calcsize(kind)
-        value = dice.choice(EXTREMES) + dice.randrange(-2, 3)
+        value = rng.choice(EXTREMES) + rng.randrange(-2, 3)
         struct.pack_into(f">{kind}", header, at, (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
     elif rest and header[16] == 2:
         codec, records = opened(batch)
         plain = bytearray(records or b"\0")
-        at = dice.randrange(len(plain))
-        match dice.randrange(4):
+        at = rng.randrange(len(plain))
+        match rng.randrange(4):
             case 0:
-                plain[at] ^= 1 << dice.randrange(8)
+                plain[at] ^= 1 << rng.randrange(8)
             case 1:
-                plain[at : at + 1] = dice.choice(VARINTS)
+                plain[at : at + 1] = rng.choice(VARINTS)
             case 2:
-                del plain[at : at + dice.randrange(1, 9)]
+                del plain[at : at + rng.randrange(1, 9)]
             case 3:
                 plain += plain[at : at + 40]
         rest = bytes(compress(codec, bytes(plain))) if codec else bytes(plain)
@@ -86,24 +86,24 @@ def changed(batch: bytes, dice: random.Random) -> bytes:
     return reseal(bytes(header) + rest) if header[16] == 2 else bytes(header) + rest
 
 
-def mutants(segments: list[bytes], dice: random.Random, count: int) -> Iterator[bytes]:
+def mutants(segments: list[bytes], rng: random.Random, count: int) -> Iterator[bytes]:
     for _ in range(count):
-        parts = list(batches(dice.choice(segments)))
-        for _ in range(dice.randrange(1, 5)):
-            at = dice.randrange(len(parts))
-            match dice.randrange(8):
+        parts = list(batches(rng.choice(segments)))
+        for _ in range(rng.randrange(1, 5)):
+            at = rng.randrange(len(parts))
+            match rng.randrange(8):
                 case 0:
-                    parts.insert(at, dice.choice(parts))
+                    parts.insert(at, rng.choice(parts))
                 case 1:
-                    parts[at] = parts[at][: dice.randrange(len(parts[at]) + 1)]
+                    parts[at] = parts[at][: rng.randrange(len(parts[at]) + 1)]
                 case _ if len(parts[at]) > 61:
-                    parts[at] = changed(parts[at], dice)
-        yield bytes((dice.choice((0xFC, 0xFE, 0x10)), dice.choice((0, 0, 7, 200)))) + b"".join(parts)
+                    parts[at] = changed(parts[at], rng)
+        yield bytes((rng.choice((0xFC, 0xFE, 0x10)), rng.choice((0, 0, 7, 200)))) + b"".join(parts)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_a_modified_segment_is_cleaned_or_raises_corrupt_batch(seed: int, segments: list[bytes]) -> None:
-    """P1, P2, and memory stays within a few times the largest bomb."""
+    """P1, P2. The memory grows by less than 2 GiB, a few times the largest decompression bomb."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = int(os.environ.get("KLOG_HOSTILE_CLEANINGS", "150" if seed == 1 else "20000"))
     for number, data in enumerate(mutants(segments, random.Random(seed), count)):
@@ -116,7 +116,7 @@ def test_a_modified_segment_is_cleaned_or_raises_corrupt_batch(seed: int, segmen
 
 
 def test_a_cleaning_can_be_stopped_between_two_bombs(tmp_path: Path) -> None:
-    """A few kilobytes of a segment may expand to gigabytes of zeros: the stop hook runs between batches."""
+    """A few kilobytes of a segment may decompress to gigabytes of zeros. The stop hook runs between batches."""
     value, path, ticks = bytes(16 << 20), tmp_path / "bombs", []
     bombs = [encode([(b"k", value)], base_offset=number, compression="zstd", leader_epoch=0) for number in range(10)]
     path.write_bytes(b"".join(bombs))

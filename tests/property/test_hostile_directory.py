@@ -1,9 +1,10 @@
-"""Flip any bit of any file of a log.dir, or cut any file anywhere, after a clean stop and after a crash: opening,
-reading and appending return records that were written, in order and at their offsets, or raise a KlogError. Never
-another exception, a hang or a crash. Damage to a cache changes no result.
+"""A bit of a file of a log.dir is flipped, or a file is cut at any position, after a clean stop and after a crash.
 
-`make test` draws from all damages by seed; the test marked deep tries every one. One bit of a byte is enough for bytes
-that only a checksum covers: those after a batch's header.
+Opening, reading and appending return records that were written, in order and at their offsets, or raise a KlogError. There
+is no other exception, no hang and no crash. Damage to a cache changes no result.
+
+`make test` draws a sample of all damages by seed; the test marked deep tries each one. After the header of a batch, only
+the checksum covers a byte, so that one bit of each byte is enough.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Unsynced(RealFiles):
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """bit None: the file is cut at `position`."""
+    """A flipped bit in a file; or, if bit is None, a file that is cut at `position`."""
 
     file: str
     position: int
@@ -85,7 +86,7 @@ class Directory:
         self.headers = self.log_bytes(HEADER)
 
     def log_bytes(self, of_batch: Iterable[int]) -> dict[str, set[int]]:
-        """The positions of these bytes of all batches, by file."""
+        """Return the positions of these header bytes in all batches, by file."""
         return {
             name: {batch.position + byte for batch in decode(data) for byte in of_batch}
             for name, data in self.states["clean"].items()
@@ -99,14 +100,14 @@ class Directory:
         found = (path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock")
         return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
 
-    def lay_out(self, state: State, damage: Damage) -> None:
+    def write_files(self, state: State, damage: Damage) -> None:
         shutil.rmtree(self.path)
         (self.path / "t-0").mkdir(parents=True)
         for name, data in self.states[state].items():
             (self.path / name).write_bytes(damage.to(data) if name == damage.file else data)
 
     def damages(self, state: State) -> Iterator[Damage]:
-        """All damages; in the preallocated zeros of a crashed log's index only the first few bytes."""
+        """Yield all damages. In the preallocated zeros of a crashed log's index, only the first bytes are damaged."""
         for name, data in sorted(self.states[state].items()):
             for position in range(len(data)):
                 if any(data[max(position - 24, 0) :]):
@@ -116,7 +117,7 @@ class Directory:
                         yield Damage(name, position, bit)
 
     def check(self, state: State, policy: Policy, damage: Damage) -> None:
-        self.lay_out(state, damage)
+        self.write_files(state, damage)
         try:
             with self.manager(recovery=policy) as logs:
                 log = logs.log("t")
@@ -139,7 +140,7 @@ class Directory:
             assert is_part(got, self.records, offsets=damage.position not in self.outside[damage.file])
         else:
             assert got == self.records
-            assert found == [answer[0] for answer in self.records]
+            assert found == [row[0] for row in self.records]
 
 
 def records_of(log: klog.Log) -> list[Row]:
@@ -147,7 +148,7 @@ def records_of(log: klog.Log) -> list[Row]:
 
 
 def lookups(log: klog.Log, expected: list[Row]) -> list[int | None]:
-    """The results of lookups by offset and by timestamp for each record."""
+    """Return the result of a lookup by offset and by timestamp for each record."""
     found: list[int | None] = []
     for offset, _, _, timestamp, _ in expected:
         by_time = log.offset_for_timestamp(timestamp)
@@ -158,9 +159,9 @@ def lookups(log: klog.Log, expected: list[Row]) -> list[int | None]:
 
 
 def is_part(got: list[Row], whole: list[Row], *, offsets: bool) -> bool:
-    """Whether got equals whole with some elements removed."""
-    rest = iter(whole if offsets else [answer[1:] for answer in whole])
-    return all(answer in rest for answer in (got if offsets else [answer[1:] for answer in got]))
+    """Return whether got equals whole with some elements removed."""
+    rest = iter(whole if offsets else [row[1:] for row in whole])
+    return all(row in rest for row in (got if offsets else [row[1:] for row in got]))
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Kafka's batches, cut at any byte and flipped at any bit, after a valid batch, through every reader of the record
-package.
+"""Every reader of the record package reads a valid batch, and then a batch of Kafka that is cut at any byte or has any bit
+flipped.
 
     reader      a batch that is cut            a flipped bit under the checksum     outside it
     iter_records, columns, views
-                the records before it          the records before it, CorruptBatch  see Sweep.outside
+                the records before it          the records before it, CorruptBatch  see check_outside
     decode, validate
                 CorruptBatch, where it begins  CorruptBatch, where it begins
 
@@ -40,7 +40,7 @@ INT32_MAX = 2**31 - 1
 
 
 def rows(data: bytearray | memoryview, **options: object) -> tuple[list[Record], CorruptBatch | None]:
-    """The records that iter_records returns, and how it ends."""
+    """Return the records that iter_records returns, and the error that ends it."""
     got: list[Record] = []
     try:
         got.extend(iter_records(data, **EVERYTHING, **options))  # records before an error stay
@@ -60,7 +60,7 @@ def batches(data: bytearray | memoryview, **options: object) -> tuple[list[Recor
 
 
 def columns_of(data: bytearray | memoryview) -> int | None:
-    """Rows, the same for copies and for views; or None for CorruptBatch."""
+    """Return the number of rows, which is the same for copies and for views; or None for CorruptBatch."""
     return attempt(
         lambda: columns(data, **EVERYTHING).num_rows, lambda: columns(data, **EVERYTHING, views=True).num_rows
     )
@@ -71,7 +71,7 @@ def validated(data: bytearray | memoryview) -> int | None:
 
 
 def attempt(*functions: Callable[[], int]) -> int | None:
-    """The result of all readers, or None if all raise CorruptBatch, after the valid batch."""
+    """Return the common result of all functions, or None if all raise CorruptBatch at the position after the valid batch."""
     results: set[int | None] = set()
     for function in functions:
         position = AT
@@ -81,12 +81,12 @@ def attempt(*functions: Callable[[], int]) -> int | None:
             results.add(None)
             position = error.position
         assert position == AT
-    (answer,) = results
-    return answer
+    (result,) = results
+    return result
 
 
 class Sweep:
-    """One batch after a valid one, damaged in place again and again."""
+    """A valid batch, followed by a batch that is damaged in place repeatedly."""
 
     def __init__(self, batch: bytes) -> None:
         self.batch = batch
@@ -115,13 +115,13 @@ class Sweep:
         self.data[AT + at] ^= 1 << bit
         try:
             if at < self.first_checked:
-                self.outside(at, bit)
+                self.check_outside(at, bit)
             else:
-                self.refused()
+                self.check_refused()
         finally:
             self.data[AT + at] ^= 1 << bit
 
-    def refused(self) -> None:
+    def check_refused(self) -> None:
         """Every reader returns the exact prefix and raises at the batch."""
         for got, error in (rows(self.data), batches(self.data)):
             assert got == PREFIX
@@ -131,31 +131,31 @@ class Sweep:
         assert columns_of(self.data) is None
         assert validated(self.data) is None
 
-    def outside(self, at: int, bit: int) -> None:
+    def check_outside(self, at: int, bit: int) -> None:
         """Base offset, length, leader epoch and magic are outside the checksum."""
         if at < 8:
             if at == 0 and bit == 7:
-                self.refused()
+                self.check_refused()
             else:
                 moved = struct.unpack_from(">q", self.data, AT)[0] - struct.unpack_from(">q", self.batch)[0]
-                self.the_same_but(offset=moved)
+                self.check_same_except(offset=moved)
         elif at < 12:
             (length,) = struct.unpack_from(">i", self.data, AT + 8)
             if 0 <= length <= INT32_MAX - 12 and length + 12 > len(self.batch):
                 self.cut(len(self.batch))  # read as a partial batch
             else:
-                self.refused()
+                self.check_refused()
         elif at < 16:
-            self.the_same_but(leader_epoch=struct.unpack_from(">i", self.data, AT + 12)[0])
+            self.check_same_except(leader_epoch=struct.unpack_from(">i", self.data, AT + 12)[0])
         else:
-            self.refused()
+            self.check_refused()
             if self.data[AT + 16] < 128 and self.data[AT + 16] > 2:
-                self.magic_above_2_in_a_file()
+                self.check_magic_above_2_in_a_file()
 
-    def the_same_but(self, *, offset: int = 0, leader_epoch: int | None = None) -> None:
+    def check_same_except(self, *, offset: int = 0, leader_epoch: int | None = None) -> None:
         got, error = rows(self.data)
         if self.magic < 2 and error is not None:
-            # A wrapper's offset is that of an inner message, which limits it.
+            # The inner messages of a wrapper allow only some offsets.
             assert error.kind == "offset_order"
             assert got == PREFIX
             assert columns_of(self.data) is None
@@ -168,12 +168,12 @@ class Sweep:
         for mine, was in zip(got[len(PREFIX) :], self.records, strict=True):
             assert mine.offset == was.offset + offset
             assert mine.leader_epoch == (was.leader_epoch if leader_epoch is None else leader_epoch)
-            assert beside_place(mine) == beside_place(was)
+            assert without_offset(mine) == without_offset(was)
         assert columns_of(self.data) == len(got)
         assert validated(self.data) == len(got)
 
-    def magic_above_2_in_a_file(self) -> None:
-        """Kafka's file reader reads it as 2; the checksum still has to match."""
+    def check_magic_above_2_in_a_file(self) -> None:
+        """Kafka's file reader reads a magic above 2 as 2. The checksum must still match."""
         got, error = rows(self.data, path="x.log")
         assert error is None
         assert got == PREFIX + self.records
@@ -185,8 +185,8 @@ class Sweep:
             for bit in range(8):
                 self.flip(at, bit)
 
-    def lie(self, at: int, bits: int) -> None:
-        """Changes under a valid checksum: all readers agree on the result."""
+    def change_under_a_valid_checksum(self, at: int, bits: int) -> None:
+        """Change bits and recompute the checksum. All readers must agree on the result."""
         was = self.data[AT + 17 : AT + 21]
         self.data[AT + at] ^= bits
         struct.pack_into(">I", self.data, AT + 17, crc32c(memoryview(self.data)[AT + 21 :]))
@@ -209,7 +209,7 @@ class Sweep:
             self.data[AT + 17 : AT + 21] = was
 
 
-def beside_place(record: Record) -> tuple[object, ...]:
+def without_offset(record: Record) -> tuple[object, ...]:
     return (
         record.key,
         record.value,
@@ -225,7 +225,7 @@ def beside_place(record: Record) -> tuple[object, ...]:
 
 
 def legacy_batches() -> Iterable[bytes]:
-    """Messages and wrappers of magic 1."""
+    """Yield messages and wrappers of magic 1."""
     for path in sorted((golden.HOME / "cleaner" / "legacy-v1" / "before").glob("*/*.log")):
         for batch in decode(path.read_bytes()):
             yield bytes(batch.raw)
@@ -248,7 +248,7 @@ def kind(data: bytes) -> tuple[object, ...]:
 
 
 def two_of_each_kind() -> list[bytes]:
-    """The shortest batch and the median one of each kind."""
+    """Return the shortest and the median batch of each kind."""
     kinds: dict[tuple[object, ...], list[bytes]] = {}
     for data in sorted(small_batches(), key=len):
         kinds.setdefault(kind(data), []).append(data)
@@ -286,7 +286,7 @@ def test_20_000_cuts_and_flips_of_large_batches(seed: int) -> None:
 
 
 def some_damage(data: bytes, chance: random.Random, times: int) -> None:
-    """A quarter are cuts; a quarter of the flips are in the header, which a uniform draw would rarely hit."""
+    """A quarter of the damages are cuts. A quarter of the flips are in the header, which a uniform draw would rarely select."""
     sweep = Sweep(data)
     for _ in range(times):
         if chance.random() < 0.25:
@@ -304,7 +304,7 @@ def test_modified_batches_under_a_valid_checksum(seed: int) -> None:
     for data in chance.sample(good, 1_000):
         sweep = Sweep(data)
         for _ in range(10):
-            sweep.lie(
+            sweep.change_under_a_valid_checksum(
                 chance.randrange(21, len(data)), chance.choice((1 << chance.randrange(8), chance.randrange(1, 256)))
             )
 
@@ -324,4 +324,4 @@ def test_every_flip_under_a_valid_checksum(shard: int) -> None:
         sweep = Sweep(data)
         for at in range(21, len(data)):
             for bit in range(8):
-                sweep.lie(at, 1 << bit)
+                sweep.change_under_a_valid_checksum(at, 1 << bit)

@@ -1,4 +1,4 @@
-"""Random logs: latest_by_key() is a dict over the records, whatever was compacted, and what a compaction leaves."""
+"""Random logs: latest_by_key() equals a dict built from the records, before and after compactions."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class LogMachine(RuleBasedStateMachine):
         return row
 
     def since(self, ms: int, start: int) -> Any:
-        """(timestamp, offset) of the first record at ms or later, or None."""
+        """Return (timestamp, offset) of the first record at ms or later, or None."""
         hits = ((self.row(offset)[2], offset) for offset in range(start, len(self.model)))
         return next((hit for hit in hits if hit[0] >= ms), None)
 
@@ -134,7 +134,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(at=st.floats(0, 1))
     def truncate(self, at: float) -> None:
-        """Truncate to the base offset of a batch: a batch that holds the offset is removed whole."""
+        """Truncate to the base offset of a batch: a batch that holds the offset is removed completely."""
         edges = [batch.base_offset for batch in self.log.read(isolation="log_end").batches()]
         offset = [*edges, len(self.model)][round(at * len(edges))]
         assert self.log.truncate_to(offset) == (offset < len(self.model))
@@ -167,7 +167,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.log_start_offset == self.start
 
     @rule(ms=st.integers(0, 20_000))
-    def time_goes_by(self, ms: int) -> None:
+    def advance_clock(self, ms: int) -> None:
         self.clock.advance(ms)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def follow(self) -> None:
-        """A read-only log, opened before these records and rolls, reads beside the writer."""
+        """A read-only log, opened before these appends and rolls, reads while the writer is open."""
         if self.reader is None:
             self.reader = klog.Log.open(self.path / "t-0", read_only=True, clock=self.clock)
         self.reader.refresh()
@@ -229,7 +229,7 @@ class LogMachine(RuleBasedStateMachine):
 
     # ---- stops and starts --------------------------------------------------------------------------------------------
 
-    def harm(self, damage: list[tuple[int, str]]) -> None:
+    def damage_caches(self, damage: list[tuple[int, str]]) -> None:
         """Delete or wipe files that are caches of the .log files."""
         names = sorted(path for path in self.path.rglob("*") if path.name.endswith(CACHES))
         for number, how in damage:
@@ -246,39 +246,39 @@ class LogMachine(RuleBasedStateMachine):
     @rule(damage=damage)
     def stop_and_start(self, damage: list[tuple[int, str]]) -> None:
         assert self.manager is not None
-        self.forget_reader()
+        self.close_reader()
         self.manager.close()
         self.manager = None
-        self.harm(damage)
+        self.damage_caches(damage)
         with self.open(read_only=True) as logs:
             log = logs.log("t")
             assert log.log_start_offset <= self.start
             assert self.rows(log.read(isolation="log_end")) == self.wanted(log.log_start_offset, len(self.model))
         self.manager = self.open()
         assert self.log.recovery.clean_shutdown
-        self.whole()
+        self.check_after_start()
 
     @rule(damage=damage)
     def die_and_start(self, damage: list[tuple[int, str]]) -> None:
         assert self.manager is not None
-        self.forget_reader()
+        self.close_reader()
         _ = self.log
         abandon(self.manager)
         self.manager = None
-        self.harm(damage)
+        self.damage_caches(damage)
         self.manager = self.open()
         assert not self.log.recovery.clean_shutdown
         assert self.log.recovery.bytes_truncated == 0
-        self.whole()
+        self.check_after_start()
 
-    def whole(self) -> None:
+    def check_after_start(self) -> None:
         assert self.log.log_start_offset <= self.start  # kept by a checkpoint, which may be lost
         self.start = self.log.log_start_offset
         assert self.rows(self.log.read()) == self.wanted(self.start, len(self.model))
         if self.start < len(self.model):
             assert [epoch for epoch, _ in self.log.leader_epochs] == [0]
 
-    def forget_reader(self) -> None:
+    def close_reader(self) -> None:
         if self.reader is not None:
             self.reader.close()
             self.reader = None
@@ -287,7 +287,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.manager is not None)
     @invariant()
-    def books_are_straight(self) -> None:
+    def bounds_and_sizes_are_consistent(self) -> None:
         log = self.log
         assert log.log_end_offset == log.high_watermark == log.last_stable_offset == len(self.model)
         segments = log.segments
@@ -300,7 +300,7 @@ class LogMachine(RuleBasedStateMachine):
             assert segment.max_timestamp == max(times, default=-1)
 
     def teardown(self) -> None:
-        self.forget_reader()
+        self.close_reader()
         if self.manager is not None:
             abandon(self.manager)
         shutil.rmtree(self.path)

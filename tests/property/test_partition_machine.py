@@ -1,7 +1,7 @@
 """A replica's log compared with a model: leader and follower appends, high watermark, truncation, deletion, restarts.
 
-The model knows batches, not files: the log is asked which batches a segment holds, and what retention may delete is
-computed here independently from sizes and timestamps.
+The model has batches, not files. The machine asks the log which batches a segment holds. It computes from sizes and
+timestamps which segments retention may delete.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Batch:
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """batches: those in the files, in order; start, end, mark (the high watermark); epochs as in Kafka's cache."""
+    """batches: those in the files, in order. start, end, high_watermark. epochs: as in Kafka's cache."""
 
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=MEMORY))
         self.clock = ManualClock(NOW)
         self.batches: list[Batch] = []
-        self.start = self.end = self.mark = 0
+        self.start = self.end = self.high_watermark = 0
         self.saved_start = 0
         self.epochs: list[tuple[int, int]] = []
         self.epoch = 0
@@ -73,11 +73,11 @@ class PartitionMachine(RuleBasedStateMachine):
         self.log = self.open()
 
     def open(self, **options: Any) -> klog.Log:
-        options.setdefault("high_watermark", self.mark)
+        options.setdefault("high_watermark", self.high_watermark)
         return klog.Log.open(self.path / "t-0", config=self.config, clock=self.clock, **options)
 
     @property
-    def up(self) -> klog.Log:
+    def open_log(self) -> klog.Log:
         assert self.log is not None
         return self.log
 
@@ -97,12 +97,12 @@ class PartitionMachine(RuleBasedStateMachine):
             self.epochs = [entry for entry in self.epochs if entry[0] < epoch and entry[1] < offset]
             self.epochs.append((epoch, offset))
 
-    def learn_epochs(self) -> None:
+    def assign_epochs_of_batches(self) -> None:
         for batch in self.batches:
             self.assign(batch.epoch, batch.base)
 
     def trim_epochs(self) -> None:
-        """Kafka's truncateFromStart at the log start."""
+        """As Kafka's truncateFromStart does at the log start."""
         before = [entry for entry in self.epochs if entry[1] <= self.start]
         if before:
             self.epochs = [(before[-1][0], self.start), *(entry for entry in self.epochs if entry[1] > self.start)]
@@ -116,71 +116,71 @@ class PartitionMachine(RuleBasedStateMachine):
 
     # ---- appends ---------------------------------------------------------------------------------------------------
 
-    @rule(counts=counts, gap=st.sampled_from([0, 0, 0, 1, 7]), term=st.sampled_from([0, 0, 1, 3]), age=ages)
-    def replicate(self, counts: list[int], gap: int, term: int, age: int) -> None:
-        self.epoch += term
+    @rule(counts=counts, gap=st.sampled_from([0, 0, 0, 1, 7]), epoch_step=st.sampled_from([0, 0, 1, 3]), age=ages)
+    def replicate(self, counts: list[int], gap: int, epoch_step: int, age: int) -> None:
+        self.epoch += epoch_step
         base, data, new = self.end + gap, b"", []
         for count in counts:
             new.append(Batch(base, base + count, self.epoch, self.clock.wall_ms() + age))
             data += self.encoded(new[-1], base)
             base += count + gap
-        info = self.up.append_batches(data, origin="replication")
+        info = self.open_log.append_batches(data, origin="replication")
         for batch in new:
             self.add(batch)
         assert (info.first_offset, info.last_offset) == (new[0].base, new[-1].stop - 1)
 
-    @rule(count=st.integers(1, 6), term=st.sampled_from([0, 0, 2]), age=ages)
-    def produce(self, count: int, term: int, age: int) -> None:
-        self.epoch += term
+    @rule(count=st.integers(1, 6), epoch_step=st.sampled_from([0, 0, 2]), age=ages)
+    def produce(self, count: int, epoch_step: int, age: int) -> None:
+        self.epoch += epoch_step
         batch = Batch(self.end, self.end + count, self.epoch, self.clock.wall_ms() + age)
-        info = self.up.append_batches(self.encoded(batch, 0), leader_epoch=self.epoch)
+        info = self.open_log.append_batches(self.encoded(batch, 0), leader_epoch=self.epoch)
         self.add(batch)
         assert (info.first_offset, info.last_offset, info.count) == (batch.base, batch.stop - 1, count)
 
     @precondition(lambda self: self.end > 0)
     @rule(back=st.integers(1, 5))
-    def replicate_what_is_there(self, back: int) -> None:
+    def replicate_existing_offsets(self, back: int) -> None:
         base = max(self.end - back, 0)
         with pytest.raises(UnexpectedAppendOffset):
-            self.up.append_batches(encode([(b"k", b"v", NOW)], base_offset=base), origin="replication")
+            self.open_log.append_batches(encode([(b"k", b"v", NOW)], base_offset=base), origin="replication")
 
     @rule()
     def replicate_out_of_order(self) -> None:
         twice = encode([(b"k", b"v", NOW)], base_offset=self.end + 3)
         with pytest.raises(OffsetsOutOfOrder):
-            self.up.append_batches(twice + twice, origin="replication")
+            self.open_log.append_batches(twice + twice, origin="replication")
 
     @rule()
     def roll(self) -> None:
-        self.up.roll()
+        self.open_log.roll()
 
     @rule(ms=st.integers(0, 20_000))
-    def time_goes_by(self, ms: int) -> None:
+    def advance_clock(self, ms: int) -> None:
         self.clock.advance(ms)
 
     # ---- the high watermark and the log start ------------------------------------------------------------------------
 
     @rule(share=st.floats(0, 1.2))
-    def move_mark(self, share: float) -> None:
+    def move_high_watermark(self, share: float) -> None:
         wanted = round(share * self.end)
-        self.mark = min(max(wanted, self.start), self.end)
-        assert self.up.update_high_watermark(wanted) == self.mark
+        self.high_watermark = min(max(wanted, self.start), self.end)
+        assert self.open_log.update_high_watermark(wanted) == self.high_watermark
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
         before = round(share * (self.end + 2))
-        if before > self.mark:
+        if before > self.high_watermark:
             with pytest.raises(OffsetOutOfRange):
-                self.up.delete_records(before)
+                self.open_log.delete_records(before)
             return
-        self.up.delete_records(before)
+        self.open_log.delete_records(before)
         if before > self.start:
             self.start = before
             self.trim_epochs()
 
     @rule()
     def retain(self) -> None:
-        log = self.up
+        log = self.open_log
         segments = [(s.base_offset, s.size, s.max_timestamp) for s in log.segments]
         bounds = [base for base, _, _ in segments[1:]] + [self.end]
         gone = 0
@@ -196,7 +196,7 @@ class PartitionMachine(RuleBasedStateMachine):
                     fits = over >= 0 and over - size >= 0
                 else:
                     fits = newest >= 0 and self.clock.wall_ms() - newest > RETENTION_MS
-                if not fits or self.mark < bounds[gone] or (last and size == 0):
+                if not fits or self.high_watermark < bounds[gone] or (last and size == 0):
                     break
                 over -= size
                 start = max(start, bounds[gone])
@@ -207,10 +207,10 @@ class PartitionMachine(RuleBasedStateMachine):
             if start > self.start:
                 self.start = start
                 self.trim_epochs()
-            self.mark = max(self.mark, self.start)
+            self.high_watermark = max(self.high_watermark, self.start)
 
     @rule()
-    def deleted_files_go_after_their_delay(self) -> None:
+    def deleted_files_are_unlinked_after_their_delay(self) -> None:
         self.clock.advance(DELAY_MS + 1)
         assert [path.name for path in self.path.rglob("*.deleted")] == []
 
@@ -219,8 +219,8 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1.1))
     def truncate(self, share: float) -> None:
         target = round(share * self.end)
-        first = self.up.segments[0].base_offset
-        assert self.up.truncate_to(target) == (target < self.end)
+        first = self.open_log.segments[0].base_offset
+        assert self.open_log.truncate_to(target) == (target < self.end)
         if target >= self.end:
             self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         elif first > target:
@@ -228,26 +228,26 @@ class PartitionMachine(RuleBasedStateMachine):
         else:
             self.batches = [batch for batch in self.batches if batch.stop <= target]
             self.start = min(self.start, target)
-            self.saved_start = min(self.saved_start, target)  # the checkpoint is lowered before the records go
+            self.saved_start = min(self.saved_start, target)  # the checkpoint is lowered before the records are removed
             if self.batches and self.batches[-1].stop < self.start:
                 self.batches = []
             had_epochs = bool(self.epochs)
             self.epochs = [entry for entry in self.epochs if entry[1] < target]
-            if had_epochs and not self.epochs:  # the records that stay have epochs, even where the log start is above
-                self.learn_epochs()
+            if had_epochs and not self.epochs:  # the remaining records have epochs, even if the log start is above
+                self.assign_epochs_of_batches()
                 self.trim_epochs()
             self.epoch_in_gap |= bool(self.epochs) and self.epochs[-1][1] >= self.on_disk()
-            self.end, self.mark = target, min(self.mark, target)
+            self.end, self.high_watermark = target, min(self.high_watermark, target)
 
     @rule(offset=st.integers(0, 60), inside=st.booleans())
     def truncate_fully(self, offset: int, inside: bool) -> None:
         start = offset // 2 if inside else None
-        self.up.truncate_fully_and_start_at(offset, start)
+        self.open_log.truncate_fully_and_start_at(offset, start)
         self.restart_at(offset, offset if start is None else start)
 
     def restart_at(self, offset: int, start: int) -> None:
         self.batches, self.epochs = [], []
-        self.end = self.mark = offset
+        self.end = self.high_watermark = offset
         self.start = start
         self.saved_start = min(self.saved_start, start)
 
@@ -256,15 +256,15 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1), isolation=st.sampled_from(["log_end", "high_watermark", "read_committed"]))
     def read(self, share: float, isolation: Any) -> None:
         first = self.start + round(share * (self.end - self.start))
-        stop = self.end if isolation == "log_end" else self.mark
-        found = [(r.offset, r.value, r.timestamp) for r in self.up.read(first, isolation=isolation)]
+        stop = self.end if isolation == "log_end" else self.high_watermark
+        found = [(r.offset, r.value, r.timestamp) for r in self.open_log.read(first, isolation=isolation)]
         assert found == self.visible(first, stop)
 
     @precondition(lambda self: self.start > 0)
     @rule()
-    def read_what_is_gone(self) -> None:
+    def read_deleted_records(self) -> None:
         with pytest.raises(OffsetOutOfRange):
-            self.up.read(self.start - 1)
+            self.open_log.read(self.start - 1)
 
     @rule(epoch=st.integers(0, 12))
     def end_of_epoch(self, epoch: int) -> None:
@@ -279,13 +279,13 @@ class PartitionMachine(RuleBasedStateMachine):
             wanted = epoch, next(iter(starts.values()))
         else:
             wanted = max(lower), min(higher)
-        assert self.up.end_offset_for(epoch) == wanted
+        assert self.open_log.end_offset_for(epoch) == wanted
 
     @rule(ago=st.integers(0, 80_000))
     def find_time(self, ago: int) -> None:
         wanted = self.clock.wall_ms() - ago
         hits = ((timestamp, offset) for offset, _, timestamp in self.visible(0, self.end) if timestamp >= wanted)
-        assert self.up.offset_for_timestamp(wanted) == next(hits, None)
+        assert self.open_log.offset_for_timestamp(wanted) == next(hits, None)
 
     @rule()
     def verify(self) -> None:
@@ -296,39 +296,39 @@ class PartitionMachine(RuleBasedStateMachine):
             known |= {"epoch"}
         if self.epochs and self.batches and self.epochs[0][1] > self.batches[0].base:
             known |= {"epoch"}
-        assert [problem for problem in self.up.verify().problems if problem.kind not in known] == []
+        assert [problem for problem in self.open_log.verify().problems if problem.kind not in known] == []
 
     # ---- stops and starts --------------------------------------------------------------------------------------------
 
     @rule()
     def stop_and_start(self) -> None:
-        self.up.close()
-        self.saved_start = self.start if self.start > self.up.segments[0].base_offset else 0
+        self.open_log.close()
+        self.saved_start = self.start if self.start > self.open_log.segments[0].base_offset else 0
         self.reopen(self.start, clean_shutdown=True)
 
     @rule()
     def die_and_start(self) -> None:
-        owner = self.up._core.directory.owner
-        closing.disown(self.up._core)
-        closing.abandon(self.up._core)
+        owner = self.open_log._core.directory.owner
+        closing.disown(self.open_log._core)
+        closing.abandon(self.open_log._core)
         owner._unlock()
         self.reopen(self.saved_start, clean_shutdown=False)
-        assert self.up.recovery.bytes_truncated == 0
+        assert self.open_log.recovery.bytes_truncated == 0
 
     def on_disk(self) -> int:
-        """The log end that the files show."""
-        return max(self.up.segments[-1].base_offset, self.batches[-1].stop if self.batches else 0)
+        """Return the log end that the files have."""
+        return max(self.open_log.segments[-1].base_offset, self.batches[-1].stop if self.batches else 0)
 
     def reopen(self, start: int, clean_shutdown: bool) -> None:
-        """An epoch without records, and a log end without a batch, are not on disk."""
+        """Open the log again. An epoch without records and a log end without a batch are not on disk."""
         self.end = max(self.on_disk(), start)
-        self.start = max(start, self.up.segments[0].base_offset)
+        self.start = max(start, self.open_log.segments[0].base_offset)
         self.log = self.open(clean_shutdown=clean_shutdown)
-        self.mark = min(max(self.mark, self.start), self.end)
+        self.high_watermark = min(max(self.high_watermark, self.start), self.end)
         emptied = 0 < self.start == self.end  # the last epoch of deleted records begins at the log end
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end + emptied]
-        if not self.epochs:  # an empty file counts as lost, as does one with only the log end
-            self.learn_epochs()
+        if not self.epochs:  # an empty epoch file counts as lost, and so does a file with only the log end
+            self.assign_epochs_of_batches()
         if start:
             self.trim_epochs()
 
@@ -336,9 +336,13 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.log is not None)
     @invariant()
-    def books_are_straight(self) -> None:
-        log = self.up
-        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (self.start, self.end, self.mark)
+    def state_is_that_of_the_model(self) -> None:
+        log = self.open_log
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (
+            self.start,
+            self.end,
+            self.high_watermark,
+        )
         assert log.leader_epochs == self.epochs
         segments = log.segments
         assert log.size == sum(segment.size for segment in segments)

@@ -1,6 +1,6 @@
 """Random scripts of producers and coordinators: a log, the same log after a crash, and a follower have the same state.
 
-Every refusal is one of the errors that a client receives, and leaves the log unchanged.
+A refused append raises one of the errors that a client receives, and leaves the log unchanged.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Data(NamedTuple):
     pid: int
     count: int
     txn: bool
-    epoch: int  # added to the producer's
-    gap: int  # in its sequence
+    epoch: int  # added to the producer's epoch
+    gap: int  # in the producer's sequence
 
 
 class End(NamedTuple):
@@ -62,8 +62,8 @@ STEPS = st.one_of(
 )  # fmt: skip
 
 
-class Known(NamedTuple):
-    """The compared state."""
+class State(NamedTuple):
+    """The state that is compared."""
 
     end: int
     epochs: list[tuple[int, int]]
@@ -73,8 +73,8 @@ class Known(NamedTuple):
     committed: list[Record]
 
 
-def known(log: klog.Log) -> Known:
-    return Known(
+def state_of(log: klog.Log) -> State:
+    return State(
         log.log_end_offset,
         log.leader_epochs,
         log.producers,
@@ -109,7 +109,7 @@ class Script:
                 step.pid, max(epoch + step.epoch, 0), step.kind, coordinator=self.coordinator + step.coordinator
             )
             self.sent = None  # a marker of a new epoch clears the remembered batches
-            if self.tried(ended, "coordinator"):
+            if self.append(ended, "coordinator"):
                 self.coordinator = max(self.coordinator, self.coordinator + step.coordinator)
                 if step.epoch > 0:
                     self.next[step.pid] = (epoch + step.epoch, 0)
@@ -117,17 +117,17 @@ class Script:
         first = 0 if step.epoch > 0 else max(sequence + step.gap, 0)
         make = transactional if step.txn else produced
         sent = make(step.pid, max(epoch + step.epoch, 0), first, step.count)
-        if self.tried(sent, "client"):
+        if self.append(sent, "client"):
             self.sent = sent
             state = self.log.producers[step.pid]
             self.next[step.pid] = (state.epoch, state.last_sequence + 1)
 
-    def tried(self, sent: bytes, origin: Any) -> bool:
-        before = known(self.log)
+    def append(self, sent: bytes, origin: Any) -> bool:
+        before = state_of(self.log)
         try:
             self.log.append_batches(sent, origin=origin, leader_epoch=self.leader_epoch)
         except REFUSALS:
-            after = known(self.log)
+            after = state_of(self.log)
             assert after._replace(epochs=before.epochs) == before
             return False
         return True
@@ -139,27 +139,27 @@ class Script:
             self.leader_epoch += 1
         elif what == "again":
             if self.sent is not None:
-                before = known(self.log)
+                before = state_of(self.log)
                 info = self.log.append_batches(self.sent, leader_epoch=self.leader_epoch)
-                assert info.is_duplicate and known(self.log)._replace(epochs=before.epochs) == before
+                assert info.is_duplicate and state_of(self.log)._replace(epochs=before.epochs) == before
         else:
-            before = known(self.log)
+            before = state_of(self.log)
             if what == "crash":
                 abandon(self.log)
             else:
                 self.log.close()
             self.log = self.open(clean=what == "reopen")
-            after = known(self.log)
+            after = state_of(self.log)
             assert after._replace(epochs=before.epochs) == before
             # An epoch without batches does not survive a crash.
             assert [entry for entry in before.epochs if entry[1] < before.end] == after.epochs
-            self.sent = None  # a reload only has the last batch
+            self.sent = None  # after a reload only the last batch is known
 
 
 @pytest.mark.timeout(1800)
 @given(st.lists(STEPS, max_size=40), st.integers(1, 700))
 def test_a_crash_and_a_follower_keep_the_logs_state(steps: list[Any], fetch_bytes: int) -> None:
-    """LC6, PS24: scripts of data, markers, rolls, crashes; then one more crash; then a follower, by fetches."""
+    """LC6, PS24: run a script of data, markers, rolls and crashes; crash once more; copy the log to a follower by fetches."""
     folder = Path(tempfile.mkdtemp(dir=MEMORY))
     try:
         script = Script(folder / "t-0")
@@ -172,7 +172,7 @@ def test_a_crash_and_a_follower_keep_the_logs_state(steps: list[Any], fetch_byte
             while follower.log_end_offset < leader.log_end_offset:
                 fetched = leader.fetch(follower.log_end_offset, fetch_bytes)
                 follower.append_batches(fetched.memory(), origin="replication")
-            assert known(follower) == known(leader)
+            assert state_of(follower) == state_of(leader)
             assert not follower.verify().problems
         assert not leader.verify().problems
         leader.close()

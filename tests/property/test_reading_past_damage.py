@@ -1,5 +1,5 @@
-"""One wrong byte anywhere in a log's .log files: every reader that continues at error.next_offset gets every record of
-the other batches."""
+"""One byte in a log's .log files is wrong. Every reader that continues at error.next_offset returns all records of the
+other batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ READERS: list[Callable[[klog.Log, int], Iterable[Row]]] = [records, batches, col
 
 
 class Files:
-    """Three segments of a topic, some batches compressed, one and three records to a batch."""
+    """A log of three segments. Batches have one or three records, and some are compressed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "events-0"
@@ -66,11 +66,11 @@ class Files:
             for file, data in self.data.items()
         }
 
-    def places(self) -> list[tuple[Path, int]]:
+    def positions(self) -> list[tuple[Path, int]]:
         return [(file, at) for file, data in self.data.items() for at in range(len(data))]
 
     def others(self, file: Path, at: int) -> set[Row]:
-        """The records of every batch except the one with this byte."""
+        """Return the records of every batch except the one with this byte."""
         found: set[Row] = set()
         for path, listed in self.batches.items():
             for position, size, rows in listed:
@@ -119,9 +119,9 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sampled_bytes(files: Files, seed: int) -> None:
-    pick = random.Random(seed)
-    for file, at in pick.sample(files.places(), 60):
-        check(files, file, at, 1 << pick.randrange(8))
+    rng = random.Random(seed)
+    for file, at in rng.sample(files.positions(), 60):
+        check(files, file, at, 1 << rng.randrange(8))
 
 
 def test_every_header_byte_of_a_closed_segment(files: Files) -> None:
@@ -134,8 +134,8 @@ def test_every_header_byte_of_a_closed_segment(files: Files) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_every_bit(files: Files) -> None:
-    """Every bit of the headers; of bytes that only a checksum covers, one bit each."""
-    for file, at in files.places():
+    """Try every bit of the headers, and one bit of each byte that only a checksum covers."""
+    for file, at in files.positions():
         header = any(0 <= at - position < 61 for position, _, _ in files.batches[file])
         for bit in range(8) if header else (at % 8,):
             check(files, file, at, 1 << bit)
@@ -158,7 +158,7 @@ def test_fetch_and_topic_reads_name_the_next_offset(files: Files) -> None:
 
 
 def test_damage_at_the_end_of_the_log(files: Files) -> None:
-    """Reading continues with later appended records."""
+    """Reading continues with records that are appended later."""
     file = sorted(files.data)[-1]
     data = bytearray(files.data[file])
     data[-1] ^= 1

@@ -47,7 +47,7 @@ def test_klog_reads_the_references_batches(batches: list[ReferenceBatch]) -> Non
 
 @given(reference_batches(codecs=(0,)))
 def test_klog_writes_the_same_bytes_as_the_reference(batch: ReferenceBatch) -> None:
-    """From the records, with every other field given: the same bytes, wherever the builder takes the timestamps."""
+    """encode() with the records and all other fields writes the same bytes."""
     batch.records = [ReferenceRecord(r.key, r.value, max(r.timestamp, -1), r.headers, r.offset) for r in batch.records]
     append_time = batch.attributes & 8
     if append_time:  # such a batch has one timestamp; its deltas are lost

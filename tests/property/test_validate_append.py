@@ -18,7 +18,7 @@ seeds = st.integers(0, 2**32)
 
 
 def check(case: Produced) -> str:
-    """Run both on the case and compare; return their result."""
+    """Run both on the case and compare their results. Return the result."""
     wanted: Taken | Refusal
     try:
         wanted = leader_reference.take(case)
@@ -71,7 +71,7 @@ def test_the_model_agrees_on_produced_batches(seed: int) -> None:
 )
 @example(0, [(61, 0)], 0, True)
 def test_the_model_agrees_on_damaged_batches(seed: int, flips: list[tuple[int, int]], cut: int, sealed: bool) -> None:
-    """sealed: the damage lies under a recomputed checksum, so that later checks find it."""
+    """sealed: the checksum is recomputed after the damage, so that later checks find it."""
     case = produced(seed)
     data = bytearray(case.data)
     for at, bit in flips:
