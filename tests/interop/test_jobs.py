@@ -13,7 +13,7 @@ import klog
 from klog.spark.compacting import Outcome, build_one
 from tests.interop.kafka import KafkaClasses
 from tests.interop.loads import Given, differences, kafka_loads, klog_verdict
-from tests.spark.test_compacting import CONFIG, TOPIC, filled, run
+from tests.spark.test_compacting import CONFIG, TOPIC, fill, run
 from tests.spark.test_reindexing import damage, reindex
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
@@ -36,7 +36,7 @@ def check(kafka_classes: KafkaClasses, root: Path, copies: Path, *, clean: bool)
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_kafka_reads_a_compacted_log(kafka_classes: KafkaClasses, tmp_path: Path, clean: bool) -> None:
-    filled(tmp_path / "data", 3000)
+    fill(tmp_path / "data", 3000)
     staged: list[Path] = []
 
     def build(work: Any) -> Outcome:
@@ -54,7 +54,7 @@ def test_kafka_reads_a_compacted_log(kafka_classes: KafkaClasses, tmp_path: Path
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_kafka_reads_a_log_with_new_indexes(kafka_classes: KafkaClasses, tmp_path: Path, clean: bool) -> None:
-    filled(tmp_path / "data", 3000)
+    fill(tmp_path / "data", 3000)
     damage(tmp_path / "data")
     assert sum(int(str(row[5])) for row in reindex(tmp_path / "data")) > 0
     check(kafka_classes, tmp_path / "data", tmp_path / "copies", clean=clean)

@@ -1,4 +1,4 @@
-"""The session and the log directories of the Spark tests. They are small: the JVM takes most of the time."""
+"""The session and the log directories of the Spark tests. The directories are small: the JVM takes most of the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """A reader as Spark uses it: the planner's plans, and a pickled copy of it reads in each task."""
+    """A reader as Spark uses it: it plans on the driver, and a pickled copy reads in each task."""
 
     def __init__(self, planner: Any) -> None:
         self.pickled = pickle.dumps(planner)
@@ -37,7 +37,7 @@ class Copies:
         return batches
 
 
-START_MS = 1360299600000  # 2013-02-08T05:00:00Z, the storm
+START_MS = 1360299600000  # 2013-02-08T05:00:00Z
 STEP_MS = 60_000
 FLIGHTS = 900
 PARTITIONS = 3
@@ -46,7 +46,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 @dataclass(frozen=True)
 class Row:
-    """The row that Spark should show of one record."""
+    """The row that Spark should return for one record."""
 
     key: bytes | None
     value: bytes | None
@@ -67,7 +67,7 @@ class Directory:
 
 
 def flights(partition: int, first: int, count: int) -> list[klog.Record]:
-    """Records number first, first + 1, … of a partition: null keys, null values, headers on every fourth."""
+    """Return the records first, first + 1, … of a partition. Some keys and values are null; every fourth has headers."""
     records = []
     for number in range(first, first + count):
         value = {"flight": number, "carrier": "AABBUADL"[number % 4 * 2 :][:2], "dep_delay": number % 37 - 5}
@@ -90,7 +90,7 @@ def rows(topic: str, partition: int, records: list[klog.Record], first_offset: i
 
 
 def fill(path: Path) -> Directory:
-    """Three partitions of flights in many small segments, and an empty topic."""
+    """Write three partitions of flights in many small segments, and an empty topic."""
     expected = []
     with klog.open(path, create=True) as logs:
         logs.create_topic("flights", partitions=PARTITIONS, config={"segment.bytes": 8192})
@@ -111,7 +111,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Directory:
-    """A directory of this test only, to write to."""
+    """A directory of this test only, which it may change."""
     return fill(tmp_path / "data")
 
 
@@ -123,7 +123,7 @@ def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Directory:
 
 @pytest.fixture
 def golden(tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a directory that Kafka wrote, with its manifest's records."""
+    """Copies a directory that Kafka wrote, with its manifest and records."""
 
     def copy(case: str) -> Path:
         return Path(shutil.copytree(GOLDEN / case, tmp_path / case))

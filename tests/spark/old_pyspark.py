@@ -1,6 +1,6 @@
-"""Everything that klog does on an older PySpark, in a process of its own: python old_pyspark.py DIR. See test_old_pyspark.
+"""Use all parts of klog with an older PySpark, in a separate process: python old_pyspark.py DIR. See test_old_pyspark.
 
-Prints a line for each thing that was done, and ends with an error for a wrong answer.
+Prints a line for each part that worked. Raises AssertionError for a wrong result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(home: Path) -> None:
 
 
 def sources(spark, data: Path, home: Path) -> None:  # type: ignore[no-untyped-def]
-    """What needs the Python data source API."""
+    """Use the parts that need the Python data source API."""
     from pyspark.sql.datasource import DataSourceReader
 
     assert spark.read.format("klog").load(str(data)).count() == ROWS

@@ -1,4 +1,4 @@
-"""Named bounds, offsets and timestamps → offsets, as tables."""
+"""Named bounds, offsets and timestamps are resolved to offsets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at(start: Bound = EARLIEST, end: Bound = LATEST, no_match: str = "error", sp
         (EARLIEST, Bound.at_timestamp(151), (10, 20)),  # no such record: to the end
     ],
 )
-def test_table(start: Bound, end: Bound, expected: tuple[int, int]) -> None:
+def test_resolved_bounds(start: Bound, end: Bound, expected: tuple[int, int]) -> None:
     assert at(start, end) == expected
 
 

@@ -1,4 +1,4 @@
-"""klog.spark.compact without Spark: the driver's side and the tasks' side, called in turn."""
+"""klog.spark.compact without Spark: the tests call the code of the driver and of the tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_files_are_those_of_log_compact(tmp_path: Path, broker: dict[str, An
     assert segments(by_tasks) == segments(by_hand)
 
 
-def filled(root: Path, count: int = 60) -> None:
+def fill(root: Path, count: int = 60) -> None:
     with klog.open(root, create=True) as logs:
         logs.create_topic(TOPIC, partitions=2, config={**CONFIG, "delete.retention.ms": 86_400_000})
         for number in range(2):
@@ -44,11 +44,11 @@ def filled(root: Path, count: int = 60) -> None:
                 logs.log(TOPIC, number).append([(b"k%d" % (n % 7), b"v%d" % n) for n in range(first, first + 3)])
 
 
-def run(logs: klog.LogManager, root: Path, around: Callable[[Any], Outcome] = build_one) -> Compaction:
+def run(logs: klog.LogManager, root: Path, build: Callable[[Any], Outcome] = build_one) -> Compaction:
     compaction = Compaction(logs, str(root), [TOPIC])
     while items := compaction.items():
         for item in items:
-            compaction.take(around(item.value))
+            compaction.take(build(item.value))
     clear_staging(str(root), compaction.token)
     return compaction
 
@@ -58,9 +58,9 @@ def newest(root: Path) -> dict[bytes, bytes]:
         return {record.key: record.value for record in logs.read(TOPIC)}
 
 
-def test_an_attempt_that_runs_twice_and_one_that_is_late_change_nothing(tmp_path: Path) -> None:
+def test_a_repeated_attempt_and_a_late_attempt_change_nothing(tmp_path: Path) -> None:
     """C1"""
-    filled(tmp_path)
+    fill(tmp_path)
     before = newest(tmp_path)
     late = []
 
@@ -83,7 +83,7 @@ def test_an_attempt_that_runs_twice_and_one_that_is_late_change_nothing(tmp_path
 
 def test_an_error_ends_only_its_partition(tmp_path: Path) -> None:
     """C3"""
-    filled(tmp_path)
+    fill(tmp_path)
     log = min((tmp_path / f"{TOPIC}-1").glob("*.log"))
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 1
@@ -95,8 +95,8 @@ def test_an_error_ends_only_its_partition(tmp_path: Path) -> None:
     assert log.read_bytes() == data
 
 
-def test_a_log_that_was_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
-    filled(tmp_path)
+def test_a_log_that_was_truncated_meanwhile_is_not_changed(tmp_path: Path) -> None:
+    fill(tmp_path)
 
     def cut(work: Any) -> Outcome:
         outcome = build_one(work)

@@ -150,7 +150,7 @@ def test_every_row_and_column(load: Callable[..., DataFrame], shared_data: Direc
         ({"isolationLevel": "read_committed", "upTo": "logEndOffset"}, FLIGHTS),
     ],
 )
-def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[str, str], expected: int) -> None:
+def test_options_limit_the_rows(load: Callable[..., DataFrame], options: dict[str, str], expected: int) -> None:
     assert load(**options).count() == expected
 
 
@@ -250,7 +250,7 @@ def test_filters_under_both_pushdown_settings(
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_push_down_in_a_session(spark: SparkSession, load: Callable[..., DataFrame], enabled: str) -> None:
-    """Filters arrive as klog.spark.pushdown expects them; without the setting Spark names it."""
+    """Spark passes filters as klog.spark.pushdown expects them. Without the setting, Spark's error names it."""
     conditions = (
         "offset >= 10 AND offset < 300 AND partition IN (1, 2) AND topic = 'flights' AND key IS NOT NULL "
         "AND timestamp >= timestamp'2013-02-08 05:15:00Z' AND NOT offset = 20 AND (partition = 1 OR offset < 50)"
@@ -271,7 +271,7 @@ def test_push_down_in_a_session(spark: SparkSession, load: Callable[..., DataFra
 
 
 def test_metadata_columns(load: Callable[..., DataFrame]) -> None:
-    """Spark checks the schema of Arrow batches exactly: all columns, in two orders."""
+    """Spark checks the schema of Arrow batches exactly. The test reads all columns, in two orders."""
     names = ",".join(METADATA)
     found = load(metadataColumns=names, includeHeaders="true")
     assert found.columns == [name for name, _ in [*KAFKA_SCHEMA, KAFKA_HEADERS]] + list(METADATA)
@@ -317,7 +317,7 @@ def test_small_partitions_share_a_task(load: Callable[..., DataFrame]) -> None:
 
 @pytest.mark.parametrize("case", ["txn", "appendtime", "codecs"])
 def test_directories_written_by_kafka(spark: SparkSession, golden: Callable[[str], Path], case: str) -> None:
-    """Transactions, both timestamp types, every codec; control records are never rows."""
+    """Transactions, both timestamp types and every codec. Control records are not rows."""
     import base64
     import gzip
 
@@ -343,7 +343,7 @@ def test_a_retried_task_reads_the_same_rows(spark: SparkSession, data: Directory
     directory = str(data.path / "flights-0")
     more = [(record.key, record.value) for record in flights(0, EACH, 40)]
 
-    def die_once(batches: Iterator[object]) -> Iterator[object]:
+    def fail_once(batches: Iterator[object]) -> Iterator[object]:
         from pyspark import TaskContext
 
         import klog
@@ -359,14 +359,14 @@ def test_a_retried_task_reads_the_same_rows(spark: SparkSession, data: Directory
         return spark.read.format("klog").option("assign", '{"flights":[0]}').load(str(data.path))
 
     frame = load()
-    offsets = [row.offset for row in frame.mapInArrow(die_once, frame.schema).select("offset").collect()]
+    offsets = [row.offset for row in frame.mapInArrow(fail_once, frame.schema).select("offset").collect()]
     assert offsets == list(range(EACH))
     assert load().count() == EACH + 40  # the append took place
     assert frame.count() == EACH  # the plan stays: Spark plans a DataFrame once
 
 
 def test_a_start_at_the_latest_fails_the_query(load: Callable[..., DataFrame]) -> None:
-    """Not the load: Spark does not say there whether it is for a batch query or for a stream, where it is valid."""
+    """load() does not fail: Spark calls it in the same way for a stream, for which 'latest' is valid."""
     with pytest.raises(Exception, match="option 'startingOffsets' can't be 'latest' in a batch query"):
         load(startingOffsets="latest").count()
 
@@ -378,7 +378,7 @@ def test_a_running_session_accepts_changeable_settings(spark: SparkSession, capl
 
 
 def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProcess[str]:
-    """A separate process whose Spark has no klog setting and finds its Python on the PATH."""
+    """Run a script in a process whose Spark has no klog setting and finds its Python on the PATH."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (*first, ROOT)))
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -411,7 +411,7 @@ spark.stop()
 
 
 def test_a_broken_klog_does_not_affect_other_sources(shared_data: Directory, tmp_path: Path) -> None:
-    """klog fails to import: format("klog") raises that, and another pyspark_* source of the session still works."""
+    """The import of klog fails: format("klog") raises this error, and another pyspark_* source of the session still works."""
     (tmp_path / "klog").mkdir()
     (tmp_path / "klog" / "__init__.py").write_text("raise RuntimeError('a dependency is missing')\n")
     (tmp_path / "pyspark_other.py").write_text(

@@ -1,5 +1,5 @@
-"""examples/: each script has the exact answer, on a part of the data here and on all of it in the deep run, where it also
-prints what its page in docs/examples shows."""
+"""Each script of examples/ has the exact result for a part of the data. The deep tests use all data, and compare the output
+with the page in docs/examples."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """A script of examples/, as a module."""
+    """Imports a script of examples/ by its name."""
     monkeypatch.syspath_prepend(ROOT / "examples")
     return importlib.import_module
 
 
 def page(name: str) -> str:
-    """What the example prints, by its page."""
+    """Return the output of an example that its page shows."""
     found = re.search(
         r"^```text\n(.*?)^```$", (ROOT / f"docs/examples/{name}.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -67,10 +67,10 @@ def test_flights_by_delay(
 
 
 def closed_hours(times: pd.Series, hours: int, batch: int) -> dict[int, tuple[int, int]]:
-    """Spark's rules: {hour: (events, counted events)} of the hours that a watermark closes.
+    """Return {hour: (events, counted events)} of the hours that a watermark closes, by Spark's rules.
 
-    The watermark of a batch is the greatest time of those before it, less the hours. It closes hours at the end of the
-    batch; from the next batch on, their events are dropped.
+    The watermark of a batch is the greatest time of the batches before it minus `hours`. It closes hours at the end of the
+    batch. From the next batch on, events of closed hours are dropped.
     """
     exact = Counter(time // HOUR_MS for time in times)
     counted: Counter[int] = Counter()

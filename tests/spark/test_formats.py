@@ -30,7 +30,7 @@ FLIGHT = "flight BIGINT, carrier STRING, dep_delay DOUBLE"
 
 
 def source(path: Path, **options: str) -> KlogSource:
-    """As Spark has it after schema(): pickled and unpickled."""
+    """Return a source as Spark has it after schema(): pickled and unpickled."""
     made = KlogSource(CaseInsensitiveDict({"path": str(path), **options}))
     if "columns" not in options:
         made.schema()
@@ -38,7 +38,7 @@ def source(path: Path, **options: str) -> KlogSource:
 
 
 def rows(path: Path, *columns: str, **options: str) -> list[dict[str, Any]]:
-    """The rows of a query for these columns, in order."""
+    """Return the rows of a query for these columns, in order."""
     of = source(path, columns=",".join(columns), **options)
     wanted = StructType([of.full_schema(columns)[name] for name in columns])
     reader = Copies(of.reader(wanted))
@@ -82,7 +82,7 @@ def test_options_that_do_not_fit_together_raise(options: dict[str, str], why: st
         parse({"path": "/data", **options})
 
 
-def test_words_are_case_insensitive() -> None:
+def test_option_values_are_case_insensitive() -> None:
     found = parse({"path": "/data", "VALUEFORMAT": "Json", "valueschema": "a int", "onbadvalue": "NULL"}).formats
     assert (found.of["value"].word, found.of["value"].schema, found.null_bad_values) == ("json", "a int", True)
     assert found.of["key"].word == "bytes"
@@ -156,7 +156,7 @@ def test_real_flights(golden: Callable[[str], Path]) -> None:
 
 
 def test_other_columns_and_their_order_stay(shared_data: Directory) -> None:
-    """The offset is read for messages, and left out again."""
+    """The offset is read for error messages. It is not returned."""
     options = {"valueFormat": "json", "valueSchema": "flight BIGINT", "includeHeaders": "true"}
     plain = rows(shared_data.path, "topic", "offset", "headers", "codec", "value")
     found = rows(shared_data.path, "topic", "value", "headers", "codec", **options)
@@ -175,7 +175,7 @@ def damaged(tmp_path: Path) -> Path:
     )
 
 
-def test_a_bad_value_is_an_error_with_its_place(damaged: Path) -> None:
+def test_a_bad_value_is_an_error_with_its_partition_and_offset(damaged: Path) -> None:
     with pytest.raises(BadValue) as caught:
         rows(damaged, "value", valueFormat="json", valueSchema="id BIGINT")
     error = pickle.loads(pickle.dumps(caught.value))
@@ -192,8 +192,8 @@ def test_a_bad_value_is_an_error_with_its_place(damaged: Path) -> None:
     ]
 
 
-def test_pushed_filters_bound_what_is_decoded(damaged: Path) -> None:
-    """The bad value at offset 1 is not read; filters on decoded columns stay with Spark."""
+def test_pushed_filters_limit_what_is_decoded(damaged: Path) -> None:
+    """The bad value at offset 1 is not read. Spark itself applies filters on decoded columns."""
     of = source(damaged, columns="value", valueFormat="json", valueSchema="id BIGINT", pushdown="true")
     reader = of.reader(StructType([of.full_schema(["value"])["value"]]))
     filters = [GreaterThan(("offset",), 3), EqualTo(("value", "id"), 2), IsNotNull(("value",))]
@@ -229,7 +229,7 @@ def test_rows_of_corrupt_batches_are_decoded_too(damaged: Path) -> None:
 
 
 def test_control_records_are_not_decoded(tmp_path: Path) -> None:
-    """A query that asks for isControl has their rows: their bytes are Kafka's own."""
+    """A query for isControl returns their rows. Keys and values are null, since their bytes have Kafka's own format."""
     with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW)) as log:
         log.append_batches(transactional(1, 0, 0, 1))
         log.append_batches(marker(1, 0, "commit"), origin="coordinator")
@@ -356,7 +356,7 @@ def test_schemas_of_a_file(flights: Path, tmp_path: Path, monkeypatch: pytest.Mo
         source(flights, **{**options, "schemas": "none.json"})
 
 
-def test_an_unknown_id_names_place_and_id(flights: Path) -> None:
+def test_the_error_for_an_unknown_id_names_the_offset_and_the_id(flights: Path) -> None:
     topic(flights, "flights", klog.Record(key=None, value=avro(9, NEW, {"id": 3, "c": "y"})))
     options = {"subscribe": "flights", "valueFormat": "confluentAvro"}
     with pytest.raises(
@@ -392,7 +392,7 @@ def test_topics_with_different_schemas_need_a_choice(flights: Path) -> None:
         source(flights, **options)
     assert only_values(rows(flights, "value", valueSchema="id BIGINT", **options))[0] == {"id": 5}
     registered(flights, ("delays-value", 2, 5, NEW))
-    assert len(rows(flights, "value", **options)) == 4  # now they have the same
+    assert len(rows(flights, "value", **options)) == 4  # now both have the same schema
 
 
 def test_without_schemas_the_option_is_named(tmp_path: Path) -> None:

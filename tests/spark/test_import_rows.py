@@ -1,4 +1,4 @@
-"""Rows become records as by `klog import`: the converters of tasks, without Spark."""
+"""The converters of tasks, without Spark: rows become the same records as with `klog import`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch = dict[str, list[Any]]
 
 
 def records(kind: Kind, batch: Batch | pa.RecordBatch, **columns: str | None) -> list[tuple[Any, ...]]:
-    """(key, value, timestamp in ms) of each row."""
+    """Return (key, value, timestamp in ms) of each row."""
     given = {"key": None, "value": None, "timestamp": None, **columns}
     rows = batch if isinstance(batch, pa.RecordBatch) else pa.RecordBatch.from_pydict(batch)
     converter = Converter(kind, rows.schema.names, where="the source", **given)
@@ -49,7 +49,7 @@ def test_a_value_is_its_row_or_one_column() -> None:
     ]
 
 
-def test_times_are_in_utc_whatever_the_session() -> None:
+def test_times_are_in_utc_in_every_session() -> None:
     at = datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)
     column = pa.array([at], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "America/New_York"))
     batch = pa.RecordBatch.from_arrays([column], names=["t"])
@@ -85,12 +85,14 @@ def test_a_line_stays_as_it_is() -> None:
         ("lines", {"line": [b'{"a":"\xff"}']}, {}, "byte 7 of the line is not UTF-8"),
     ],
 )
-def test_a_row_that_is_no_record_is_named(kind: Kind, batch: Batch, columns: dict[str, str], message: str) -> None:
+def test_a_row_that_is_not_a_record_raises_with_the_row(
+    kind: Kind, batch: Batch, columns: dict[str, str], message: str
+) -> None:
     with pytest.raises(InvalidRecord, match=message):
         records(kind, batch, **columns)
 
 
-def test_a_key_that_no_line_has_is_noticed() -> None:
+def test_a_key_that_is_in_no_line_is_reported() -> None:
     found: list[int] = []
     batches = [pa.RecordBatch.from_pydict({"line": [line]}) for line in (b'{"a":1}', b'{"b":1}')]
     for key, times in (("a", 1), ("b", 1), ("c", 0)):

@@ -1,4 +1,4 @@
-"""A virtual environment that is not activated: Spark's workers must run its Python, or the user learns what to set."""
+"""A virtual environment that is not activated: Spark's workers run its Python, or a warning names the setting."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(script: str, **environment: str) -> str:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_the_import_sets_the_python_of_the_workers_where_it_is_missing() -> None:
+def test_the_import_sets_the_python_of_the_workers_if_it_is_missing() -> None:
     script = "import os, klog.spark; print(os.environ.get('PYSPARK_PYTHON'))"
     assert run(script) == sys.executable
     assert run(script, PYSPARK_PYTHON="other") == "other"
@@ -61,7 +61,7 @@ def test_a_worker_of_spark_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("connect", [False, True])
-def test_a_spark_that_runs_without_klog_is_a_warning(
+def test_a_running_spark_whose_python_has_no_klog_gives_a_warning(
     connect: bool, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     def running(python: str) -> None:
@@ -71,7 +71,7 @@ def test_a_spark_that_runs_without_klog_is_a_warning(
         interpreter.prepare()
 
     running(sys.executable)
-    assert not [each for each in recwarn if each.category is RuntimeWarning]  # of garbage there may be others
+    assert not [each for each in recwarn if each.category is RuntimeWarning]  # garbage collection may cause others
     if connect:
         return
     for python in ("python3", "nowhere"):

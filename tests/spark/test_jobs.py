@@ -1,4 +1,4 @@
-"""The jobs over the engine in a Spark session: verify, compact, reindex, import_, export."""
+"""The jobs of klog.spark in a Spark session: verify, compact, reindex, import_, export."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from klog.progress import Event
 from klog.spark.jobs import Item, Job, segments_of
 from klog.spark.verifying import check_partitions
 from tests.inspect.test_examine import damages
-from tests.spark.test_compacting import TOPIC, filled, newest
+from tests.spark.test_compacting import TOPIC, fill, newest
 from tests.support import golden
 from tests.support.patience import until
 from tests.support.spark_session import spark_program, spark_session
@@ -42,7 +42,7 @@ def leftovers(path: Path) -> list[str]:
 
 
 def titles(spark: SparkSession) -> str:
-    """The descriptions of all Spark jobs of this session."""
+    """Return the descriptions of all Spark jobs of this session."""
     jobs: Any = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     return "\n".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
 
@@ -72,7 +72,7 @@ def test_the_problems_are_those_of_klog_verify(spark: SparkSession, tmp_path: Pa
 
 
 def test_topics_and_paths_are_checked(spark: SparkSession, tmp_path: Path) -> None:
-    filled(tmp_path)
+    fill(tmp_path)
     assert klog.spark.verify(spark, tmp_path, TOPIC).collect() == []
     for call in (klog.spark.verify, klog.spark.compact, klog.spark.reindex):
         with pytest.raises(UnknownTopicOrPartition, match="'nope'"):
@@ -129,7 +129,7 @@ def test_an_error_of_the_progress_callback_cancels_the_job(spark: SparkSession) 
 
 
 def test_compact_leaves_the_newest_record_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
-    filled(tmp_path)
+    fill(tmp_path)
     before = newest(tmp_path)
     events: list[Event] = []
     forecast = klog.spark.compact(spark, tmp_path, dry_run=True).collect()
@@ -149,7 +149,7 @@ def test_compact_leaves_the_newest_record_of_each_key(spark: SparkSession, tmp_p
 
 
 def test_reindex_replaces_what_differs(spark: SparkSession, tmp_path: Path) -> None:
-    filled(tmp_path, 3000)
+    fill(tmp_path, 3000)
     sorted(tmp_path.rglob("*.index"))[0].write_bytes(b"")
     sorted(tmp_path.rglob("*.timeindex"))[0].unlink()
     assert klog.verify(tmp_path).problems
@@ -177,7 +177,7 @@ LINES = '{"id": 1, "b":  [1,2], "t": 5}\n\n{"id":2,"t":"2013-01-01"}\n{"t":7}\n'
 
 
 def files(path: Path) -> dict[str, tuple[str | None, str | None]]:
-    """One file of each format, and its columns of keys and times to use."""
+    """Write one file of each format. Return its columns for keys and timestamps."""
     import pyarrow
     import pyarrow.parquet
 
@@ -201,14 +201,17 @@ def files(path: Path) -> dict[str, tuple[str | None, str | None]]:
 
 def test_records_are_those_of_klog_import(spark: SparkSession, tmp_path: Path) -> None:
     for name, (key, timestamp) in files(tmp_path).items():
-        by_hand, by_spark = tmp_path / f"hand-{name}", tmp_path / f"spark-{name}"
-        import_file(tmp_path / name, by_hand, "t", key=key, timestamp=timestamp, partitions=3)
+        by_import, by_spark = tmp_path / f"hand-{name}", tmp_path / f"spark-{name}"
+        import_file(tmp_path / name, by_import, "t", key=key, timestamp=timestamp, partitions=3)
         imported = klog.spark.import_(spark, tmp_path / name, by_spark, "t", key=key, timestamp=timestamp, partitions=3)
-        found, expected = content(by_spark, timed=timestamp is not None), content(by_hand, timed=timestamp is not None)
+        found, expected = (
+            content(by_spark, timed=timestamp is not None),
+            content(by_import, timed=timestamp is not None),
+        )
         assert imported.records == 3 and not imported.was_done
         counts = {number: len(records) for number, records in enumerate(found) if records}
         assert {number: end - first for number, (first, end) in imported.partitions.items()} == counts
-        if key is None:  # then the partition is any
+        if key is None:  # then a record may be in any partition
             found, expected = ([[*itertools.chain(*each)]] for each in (found, expected))
         assert [sorted(records, key=str) for records in found] == [sorted(records, key=str) for records in expected]
         with klog.open(by_spark, read_only=True) as logs:
@@ -230,7 +233,7 @@ def test_a_named_job_is_committed_once(spark: SparkSession, tmp_path: Path) -> N
         klog.spark.import_(spark, rows, tmp_path / "data", "t", job="no such/name")
 
 
-def test_a_row_that_is_no_record_leaves_the_topic_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_that_is_not_a_record_leaves_the_topic_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     klog.spark.import_(spark, spark.range(2), data, "t")
     (tmp_path / "short.csv").write_text("a,b\n" + "1,2\n" * 20_000 + "3\n")
@@ -349,9 +352,9 @@ else:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["compact", "reindex", "import"])
-def test_a_program_killed_in_a_loop_loses_nothing(tmp_path: Path, what: str) -> None:
-    """Driver, JVM and tasks at once; then once more to the end."""
-    filled(tmp_path, 30_000)
+def test_a_program_that_is_killed_repeatedly_loses_nothing(tmp_path: Path, what: str) -> None:
+    """Kill the driver, the JVM and the tasks at once, several times. Then run the job to its end."""
+    fill(tmp_path, 30_000)
     before = newest(tmp_path)
     for delay in (0.3, 0.6, 1.0, 1.5, 2.5, 4.0, None):
         with spark_program(PROGRAM, what, tmp_path) as program:
@@ -372,7 +375,7 @@ def test_a_program_killed_in_a_loop_loses_nothing(tmp_path: Path, what: str) -> 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_every_job_runs_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
-    filled(tmp_path / "data")
+    fill(tmp_path / "data")
     before = newest(tmp_path / "data")
     conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"}
     with spark_session(tmp_path, **conf) as spark:
@@ -393,7 +396,7 @@ def test_every_job_runs_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
-def test_rows_streams_and_tables_pass_through_a_cluster_of_two_workers(tmp_path: Path) -> None:
+def test_rows_streams_and_tables_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     data, table = tmp_path / "data", tmp_path / "table"
     with klog.open(data, create=True) as logs:
         logs.create_topic("t", partitions=4)

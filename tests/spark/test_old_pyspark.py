@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def installed(version: str) -> list[Path]:
-    """What the path of a Python must begin with to import this PySpark."""
+    """Install this PySpark. Return the entries with which PYTHONPATH must begin to import it."""
     target = HOME / version
     HOME.mkdir(parents=True, exist_ok=True)
     with open(HOME / "lock", "w") as lock:
@@ -46,7 +46,7 @@ def installed(version: str) -> list[Path]:
         ("3.5", ["scan"]),
     ],
 )
-def test_what_this_pyspark_has_is_used(version: str, wanted: list[str], tmp_path: Path) -> None:
+def test_klog_uses_what_this_pyspark_supports(version: str, wanted: list[str], tmp_path: Path) -> None:
     path = os.pathsep.join(map(str, [*installed(version), ROOT]))
     program = ROOT / "tests" / "spark" / "old_pyspark.py"
     done = subprocess.run(

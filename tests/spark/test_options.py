@@ -1,4 +1,4 @@
-"""Options as text → Options: every supported form, every ignored option, every refused one."""
+"""Options are parsed from text: every supported form, every ignored option, every refused option."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class TestTimestamps:
 
 
 class TestPrecedence:
-    """O2, with invalid values in the options that lose: they are not even read."""
+    """O2. The options without precedence have invalid values: they are not even parsed."""
 
     @pytest.mark.parametrize("edge", ["starting", "ending"])
     def test_global_timestamp_wins(self, edge: str) -> None:
@@ -263,7 +263,7 @@ def test_include_headers_is_true_or_false(value: str) -> None:
         read(includeHeaders=value)
 
 
-class TestNoOptionIsDroppedInSilence:
+class TestNoOptionIsDroppedSilently:
     """O1"""
 
     def test_options_of_a_kafka_client_are_ignored_and_listed(self) -> None:
@@ -312,12 +312,12 @@ class TestNoOptionIsDroppedInSilence:
 
 
 class TestRelative:
-    """Positions before the end, and times before now."""
+    """Offsets before the end, and times before now."""
 
     @pytest.mark.parametrize("edge", ["starting", "ending"])
     @pytest.mark.parametrize(("text", "back"), [("-100", 100), ("-1", 1), ("-2", 2), (" -7 ", 7)])
     def test_offsets_before_the_end(self, edge: str, text: str, back: int) -> None:
-        """As text: −1 and −2 without quotes keep Kafka's meaning."""
+        """The numbers are text: −1 and −2 without quotes keep Kafka's meaning."""
         for options in (
             read(**{f"{edge}Offsets": text}),
             read(**{f"{edge}Offsets": json.dumps({"a": {"0": text}})}),

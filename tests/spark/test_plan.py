@@ -1,4 +1,4 @@
-"""Planning as tables and properties: numbers to numbers."""
+"""The plan of a read: ranges and sizes become tasks. Tested with tables and with properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def whole(start: int, end: int, partition: int = 0) -> Range:
 
 
 def batches_of(count: int) -> BatchAt:
-    """A log whose batches begin at multiples of count."""
+    """Return the lookup of batches in a log whose batches begin at multiples of count."""
     return lambda _range, offset: (offset // count * count, offset // count * count + count)
 
 
@@ -27,7 +27,7 @@ def edges(bins: list[Bin]) -> list[list[tuple[int, int, int]]]:
 
 
 def planned(sizes: list[int], batch: int = 10, **sizing: int) -> list[list[tuple[int, int, int]]]:
-    """Partitions of 100 offsets each, in one segment of these bytes."""
+    """Plan partitions of 100 offsets each, with one segment of these bytes each."""
     ranges = [(whole(0, 100, number), Sizes([Extent(0, 100, size)])) for number, size in enumerate(sizes)]
     return edges(plan(ranges, batches_of(batch), Sizing(**sizing)))
 
@@ -52,8 +52,8 @@ def test_target(total: int, parallelism: int, target: int) -> None:
 
 
 @pytest.mark.parametrize("partitions", range(1, 12))
-def test_from_64_mib_on_both_cores_work(partitions: int) -> None:
-    """However the bytes are spread over partitions: two even bins."""
+def test_from_64_mib_on_both_cores_are_used(partitions: int) -> None:
+    """There are two even bins, however the bytes are spread over partitions."""
     ranges = [
         (whole(0, 6400, number), Sizes([Extent(0, 6400, 64 * MIB // partitions + 1)])) for number in range(partitions)
     ]
@@ -71,7 +71,7 @@ def test_from_64_mib_on_both_cores_work(partitions: int) -> None:
         ([Extent(0, 10, 100), Extent(10, 20, 1000)], 8, 11, 120),
         ([Extent(0, 10, 100)], 10, 20, 0),
         ([Extent(7, 7, 0)], 0, 10, 0),  # an active segment without a record
-        ([Extent(0, 10, 2**60 + 1)], 0, 10, 2**60 + 1),  # exact beyond what a float holds
+        ([Extent(0, 10, 2**60 + 1)], 0, 10, 2**60 + 1),  # exact, although a float cannot hold it
     ],
 )
 def test_bytes_of_a_range(extents: list[Extent], start: int, end: int, size: int) -> None:
@@ -139,7 +139,7 @@ def test_one_huge_batch_is_never_split() -> None:
 
 
 def test_a_batch_that_begins_below_the_range_or_ends_above_it() -> None:
-    """Also what is returned for damage: both are the range's end."""
+    """The lookup returns the range's end twice, (60, 60), if a batch is damaged."""
     for found in ((0, 1000), (60, 60)):
         for sizing in (Sizing(target_bytes=10), Sizing(min_bins=5), Sizing(max_records=7)):
             bins = plan([(whole(5, 60), Sizes([Extent(0, 100, 1000)]))], lambda *_, found=found: found, sizing)
@@ -171,7 +171,7 @@ class TestMinPartitions:
     def test_not_more_than_there_are_batches(self) -> None:
         assert len(planned([100, 40], batch=50, min_bins=9)) == 4
 
-    def test_not_fewer_than_without(self) -> None:
+    def test_not_fewer_than_without_it(self) -> None:
         assert planned([400], target_bytes=100, min_bins=2) == planned([400], target_bytes=100)
 
     def test_the_largest_is_halved_and_the_order_stays(self) -> None:
@@ -190,7 +190,7 @@ class TestMaxRecords:
     def test_bins(self, most: int, expected: list[list[tuple[int, int, int]]]) -> None:
         assert planned([100, 100], max_records=most) == expected
 
-    def test_a_batch_with_more_is_a_bin(self) -> None:
+    def test_a_batch_with_more_records_is_a_bin(self) -> None:
         assert planned([100], batch=40, max_records=7) == [[(0, 0, 40)], [(0, 40, 80)], [(0, 80, 100)]]
 
 

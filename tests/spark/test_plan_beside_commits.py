@@ -1,4 +1,4 @@
-"""Plans of Spark reads beside commits of staged files: all of a commit, or none of it."""
+"""Plans of Spark reads while staged files are committed: a plan has all of a commit, or none of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 
 class Stop(BaseException):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 class StopsAt(FailingFiles):
@@ -110,7 +110,7 @@ def test_a_plan_has_all_of_a_commit_or_none(
 
 
 @pytest.mark.parametrize("ends", [planned, latest])
-def test_a_plan_while_the_commit_that_holds_a_reader_back_ends(
+def test_a_plan_while_an_interrupted_commit_is_completed(
     root: Path, monkeypatch: pytest.MonkeyPatch, ends: Callable[[Path], dict[int, int]]
 ) -> None:
     half(root, staged(root))

@@ -1,4 +1,4 @@
-"""Filters and limits from Spark: what is taken, what is returned, and that no result changes."""
+"""Filters and limits from Spark: which are applied, which are returned to Spark, and that no result changes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def rows(task: KlogReader) -> list[dict[str, Any]]:
 # ---- classes ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_plain_reader_defines_neither() -> None:
-    """Spark compares with its own class: a query without pushdown works under both settings."""
+def test_the_plain_reader_overrides_no_push_method() -> None:
+    """Spark checks whether a reader overrides its methods. A query without pushdown works with both settings."""
     assert KlogReader.pushFilters is DataSourceReader.pushFilters
     assert getattr(KlogReader, "pushLimit", None) is getattr(DataSourceReader, "pushLimit", None)
     assert reader_class(()) is KlogReader
@@ -59,14 +59,14 @@ def newer_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("newer_spark")
-def test_each_choice_is_a_class_of_its_own() -> None:
+def test_each_choice_has_a_class_of_its_own() -> None:
     for pushdown in (("filters",), ("keys",), ("limit",), ("filters", "limit"), ("keys", "limit")):
         chosen = reader_class(pushdown)
         assert (chosen.pushFilters is not DataSourceReader.pushFilters) is (pushdown != ("limit",))
         assert (chosen.pushLimit is not DataSourceReader.pushLimit) is ("limit" in pushdown)
 
 
-def test_what_this_spark_does_not_push_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pushdown_that_this_spark_does_not_support_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Older(DataSourceReader):  # type: ignore[misc]
         def read(self, partition: object) -> Any: ...
 
@@ -82,7 +82,7 @@ def test_what_this_spark_does_not_push_is_refused_by_name(tmp_path: Path, monkey
 
 
 @pytest.mark.usefixtures("newer_spark")
-def test_a_limit_bounds_the_rows_of_each_task(tmp_path: Path) -> None:
+def test_a_limit_applies_to_the_rows_of_each_task(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0") as log:
         for _ in range(10):
             log.append([(b"k", b"v")] * 10)
@@ -91,7 +91,7 @@ def test_a_limit_bounds_the_rows_of_each_task(tmp_path: Path) -> None:
     assert [sum(batch.num_rows for batch in task.read(part)) for part in task.partitions()] == [7, 7, 7]
 
 
-# ---- which filters are taken -----------------------------------------------------------------------------------------
+# ---- which filters are applied ---------------------------------------------------------------------------------------
 
 OFFSET, TOPIC, PARTITION, TIMESTAMP, KEY = (("offset",), ("topic",), ("partition",), ("timestamp",), ("key",))
 EXACT = [
@@ -163,8 +163,8 @@ def test_filters_add_up() -> None:
         (ds.Not(ds.EqualTo(KEY, b"k")), None),
     ],
 )
-def test_keys_that_tell_the_partition(item: Any, keys: set[bytes] | None) -> None:
-    """F3. Spark applies each of them again: a partition has other keys, too."""
+def test_keys_that_determine_the_partition(item: Any, keys: set[bytes] | None) -> None:
+    """F3. Spark applies each of them again, because a partition also has other keys."""
     pushed, residual = push([item], Pushed(), keys=True)
     assert pushed == Pushed(keys=None if keys is None else frozenset(keys))
     assert residual == [item]
@@ -188,7 +188,7 @@ def test_an_empty_list_of_offsets_matches_nothing() -> None:
     ],
 )
 def test_which_batches_may_match_by_their_time(pushed: Pushed, stamped: bool, expected: list[bool]) -> None:
-    """Batches up to 999, 1000 and 1001 ms."""
+    """The batches have the largest timestamps 999, 1000 and 1001 ms."""
     kind = klog.TimestampType.LOG_APPEND_TIME if stamped else klog.TimestampType.CREATE_TIME
     found = []
     for time in (999, 1000, 1001):
@@ -237,7 +237,7 @@ def filters(draw: st.DrawFn) -> Any:
 
 
 def matches(row: dict[str, Any], item: Any) -> bool | None:
-    """SQL: None is unknown."""
+    """Return the result of a condition in SQL; None is unknown."""
     if isinstance(item, ds.Not):
         inner = matches(row, item.child)
         return None if inner is None else not inner
@@ -269,7 +269,7 @@ def filtered(found: Iterable[dict[str, Any]], conditions: Iterable[Any]) -> list
 
 
 def fill(home: Path, script: list[tuple[str, int, list[int], str]]) -> None:
-    """Batches with times in any order; "stamp": with the time of the append, as the log of a broker has them."""
+    """Append batches with timestamps in any order. "stamp": batches with LogAppendTime, as a broker writes them."""
     with ExitStack() as stack:
         logs = {
             (topic, number): stack.enter_context(klog.Log.open(home / f"{topic}-{number}"))
@@ -315,7 +315,7 @@ KEYS = [b"key-%d" % number for number in range(40)]
 
 @pytest.fixture(scope="module")
 def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topics of one, three and five partitions, as Kafka's default partitioner fills them."""
+    """Write topics of one, three and five partitions. Kafka's default partitioner chooses the partitions."""
     home = tmp_path_factory.mktemp("partitioned")
     with klog.open(home, create=True) as logs:
         for topic, partitions in (("one", 1), ("three", 3), ("five", 5)):
@@ -329,7 +329,7 @@ def planned(task: Any) -> set[tuple[str, int]]:
 
 
 @given(st.lists(st.sampled_from([*KEYS, b"absent"]), max_size=4), st.booleans())
-def test_keys_leave_out_partitions_and_no_row(partitioned: Path, keys: list[bytes], null: bool) -> None:
+def test_keys_exclude_partitions_but_no_row(partitioned: Path, keys: list[bytes], null: bool) -> None:
     item = ds.In(KEY, [*keys, *([None] if null else [])])
     task = reader(partitioned, pushdown="filters,keys")
     residual = list(task.pushFilters([item]))
@@ -342,8 +342,8 @@ def test_keys_leave_out_partitions_and_no_row(partitioned: Path, keys: list[byte
     assert planned(task) == wanted
 
 
-def test_keys_leave_out_no_partition_of_a_topic_that_is_not_all_there(partitioned: Path, tmp_path: Path) -> None:
-    """A broker may have put the others into another directory: of how many partitions the topic has is not known."""
+def test_keys_exclude_no_partition_of_an_incomplete_topic(partitioned: Path, tmp_path: Path) -> None:
+    """A broker may have the other partitions in another log.dir, so that their number is not known."""
     for number in (0, 1, 3):
         shutil.copytree(partitioned / f"five-{number}", tmp_path / f"five-{number}")
     task = reader(tmp_path, pushdown="keys")
@@ -351,11 +351,11 @@ def test_keys_leave_out_no_partition_of_a_topic_that_is_not_all_there(partitione
     assert planned(task) == {("five", 0), ("five", 1), ("five", 3)}
     plain = reader(partitioned, pushdown="true", subscribe="five")
     plain.pushFilters([ds.EqualTo(KEY, KEYS[0])])
-    assert len(planned(plain)) == 5  # it was not said how they were partitioned
+    assert len(planned(plain)) == 5  # without `keys` the partitioner is not known
 
 
 def test_old_segments_and_batches_are_skipped(tmp_path: Path) -> None:
-    """A lower bound skips whatever is older, in any order of times; an upper one only what was stamped by the log."""
+    """A lower bound skips older batches, in any order of timestamps. An upper bound skips only batches with LogAppendTime."""
     with klog.Log.open(tmp_path / "t-0") as log:
         for time in (T0_MS, T0_MS - 10, T0_MS + 5, T0_MS - 20, T0_MS + 1):
             log.append([(b"k", b"v", time)])
@@ -387,12 +387,12 @@ def test_a_batch_whose_time_is_damaged_is_not_skipped(tmp_path: Path) -> None:
 
 
 def test_corrupt_rows_keep_their_offsets(tmp_path: Path) -> None:
-    """With onCorrupt=emit offsets are left to Spark: where a reader begins decides the offset of such a row."""
+    """With onCorrupt=emit, Spark filters by offset: the offset of a corrupt row depends on where its reader begins."""
     task = reader(tmp_path, (*PLAIN, "crcValid"), pushdown="true", onCorrupt="emit")
     bound = ds.GreaterThan(OFFSET, 3)
     assert list(task.pushFilters([bound])) == [bound]
     assert task._pushed == Pushed()
 
 
-def test_the_module_knows_no_class_that_only_newer_sparks_have() -> None:
+def test_the_module_has_no_class_of_newer_sparks_only() -> None:
     assert not any(hasattr(source_module, name) for name in ("EqualTo", "Filter", "In"))

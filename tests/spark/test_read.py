@@ -1,4 +1,4 @@
-"""Tasks: which rows a range gives, and what happens when the log is not what was planned."""
+"""Tasks: which rows a range gives, and what happens if the log has changed since the plan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rows(ranges: list[Range], *names: str, reading: Reading | None = None, **mor
 
 
 def query(path: Path, *names: str, **given: str) -> list[Row]:
-    """What a query with these options returns."""
+    """Return the rows of a query with these options."""
     reading = replace(options(path, **given).reading, include_control="isControl" in names)
     return rows(planned(path, **given), *names, reading=reading)
 
@@ -70,7 +70,7 @@ def offsets(path: Path, **given: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two segments: producer 1 aborts, commits, aborts across both; producer 2 has an open transaction."""
+    """Write two segments. Producer 1 aborts, commits, and aborts across both. Producer 2 has an open transaction."""
     directory = tmp_path_factory.mktemp("data") / "t-0"
     with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
         log.append_batches(batch(2))
@@ -123,14 +123,14 @@ def test_up_to_and_isolation(
     assert sorted(path.name for path in directory.rglob("*")) == before
 
 
-def test_a_start_beyond_the_bound_is_an_error_by_offset_and_empty_from_the_end(transactions: Path) -> None:
+def test_a_start_beyond_the_bound_is_an_error_unless_it_is_relative_to_the_end(transactions: Path) -> None:
     with pytest.raises(klog.KlogError, match="offset 13 is outside t-0"):
         offsets(transactions, isolationLevel="read_committed", startingOffsets='{"t":{"0":13}}')
     assert offsets(transactions, isolationLevel="read_committed", startingOffsets="-3") == [10, 11]
 
 
 def test_committed_stays_committed_when_the_checkpoint_falls(transactions: Path, tmp_path: Path) -> None:
-    """T1: the bound of a retry is that of the plan, not the last stable offset of its own moment."""
+    """T1: a retry uses the bound of the plan, not the last stable offset at the time of the retry."""
     directory = Path(shutil.copytree(transactions.parent, tmp_path / "data"))
     ranges = planned(directory, isolationLevel="read_committed")
     (directory / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
@@ -201,7 +201,7 @@ def _of(partition: Partition, golden: dict[str, Path], **more: str) -> tuple[Pat
 
 @pytest.mark.parametrize("partition", all_partitions(), ids=lambda partition: partition.id)
 def test_every_column_of_what_kafka_wrote(partition: Partition, golden: dict[str, Path]) -> None:
-    """All columns, control records included, against Kafka's own reader."""
+    """All columns, also of control records, are compared with Kafka's own reader."""
     path, given_ = _of(partition, golden)
     if partition.entry["records_file"] is None:
         pytest.skip("needs: a records file")
@@ -256,15 +256,15 @@ EACH, COUNT = 5, 40  # records of a batch, batches
 
 
 def write(directory: Path, compression: str | None = None, segment_bytes: int = 1 << 20) -> list[tuple[Path, int, int]]:
-    """A log of small batches. Returns (file, position, base offset) of each."""
+    """Write a log of small batches. Return (file, position, base offset) of each."""
     with klog.Log.open(directory, config={"segment.bytes": segment_bytes}) as log:
         for number in range(COUNT):
             log.append([(b"k", b"value %d" % index, 1000 * number) for index in range(EACH)], compression=compression)
-        places = []
+        written = []
         for chunk in log.read().chunks():
             for each in klog.record.decode(chunk.buffer, file_position=chunk.file_position):
-                places.append((Path(chunk.path), each.position, each.base_offset))
-    return places
+                written.append((Path(chunk.path), each.position, each.base_offset))
+    return written
 
 
 def damage(path: Path, position: int, bit: int = 1) -> None:
@@ -277,11 +277,11 @@ def damage(path: Path, position: int, bit: int = 1) -> None:
 
 @pytest.fixture(params=[None, "lz4"], ids=["plain", "lz4"])
 def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Batches 3, 4 and 20 have a wrong byte among their records; three segments."""
+    """Write three segments. Batches 3, 4 and 20 have a wrong byte in their records."""
     directory = tmp_path / "t-0"
-    places = write(directory, request.param, segment_bytes=2400 if request.param is None else 2000)
+    written = write(directory, request.param, segment_bytes=2400 if request.param is None else 2000)
     for number in (3, 4, 20):
-        path, position, _ = places[number]
+        path, position, _ = written[number]
         damage(path, position + 70)
     return directory
 
@@ -310,7 +310,7 @@ def test_corrupt_batches_are_left_out(damaged: Path, caplog: pytest.LogCaptureFi
 
 
 def test_corrupt_batches_as_rows(damaged: Path) -> None:
-    """One row for each."""
+    """There is one row for each corrupt batch."""
     found = query(damaged, *PLAIN, "headers", *METADATA, onCorrupt="emit")
     good = [row for row in found if row["crcValid"]]
     bad = [row for row in found if row["crcValid"] is False]
@@ -327,7 +327,7 @@ def test_corrupt_batches_as_rows(damaged: Path) -> None:
 
 
 def test_without_verification_a_wrong_checksum_passes(tmp_path: Path) -> None:
-    """crcValid is computed then; records that cannot be parsed still fail."""
+    """crcValid is still computed. Records that cannot be parsed still raise an error."""
     directory = tmp_path / "t-0"
     path, position, _ = write(directory)[3]
     damage(path, position + 17)  # in the checksum
@@ -344,7 +344,7 @@ def test_without_verification_a_wrong_checksum_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [8, 11, 16, 3, 0, 23, 26, 57, 60])
 def test_damage_in_a_header(tmp_path: Path, at: int) -> None:
-    """Length, magic, base offset, last offset, count: the rows that are left are right, and rows after it come back."""
+    """Damage to length, magic, base offset, last offset or count: all returned rows are correct, also those after it."""
     directory = tmp_path / "t-0"
     path, position, _ = write(directory, segment_bytes=2400)[5]
     damage(path, position + at, 0x20)
@@ -432,7 +432,7 @@ def test_planned_offsets_that_are_gone(
     assert f"lost_offsets={200 - len(found)} " in lost[0]
 
 
-def test_offsets_that_were_never_there(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_that_do_not_exist(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     with klog.open(log_dir) as logs:
         logs.log("t").delete_records(50)
     given_ = {"startingOffsets": '{"t":{"0":10}}', "endingOffsets": '{"t":{"0":300}}'}
@@ -553,7 +553,7 @@ def test_without_columns_of_records_rows_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_truncation_between_two_chunks(tmp_path: Path, keep: int) -> None:
-    """Also one that ends the log exactly where the reader is."""
+    """One of the truncations ends the log exactly at the reader's offset."""
     directory = tmp_path / "t-0"
     with klog.Log.open(directory) as log:
         for _ in range(4):
@@ -587,7 +587,7 @@ def test_several_log_directories(tmp_path: Path) -> None:
 
 
 def test_times_that_spark_cannot_hold_are_null(tmp_path: Path) -> None:
-    """Spark's timestamps are microseconds: a record's milliseconds may be a thousand times as many."""
+    """Spark's timestamps are 64-bit microseconds, which cannot hold all 64-bit milliseconds."""
     times = [5, 9223372036854775, 9223372036854776, 2**62, 7]
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})

@@ -1,4 +1,4 @@
-"""klog.spark.reindex without Spark: the driver's side and the tasks' side, called in turn."""
+"""klog.spark.reindex without Spark: the tests call the code of the driver and of the tasks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ INDEXES = (".index", ".timeindex", ".txnindex")
 Rows = list[tuple[object, ...]]
 
 
-def reindex(root: Path, around: Callable[[Work], list[Outcome]] = rebuild, target: int = 1 << 14) -> Rows:
+def reindex(root: Path, build: Callable[[Work], list[Outcome]] = rebuild, target: int = 1 << 14) -> Rows:
     with locked(str(root)) as token:
         reindexing = Reindexing(str(root), None, token)
         for item in reindexing.items(target):
-            reindexing.take(pickle.loads(pickle.dumps(around(pickle.loads(pickle.dumps(item.value))))))
+            reindexing.take(pickle.loads(pickle.dumps(build(pickle.loads(pickle.dumps(item.value))))))
         return reindexing.rows()
 
 
 def indexes(root: Path) -> dict[str, bytes]:
-    """The index files of closed segments."""
+    """Return the index files of closed segments."""
     found = {}
     for partition in root.iterdir():
         bases = sorted(path.stem for path in partition.glob("*.log")) if partition.is_dir() else []
@@ -40,8 +40,8 @@ def indexes(root: Path) -> dict[str, bytes]:
     return found
 
 
-def recovered(root: Path) -> None:
-    """Let a recovery rebuild everything."""
+def recover(root: Path) -> None:
+    """Rebuild all files by a recovery."""
     for path in (*root.rglob("*index"), *root.rglob("*.snapshot"), root / ".kafka_cleanshutdown"):
         path.unlink(missing_ok=True)
     (root / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
@@ -53,10 +53,10 @@ def recovered(root: Path) -> None:
 
 @pytest.mark.parametrize("case", golden.CASES)
 def test_the_files_are_those_of_a_recovery(case: str, tmp_path: Path) -> None:
-    """N1. In a log that was compacted, Kafka's entries stay where a recovery would not find their records any more."""
+    """N1. In a compacted log, .txnindex files keep Kafka's entries: a recovery would no longer find the records for them."""
     root = Path(golden.copy_logdir(case, tmp_path))
     shutil.copytree(root, tmp_path / "recovered")
-    recovered(tmp_path / "recovered")
+    recover(tmp_path / "recovered")
     expected = indexes(tmp_path / "recovered")
     cleaned = (root / "cleaner-offset-checkpoint").exists()
     generator = random.Random(case)
@@ -78,7 +78,7 @@ def test_the_files_are_those_of_a_recovery(case: str, tmp_path: Path) -> None:
     assert [row[5] for row in reindex(root)] == [0] * len(rows)
 
 
-def filled(root: Path) -> None:
+def fill(root: Path) -> None:
     with klog.open(root, create=True) as logs:
         logs.create_topic("t", partitions=2, config={"segment.bytes": 2048, "index.interval.bytes": 256})
         for number in range(2):
@@ -96,7 +96,7 @@ def damage(root: Path) -> None:
 
 def test_a_damaged_segment_keeps_its_indexes(tmp_path: Path) -> None:
     """N3"""
-    filled(tmp_path)
+    fill(tmp_path)
     log = sorted((tmp_path / "t-1").glob("*.log"))[1]
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 1
@@ -116,7 +116,7 @@ def test_a_damaged_segment_keeps_its_indexes(tmp_path: Path) -> None:
 
 
 def test_another_writer_is_refused_and_named(tmp_path: Path) -> None:
-    filled(tmp_path)
+    fill(tmp_path)
     with klog.open(tmp_path), pytest.raises(AlreadyLocked, match="process"):
         reindex(tmp_path)
 
@@ -131,7 +131,7 @@ def test_another_writer_is_refused_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 4])
 def test_a_kill_of_driver_or_task_leaves_valid_indexes(tmp_path: Path, sample: int) -> None:
     """N2, R2"""
-    filled(tmp_path / "sound")
+    fill(tmp_path / "sound")
     expected = indexes(tmp_path / "sound")
     shutil.copytree(tmp_path / "sound", tmp_path / "damaged")
     damage(tmp_path / "damaged")

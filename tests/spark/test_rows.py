@@ -1,4 +1,4 @@
-"""Columns → Arrow batches with exactly the schema that Spark expects. pyarrow only, no session."""
+"""Columns become Arrow batches with exactly the schema that Spark expects. The tests need pyarrow, but no session."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def test_only_required_columns_are_requested() -> None:
     assert RowShaper(arrow_schema(wanted), "t", 0).request["fields"] == ("timestamp", "topic")
 
 
-def test_batches_are_the_columns_of_klog_as_they_are() -> None:
-    """No column is converted: each has the very memory that klog.record has filled."""
+def test_the_columns_of_klog_are_not_copied() -> None:
+    """No column is converted: each uses the memory that klog.record filled."""
     shaper = RowShaper(arrow_schema(t.StructType(full_schema().fields[: len(KAFKAS)])), "flights", 3)
     columns = record.columns(STORED, **shaper.request)
 
-    def places(batch: pa.RecordBatch) -> list[list[int | None]]:
+    def addresses(batch: pa.RecordBatch) -> list[list[int | None]]:
         return [[buffer and buffer.address for buffer in column.buffers()] for column in batch.columns]
 
-    assert places(shaper.batch(columns)) == places(pa.record_batch(columns))
+    assert addresses(shaper.batch(columns)) == addresses(pa.record_batch(columns))
 
 
 def test_batches_of_other_lengths_keep_the_schema() -> None:
@@ -165,7 +165,7 @@ def test_an_empty_batch_is_not_cut() -> None:
     assert [piece.num_rows for piece in pieces(empty, 1, 0)] == [0]
 
 
-def test_a_cast_makes_null_what_spark_cannot_hold() -> None:
+def test_a_cast_gives_null_for_timestamps_that_spark_cannot_hold() -> None:
     most = (2**63 - 1) // 1000
     times = pa.array([-(2**63), -most - 1, -most, None, 0, most, most + 1, 2**63 - 1], pa.timestamp("ms", "UTC"))
     found = cast(times, pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()

@@ -1,4 +1,4 @@
-"""recommended_conf, as values."""
+"""The values that recommended_conf returns, and that enable sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_values() -> None:
     }
 
 
-def test_given_values_win_and_java_options_are_appended() -> None:
+def test_given_values_take_precedence_and_java_options_are_appended() -> None:
     conf = recommended_conf({"spark.buffer.size": "65536", "spark.driver.extraJavaOptions": "-Xss4m", "spark.x": "1"})
     assert conf["spark.buffer.size"] == "65536"
     assert conf["spark.driver.extraJavaOptions"] == f"-Xss4m {ARROW}"

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(code: str, *first: Path) -> str:
-    """stdout of `code`; the directories `first` precede klog on the path."""
+    """Run `code` and return its stdout. The directories `first` precede klog on the path."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*first, ROOT)))},
@@ -25,7 +25,7 @@ def run(code: str, *first: Path) -> str:
 
 
 def broken(directory: Path, module: str) -> Path:
-    """A directory in which importing `module` fails."""
+    """Write a package `module` whose import fails. Return the directory."""
     (directory / module).mkdir(parents=True)
     (directory / module / "__init__.py").write_text("raise RuntimeError('this one is broken')\n")
     return directory
@@ -40,16 +40,16 @@ source = found["pyspark_klog"].DefaultSource
 """
 
 
-def test_spark_finds_it() -> None:
+def test_spark_finds_the_source() -> None:
     assert run(LOOK_UP + "print(source.name())") == "klog"
 
 
-def test_looking_it_up_loads_neither_klog_nor_pyarrow() -> None:
+def test_the_look_up_loads_neither_klog_nor_pyarrow() -> None:
     loaded = "sorted({name.partition('.')[0] for name in sys.modules} & {'klog', 'pyarrow', 'pandas', 'numpy'})"
     assert run(LOOK_UP + f"print({loaded})") == "[]"
 
 
-def test_it_pickles_by_name() -> None:
+def test_the_source_pickles_by_name() -> None:
     code = "import pickle; print(pickle.loads(pickle.dumps(source)) is source)"
     assert run(LOOK_UP + code) == "True"
 

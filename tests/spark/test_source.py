@@ -37,7 +37,7 @@ def reader(path: Path | str, columns: tuple[str, ...] = ("partition", "offset"),
 
 
 def ranges(path: Path | str, **options: str) -> list[tuple[str, int, int]]:
-    """(topic-partition, start, end) of all ranges that a query would read."""
+    """Return (topic-partition, start, end) of all ranges that a query would read."""
     planned = reader(path, **options).partitions()
     return [(str(item.pair), item.start_offset, item.end_offset) for part in planned for item in part.value]
 
@@ -156,7 +156,7 @@ class TestPlanning:
             assert all(len(logs.log("flights", n).segments) > 1 for n in range(PARTITIONS))
         assert len(reader(shared_data.path).partitions()) == 1
 
-    def test_cuts_lie_at_batches(self, shared_data: Directory) -> None:
+    def test_ranges_are_cut_between_batches(self, shared_data: Directory) -> None:
         """Appends of 20 records: a small target cuts at multiples of 20, and every row is read once."""
         options = {"path": str(shared_data.path), "subscribe": "flights"}
         bins = plan_partitions(replace(parse(options), target_split_bytes=4096))
@@ -226,7 +226,7 @@ class TestTasks:
         assert len(offsets(task, planned)) == EACH
 
     def test_a_task_that_stops_early_closes_its_log(self, shared_data: Directory) -> None:
-        """A LIMIT drops the iterator half-way: no ResourceWarning, which the suite turns into an error."""
+        """A LIMIT drops the iterator early. There is no ResourceWarning, which pytest would turn into an error."""
         task = reader(shared_data.path)
         rows = task.read(task.partitions()[0])
         next(rows)

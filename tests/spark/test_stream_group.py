@@ -1,4 +1,4 @@
-"""commitGroup: the offsets of a stream as those of a consumer group."""
+"""commitGroup: the offsets of a stream are committed as those of a consumer group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def committed(path: Path, group: str = "job") -> list[tuple[bytes, bytes]]:
-    """Key and value of all records for the group, in order."""
+    """Return key and value of all records for the group, in order."""
     with klog.open(path, read_only=True) as logs:
         log = logs.log(TOPIC, partition_for_group(group, len(logs.topics()[TOPIC])))
         found = [(bytes(record.key or b""), bytes(record.value or b"")) for record in log.read()]
@@ -49,7 +49,7 @@ def offset_of(value: bytes) -> int:
 
 
 def records_of_kafka() -> Iterator[tuple[bytes, bytes]]:
-    """Offset commits of the broker that wrote the golden directory."""
+    """Yield the offset commits of the broker that wrote the golden directory."""
     with gzip.open(GOLDEN / "internal" / "records" / f"{TOPIC}-0.jsonl.gz", "rt") as lines:
         for record in map(json.loads, lines):
             key = base64.b64decode(record["k"] or "")
@@ -58,7 +58,7 @@ def records_of_kafka() -> Iterator[tuple[bytes, bytes]]:
 
 
 def test_the_bytes_are_those_of_kafka() -> None:
-    """All but the metadata, which the clients of that broker set and a stream leaves empty."""
+    """All bytes are equal except the metadata: the clients of that broker set it, and a stream leaves it empty."""
     empty = 0
     for key, value in records_of_kafka():
         size = int.from_bytes(key[2:4], "big")
@@ -102,7 +102,7 @@ def test_each_batch_is_committed(data: Path) -> None:
     assert [offset_of(value) for _, value in committed(data)[2:]] == [10, 5]
 
 
-def test_only_what_has_changed(data: Path) -> None:
+def test_only_changed_offsets_are_committed(data: Path) -> None:
     made = reader(data)
     end = made.latestOffset({"t": {"0": 3, "1": 5}}, ReadAllAvailable())
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_only_what_has_changed(data: Path) -> None:
     assert [offset_of(value) for _, value in committed(data)] == [3, 5, 10]
 
 
-def test_the_topic_is_that_of_a_broker(data: Path) -> None:
+def test_the_topic_is_created_as_by_a_broker(data: Path) -> None:
     reader(data).prepareForTriggerAvailableNow()
     with klog.open(data) as logs:
         assert len(logs.topics()[TOPIC]) == 50
@@ -127,7 +127,7 @@ def test_a_topic_that_exists(golden: Callable[[str], Path]) -> None:
 
 
 def test_nothing_else_changes(data: Path) -> None:
-    """G2: an older high watermark of a broker's directory stays."""
+    """G2: a lower high watermark in the checkpoint of a broker is kept."""
     GroupOffsets([str(data)], "job")
     (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 8\nt 1 5\n")
     GroupOffsets([str(data)], "job").write({TopicPartition("t", 0): 7})
@@ -169,7 +169,7 @@ def test_partition_directories(data: Path) -> None:
 
 
 def test_a_part_of_the_offsets_topic(data: Path) -> None:
-    """A directory of a broker with several: the group's partition may be elsewhere."""
+    """A broker with several log.dirs may have the group's partition in another one."""
     with klog.open(data) as logs:
         logs.create_topic(TOPIC, partitions=4)
     for path in sorted((data / f"{TOPIC}-1").iterdir()):

@@ -55,8 +55,8 @@ BACKLOGS = st.lists(st.one_of(st.just(0), st.integers(0, 20), st.integers(0, 2**
 
 class TestShares:
     @given(BACKLOGS, st.integers(1, 2**63 - 1) | st.integers(1, 30), st.integers(0, 2**70))
-    def test_shares(self, backlogs: list[int], limit: int, turn: int) -> None:
-        shares = apportion(backlogs, limit, turn)
+    def test_shares(self, backlogs: list[int], limit: int, rotation: int) -> None:
+        shares = apportion(backlogs, limit, rotation)
         assert sum(shares) == min(limit, sum(backlogs))
         assert all(0 <= share <= backlog for share, backlog in zip(shares, backlogs, strict=True))
         waiting = [share for share, backlog in zip(shares, backlogs, strict=True) if backlog]
@@ -64,21 +64,21 @@ class TestShares:
             assert all(waiting)
 
     @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=12), st.integers(1, 2**42), st.integers(0, 99))
-    def test_in_proportion(self, backlogs: list[int], limit: int, turn: int) -> None:
-        shares = apportion(backlogs, limit, turn)
+    def test_in_proportion(self, backlogs: list[int], limit: int, rotation: int) -> None:
+        shares = apportion(backlogs, limit, rotation)
         waiting = sum(1 for backlog in backlogs if backlog)
         if waiting <= limit < sum(backlogs):
             for share, backlog in zip(shares, backlogs, strict=True):
-                # Off by the one offset that each partition is sure of, and by one of rounding.
+                # The difference is the one offset that each partition always gets, and rounding.
                 assert abs(share - limit * backlog / sum(backlogs)) <= waiting + 1
 
-    def test_the_table_of_the_contract(self) -> None:
+    def test_examples(self) -> None:
         assert apportion([1000, 500], 400, 0) == [266, 134]
         assert apportion([1000, 0, 1], 2, 0) == [1, 0, 1]
         assert apportion([], 5, 0) == []
 
     def test_partitions_alternate_if_the_limit_is_below_their_number(self) -> None:
-        """A writer keeps the first partition far behind: the others are read, too."""
+        """The first partition always has a large backlog. The others are read too."""
         start = {pair(0): 0, pair(1): 0, pair(2): 0}
         end = {pair(0): 10**9, pair(1): 3, pair(2): 3}
         for _ in range(12):
@@ -87,7 +87,7 @@ class TestShares:
 
 
 class Batches:
-    """limits.Stored of a model: for each partition the record batches as (base offset, next offset, size)."""
+    """A model of limits.Stored: for each partition the record batches as (base offset, next offset, size)."""
 
     def __init__(self, batches: Mapping[TopicPartition, list[tuple[int, int, int]]]) -> None:
         self.batches = batches
@@ -102,7 +102,7 @@ class Batches:
 
 @st.composite
 def stored(draw: st.DrawFn) -> tuple[Batches, dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Partitions of batches with gaps between them, and where they begin and end."""
+    """Draw partitions of batches with gaps between them, and their start and end offsets."""
     batches, start, end = {}, {}, {}
     for number in range(draw(st.integers(1, 5))):
         base = first = draw(st.integers(0, 2**40))
@@ -241,7 +241,7 @@ class TestLosses:
             raise AssertionError(str(loss))
 
     @pytest.mark.parametrize("wanted", [7, 8, 90])
-    def test_what_the_log_holds_is_no_loss(self, wanted: int) -> None:
+    def test_an_offset_in_the_log_is_not_a_loss(self, wanted: int) -> None:
         for known in ({"t": "A"}, {}, {"other": "B"}):
             assert resume({pair(0): wanted}, present(7, 90), known) == ({pair(0): wanted}, [])
 

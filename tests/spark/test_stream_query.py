@@ -29,7 +29,7 @@ Batch = tuple[int, int]  # batch number, rows
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """1,000 and 500 records: the value is the offset, in text."""
+    """Write 1,000 and 500 records. Each value is the record's offset, as text."""
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2)
         logs.create_topic("empty")
@@ -45,7 +45,7 @@ def append(path: Path, topic: str, partition: int, count: int) -> None:
 
 
 def total(path: Path) -> Counter[str]:
-    """Rows and sum of the values of all records, by topic."""
+    """Return the number of rows and the sum of the values of all records, by topic."""
     found: Counter[str] = Counter()
     with klog.open(path, read_only=True) as logs:
         for topic, partitions in logs.topics().items():
@@ -62,11 +62,11 @@ class Run:
         self.batches: list[Batch] = []
         self.found: Counter[str] = Counter()
         self._stream = spark.readStream.format("klog").options(**options).load(str(path)).writeStream
-        self._stream = self._stream.foreachBatch(self._note).option("checkpointLocation", str(checkpoint))
+        self._stream = self._stream.foreachBatch(self._collect).option("checkpointLocation", str(checkpoint))
         self.fail_in: int | None = None
         self.query: Any = None
 
-    def _note(self, frame: DataFrame, number: int) -> None:
+    def _collect(self, frame: DataFrame, number: int) -> None:
         from pyspark.sql import functions as f
 
         by_topic = frame.groupBy("topic").agg(
@@ -99,13 +99,13 @@ def run(spark: SparkSession, data: Path, tmp_path: Path) -> Callable[..., Run]:
 
 
 def offsets(checkpoint: Path) -> list[str]:
-    """The offsets of each batch, as Spark has written them."""
+    """Return the offsets of each batch, as Spark has written them."""
     files = sorted((int(file.name), file) for file in (checkpoint / "offsets").iterdir() if file.name.isdigit())
     return [file.read_text().splitlines()[2] for _, file in files]
 
 
 def test_limits_restarts_and_new_partitions(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
-    """The run of the contract: 1,500 rows in batches of 400, then 1,200 more and a new partition and topic."""
+    """1,500 rows in batches of 400; then 1,200 more in an old and a new topic, and a new partition."""
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "400"}
     first = run(**options).available_now()
     assert first.batches == [(0, 0), (1, 400), (2, 400), (3, 400), (4, 300)]
@@ -130,7 +130,7 @@ def test_limits_restarts_and_new_partitions(run: Callable[..., Run], data: Path,
 
 
 def test_a_first_batch_that_fails_is_repeated(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
-    """It is empty, and fixes the start; the run that repeats it goes on to the end."""
+    """The first batch is empty and stores the start offsets. The run that repeats it then reads to the end."""
     options = {"startingOffsets": "-300", "subscribe": "t"}
     first = run(**options)
     first.fail_in = 0
@@ -141,7 +141,9 @@ def test_a_first_batch_that_fails_is_repeated(run: Callable[..., Run], data: Pat
     assert offsets(tmp_path / "checkpoint") == ['{"t": {"0": 700, "1": 200}}', '{"t": {"0": 1000, "1": 600}}']
 
 
-def test_a_batch_that_fails_is_repeated_as_it_was(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
+def test_a_batch_that_fails_is_repeated_with_the_same_offsets(
+    run: Callable[..., Run], data: Path, tmp_path: Path
+) -> None:
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "600"}
     first = run(**options)
     first.fail_in = 1
@@ -174,7 +176,7 @@ def test_a_stream_from_the_latest_record(run: Callable[..., Run], data: Path) ->
 
 
 def test_the_checkpoint_of_the_kafka_source(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
-    """Batches 0 and 1 were read from a broker, batch 1 was not committed: klog repeats it and goes on."""
+    """Batches 0 and 1 were read from a broker, batch 1 was not committed: klog repeats it and continues."""
     checkpoint = tmp_path / "kafka"
     session = {"batchWatermarkMs": 0, "batchTimestampMs": 1795411370995, "conf": {"spark.sql.shuffle.partitions": "2"}}
     files = {

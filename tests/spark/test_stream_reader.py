@@ -43,7 +43,7 @@ def reader(path: Path, *, clock: Any = None, **options: str) -> KlogStreamReader
 
 
 def rows(of: KlogStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
-    """The rows of one batch, read by a copy of the reader, as in a task."""
+    """Return the rows of one batch, read by a copy of the reader, as in a task."""
     planned = pickle.loads(pickle.dumps(of.partitions(start, end)))
     copies = [pickle.loads(pickle.dumps(reader_of_task(of))) for _ in planned]
     return [
@@ -63,7 +63,7 @@ def numbers(topic: str, partition: int, start: int, end: int) -> list[tuple[str,
 
 
 def batches(of: KlogStreamReader, start: Offsets | None = None) -> Iterator[tuple[Offsets, list[tuple[str, int, int]]]]:
-    """The batches of an availableNow run, each with its end; without the first of a query, which is empty (S4)."""
+    """Yield the batches of an availableNow run with their ends, except the first of a query, which is empty (S4)."""
     of.prepareForTriggerAvailableNow()
     start = begin(of) if start is None else start
     while True:
@@ -76,7 +76,7 @@ def batches(of: KlogStreamReader, start: Offsets | None = None) -> Iterator[tupl
 
 
 def begin(of: KlogStreamReader) -> Offsets:
-    """The start of a query, of which Spark has run the first batch."""
+    """Return the start offsets of a query after its first batch, which is empty."""
     start = of.initialOffset()
     assert of.latestOffset(start, of.getDefaultReadLimit()) == start
     assert of.partitions(start, start) == []
@@ -140,14 +140,14 @@ class TestOffsets:
             ({"startingtimestamp": str(2**50)}, ValueError, "no record at or after"),
         ],
     )
-    def test_a_start_that_is_not_there(
+    def test_a_start_that_does_not_exist(
         self, data: Path, options: dict[str, str], error: type[Exception], why: str
     ) -> None:
         with pytest.raises(error, match=why):
             reader(data, **options).initialOffset()
 
     def test_the_text_is_stable(self, tmp_path: Path) -> None:
-        """F1: partitions in numeric order, whatever order the directory lists them in."""
+        """F1: partitions are in numeric order, not in the order of the directory."""
         fill(tmp_path / "data", b=[1] * 12, a=[2])
         made = reader(tmp_path / "data")
         end = made.latestOffset(begin(made), ReadAllAvailable())
@@ -155,7 +155,7 @@ class TestOffsets:
         shuffled = {"b": dict(reversed(end["b"].items())), "a": end["a"]}
         assert json.dumps(made.latestOffset(shuffled, ReadAllAvailable())) == json.dumps(end)
 
-    def test_what_is_reported_is_the_end_without_limits(self, data: Path) -> None:
+    def test_the_reported_offset_is_the_end_without_limits(self, data: Path) -> None:
         made = reader(data, maxoffsetspertrigger="3")
         assert made.reportLatestOffset() is None
         made.latestOffset(begin(made), made.getDefaultReadLimit())
@@ -186,7 +186,7 @@ class TestBatches:
         assert found[0][0] == {"empty": {"0": 0}, "t": {"0": 26, "1": 14}}
 
     def test_with_a_limit_of_bytes(self, data: Path) -> None:
-        """Batches of ten records: each partition's part ends where a record batch ends."""
+        """The part of each partition ends at the end of a record batch, which has ten records."""
         with klog.open(data, read_only=True) as logs:
             size = logs.log("t", 0).fetch_range(0, 10).size
         found = list(batches(reader(data, maxBytesPerTrigger=str(4 * size + 1))))
@@ -198,7 +198,7 @@ class TestBatches:
         found = list(batches(reader(data, maxBytesPerTrigger="1000000", maxOffsetsPerTrigger="100")))
         assert [len(rows) for _, rows in found] == [100, 50]
 
-    def test_a_run_does_not_read_what_came_after_it_began(self, data: Path) -> None:
+    def test_a_run_does_not_read_records_appended_after_its_begin(self, data: Path) -> None:
         made = reader(data, maxOffsetsPerTrigger="100")
         found = []
         for end, batch in batches(made):
@@ -210,7 +210,7 @@ class TestBatches:
         assert Counter(after) == Counter(numbers("t", 0, 100, 120) + numbers("t", 1, 50, 70) + numbers("u", 0, 0, 20))
 
     def test_restarted_mid_way(self, data: Path) -> None:
-        """A limit that changes between runs; a new partition and a new topic begin at their first record."""
+        """The limit changes between two runs. A new partition and a new topic are read from their first record."""
         first = iter(batches(reader(data, maxOffsetsPerTrigger="40")))
         end, found = next(first)
         end, more = next(first)
@@ -249,8 +249,8 @@ class TestBatches:
         assert made.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 3}}
         assert rows(made, {"t": {"0": 0}}, {"t": {"0": 3}}) == numbers("t", 0, 0, 3)
 
-    def test_the_first_records_of_a_new_partition_are_not_lost_unnoticed(self, data: Path) -> None:
-        """S2: retention moves on between a first batch of it and its repetition."""
+    def test_the_first_records_of_a_new_partition_are_not_lost_silently(self, data: Path) -> None:
+        """S2: retention deletes records between the partition's first batch and the repetition of this batch."""
         made = reader(data)
         fill(data, u=[7])
         named = made.latestOffset(END, ReadAllAvailable())
@@ -262,14 +262,14 @@ class TestBatches:
         with pytest.raises(DataLoss, match=r"u-0: .*3"):
             reader(data).partitions(named, end)
 
-    def test_equal_offsets_are_no_tasks(self, data: Path) -> None:
-        """Spark asks that with the last offsets of the checkpoint when a query starts again, even if the topic is gone."""
+    def test_equal_offsets_give_no_tasks(self, data: Path) -> None:
+        """When a query starts again, Spark passes the last offsets of the checkpoint, even if the topic was deleted."""
         shutil.rmtree(data / "t-0")
         assert reader(data).partitions(END, END) == []
         assert list(reader(data).read(InputPartition(None))) == []
 
     def test_a_batch_is_fixed_by_its_offsets(self, data: Path) -> None:
-        """S1: repeated by another process, beside a writer that appends, rolls and deletes earlier segments."""
+        """S1: another process repeats the batch while a writer appends, rolls and deletes earlier segments."""
         start, end = {"t": {"0": 15, "1": 5}}, {"t": {"0": 45, "1": 25}}
         expected = rows(reader(data, subscribe="t"), start, end)
         assert Counter(expected) == Counter(numbers("t", 0, 15, 45) + numbers("t", 1, 5, 25))
@@ -283,7 +283,7 @@ class TestBatches:
             assert rows(reader(data, subscribe="t"), start, end) == expected
 
     def test_a_first_batch_from_the_latest_record_that_crashed(self, data: Path) -> None:
-        """S4: appended while a first batch ran that Spark then repeats."""
+        """S4: records are appended while the first batch runs. Then Spark repeats this batch."""
         made = reader(data, startingoffsets="latest")
         start = made.initialOffset()
         fill(data, t=[10, 0])
@@ -298,8 +298,8 @@ class TestBatches:
         assert rows(again, end, after) == numbers("t", 0, 100, 120)
 
     @pytest.mark.parametrize("start", ["earliest", '{"t":{"0":10,"1":0}}'])
-    def test_a_first_batch_that_crashed_is_repeated_as_it_was(self, data: Path, start: str) -> None:
-        """S4: beside a writer that deletes, in the next run of the same query; then it goes on with what is there."""
+    def test_a_first_batch_that_crashed_is_repeated_with_the_same_rows(self, data: Path, start: str) -> None:
+        """S4: the next run repeats the batch while a writer appends, and reads the records that existed at its begin."""
         options = {"startingoffsets": start, "subscribe": "t"}
         made = reader(data, **options)
         at = made.initialOffset()
@@ -317,7 +317,7 @@ class TestBatches:
         )
 
     def test_a_first_batch_whose_records_were_deleted(self, data: Path) -> None:
-        """S4: repeated from a later start, it reports the loss instead of returning fewer rows."""
+        """S4: the repetition would begin at a later offset. It reports the loss instead of returning fewer rows."""
         made = reader(data)
         at = made.initialOffset()
         end = made.latestOffset(at, made.getDefaultReadLimit())
@@ -334,7 +334,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("start", ["earliest", "latest"])
     def test_a_first_batch_of_a_topic_created_again(self, data: Path, tmp_path: Path, start: str) -> None:
-        """S4: the ids tell, if there is a file of them. What is there then is read once, where that is allowed."""
+        """S4: the stored ids show that the topic is new. With failOnDataLoss=false, its records are read once."""
         options = {"startingoffsets": start, "subscribe": "t", "checkpointLocation": str(tmp_path / "cp")}
         made = reader(data, **options)
         at = made.initialOffset()
@@ -353,7 +353,7 @@ class TestBatches:
         assert Counter(found) == Counter(numbers("t", 0, 0, 200) + numbers("t", 1, 0, 60))
 
     def test_records_above_the_high_watermark_wait(self, data: Path) -> None:
-        """D3: an older checkpoint of the high watermark neither loses data nor goes back."""
+        """D3: with an older checkpoint of the high watermark, no record is lost and the offset does not decrease."""
         (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 80\nt 1 50\n")
         made = reader(data, subscribe="t")
         assert made.latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable()) == {"t": {"0": 80, "1": 50}}
@@ -363,7 +363,7 @@ class TestBatches:
 
 class TestIsolation:
     def test_committed_records_end_where_a_transaction_is_open(self, golden: Callable[[str], Path]) -> None:
-        """Against what Kafka's own consumer returns: nothing of aborted transactions, nothing from the open one on."""
+        """As Kafka's own consumer: no records of aborted transactions, and none from the begin of an open one on."""
         home = golden("txn")
         expected = Counter[tuple[str, int, int]]()
         ends: Offsets = {}
@@ -412,7 +412,7 @@ class TestTriggers:
         found = list(batches(reader(data, minOffsetsPerTrigger="120", maxOffsetsPerTrigger="120")))
         assert [len(rows) for _, rows in found] == [120, 30]
 
-    def test_spark_may_ask_for_everything(self, data: Path) -> None:
+    def test_spark_may_request_all_records(self, data: Path) -> None:
         made = reader(data, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxBytesPerTrigger="1")
         assert made.latestOffset(START, ReadAllAvailable()) == END
 
@@ -428,7 +428,7 @@ class TestTriggers:
     def test_the_limit_that_is_reported_to_spark(self, data: Path, options: dict[str, str], limit: object) -> None:
         assert reader(data, **options).getDefaultReadLimit() == limit
 
-    def test_a_limit_of_spark_holds(self, data: Path) -> None:
+    def test_a_limit_of_spark_applies(self, data: Path) -> None:
         made = reader(data, maxOffsetsPerTrigger="50")
         end = made.latestOffset(START, ReadMaxRows(30))
         assert sum(end["t"].values()) == 30
@@ -460,14 +460,14 @@ class TestLosses:
         self.recreate(data, 200, 60)
         with pytest.raises(DataLoss, match="created again"):
             reader(data, subscribe="t", **cp).latestOffset(end, ReadAllAvailable())
-        with pytest.raises(DataLoss, match="created again"):  # still: nothing was forgotten
+        with pytest.raises(DataLoss, match="created again"):  # again: the ids are still stored
             reader(data, subscribe="t", **cp).partitions(end, {"t": {"0": 150, "1": 50}})
 
     @pytest.mark.parametrize("counts", [(200, 60), (30, 20), (100, 50)])
-    def test_going_on_with_a_recreated_topic(
+    def test_continuing_with_a_recreated_topic(
         self, data: Path, cp: dict[str, str], counts: tuple[int, int], caplog: pytest.LogCaptureFixture
     ) -> None:
-        """All its records are read, once; also if it has exactly the offsets of the old one."""
+        """All its records are read once, even if it has the same offsets as the old topic."""
         ((end, _),) = batches(reader(data, subscribe="t", **cp))
         self.recreate(data, *counts)
         options = {"subscribe": "t", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "1000", **cp}
@@ -475,7 +475,7 @@ class TestLosses:
         assert Counter(found) == Counter(numbers("t", 0, 0, counts[0]) + numbers("t", 1, 0, counts[1]))
         assert "created again" in caplog.text
 
-    def test_a_batch_after_a_loss_is_repeated_as_it_was(self, data: Path, cp: dict[str, str]) -> None:
+    def test_a_batch_after_a_loss_is_repeated_with_the_same_rows(self, data: Path, cp: dict[str, str]) -> None:
         """M4: the query crashes in the first batch of the new topic, and then between that batch and the next."""
         ((end, _),) = batches(reader(data, subscribe="t", **cp))
         self.recreate(data, 200, 60)
@@ -490,7 +490,7 @@ class TestLosses:
         assert Counter(expected + rest) == Counter(numbers("t", 0, 0, 200) + numbers("t", 1, 0, 60))
 
     def test_a_batch_repeated_after_a_loss_leaves_nothing_out(self, data: Path, cp: dict[str, str]) -> None:
-        """M4: it ends in the middle of the new topic, which is longer than the batch's end when the next is planned."""
+        """M4: the batch ends inside the new topic, which has passed the end of the batch when the next is planned."""
         options = {"subscribe": "t", "failOnDataLoss": "false", **cp}
         start, end = {"t": {"0": 40, "1": 50}}, {"t": {"0": 100, "1": 50}}
         assert rows(reader(data, **options), start, end) == numbers("t", 0, 40, 100)
@@ -500,7 +500,7 @@ class TestLosses:
         again = reader(data, **options)
         after = again.latestOffset(end, ReadAllAvailable())
         expected = rows(again, end, after)
-        assert rows(reader(data, **options), end, after) == expected  # repeated, too
+        assert rows(reader(data, **options), end, after) == expected  # also if it is repeated
         assert Counter(found + expected) == Counter(numbers("t", 0, 0, 200))
 
     def test_truncation(self, data: Path) -> None:
@@ -541,7 +541,7 @@ class TestLosses:
             assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
 
     def test_a_loss_between_planning_and_the_batch(self, data: Path) -> None:
-        """The end of a batch that Spark has written already is no longer there."""
+        """The end of a batch that Spark has already stored no longer exists."""
         with klog.open(data) as logs:
             logs.log("t", 0).truncate_to(60)
         with pytest.raises(DataLoss, match=r"t-0: the stream is at offset 100, but .*truncated"):
@@ -549,7 +549,7 @@ class TestLosses:
         made = reader(data, failOnDataLoss="false")
         assert Counter(rows(made, START, END)) == Counter(numbers("t", 0, 0, 60) + numbers("t", 1, 0, 50))
 
-    def test_a_query_that_begins_anew_forgets(self, data: Path, cp: dict[str, str]) -> None:
+    def test_a_query_that_begins_anew_ignores_stored_ids(self, data: Path, cp: dict[str, str]) -> None:
         list(batches(reader(data, subscribe="t", **cp)))
         self.recreate(data, 20, 10)
         made = reader(data, subscribe="t", **cp)
@@ -634,7 +634,7 @@ class TestVersions:
         assert made.initialOffset() == START
         assert Counter(rows(made, START, END)) == Counter(numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50))
 
-    def test_it_never_goes_back(self, data: Path) -> None:
+    def test_offsets_never_decrease(self, data: Path) -> None:
         made = reader(data)
         made.latestOffset()
         (data / "replication-offset-checkpoint").write_text("0\n2\nt 0 80\nt 1 50\n")

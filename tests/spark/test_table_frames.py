@@ -55,8 +55,8 @@ def append(path: Path, first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("latest", [False, True])
-def test_a_table_has_what_is_in_the_log_at_any_time(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
-    """The directory's name has characters that Spark takes for patterns elsewhere."""
+def test_a_table_always_has_the_records_of_the_log(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
+    """The directory's name has characters that Spark treats as patterns in other calls."""
     data, target = tmp_path / "data", tmp_path / "a[b] {c}*?"
     append(data, 0, 100)
     klog.spark.materialize(spark, data, "t", target, latest=latest)
@@ -69,15 +69,15 @@ def test_a_table_has_what_is_in_the_log_at_any_time(spark: SparkSession, tmp_pat
         len({row[2] for row in log if row[1] >= report.ranges[row[0]][0]}) if latest else 100,
         2,
     )
-    assert rows(table) == wanted  # made before: its files stay for the time being
+    assert rows(table) == wanted  # it was made before the call, and its files still exist
     shown = [path for path in target.iterdir() if path.suffix == ".parquet"]
     assert sum(pa.parquet.read_metadata(path).num_rows for path in shown) == len(wanted)
     whole = klog.spark.table(spark, data, "t", target)
     assert "MapInArrow" not in str(whole._jdf.queryExecution()) and rows(whole) == wanted
 
 
-def test_all_columns_come_as_from_the_log(spark: SparkSession, data: Directory, tmp_path: Path) -> None:
-    """Times too, whatever the session's time zone: by both routes of materialize, and in the tail."""
+def test_all_columns_equal_those_of_the_log(spark: SparkSession, data: Directory, tmp_path: Path) -> None:
+    """This includes timestamps: in both kinds of tables, and in the rows that are read from the log."""
     options = {"includeHeaders": True, "metadataColumns": "leaderEpoch,codec"}
     source = spark.read.format("klog").options(includeHeaders="true", metadataColumns="leaderEpoch,codec")
     for latest in (False, True):
@@ -155,7 +155,7 @@ def test_a_job_that_fails_changes_nothing(spark: SparkSession, tmp_path: Path) -
 
 
 class _Values:
-    """A reader of rows whose values are structs, as a format of values may make them."""
+    """A reader of rows whose values are structs, as a value format may return them."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -217,7 +217,7 @@ def test_decoded_values_in_files_and_tail(spark: SparkSession, tmp_path: Path) -
     assert sorted((row[0], row[1]) for row in found) == [("k2", 99), ("k3", None), ("k4", None)]
 
 
-def test_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_arguments_raise(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "data", 0, 10)
     with pytest.raises(FileNotFoundError, match="no table at .*out: call klog.spark.materialize first"):
         klog.spark.table(spark, tmp_path / "data", "t", tmp_path / "out")
@@ -243,8 +243,8 @@ def test_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("latest", [False, True])
-def test_table_is_the_log_in_a_long_life(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
-    """Appends, compaction, deletes and calls of materialize in any order; seen by Spark after each."""
+def test_a_table_equals_the_log_after_many_operations(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
+    """Appends, compactions, deletions and calls of materialize in any order. Spark reads the table after each."""
     chance = random.Random(7)
     data, target = tmp_path / "data", tmp_path / "out"
     with klog.open(data, create=True) as logs:
@@ -288,7 +288,7 @@ while True:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("latest", [False, True])
-def test_a_driver_that_is_killed_in_a_loop_loses_nothing(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
+def test_a_driver_that_is_killed_repeatedly_loses_nothing(spark: SparkSession, tmp_path: Path, latest: bool) -> None:
     data, target = tmp_path / "data", tmp_path / "out"
     append(data, 0, 10)
     klog.spark.materialize(spark, data, "t", target, latest=latest)
@@ -309,7 +309,7 @@ def test_a_driver_that_is_killed_in_a_loop_loses_nothing(spark: SparkSession, tm
 
 
 def test_a_frame_whose_file_was_replaced_fails_and_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark has listed the file before: under the same name it would read the new one by the old one's length."""
+    """Spark has listed the old file. If the new file had the same name, Spark would read it with the old length."""
     data, target = tmp_path / "data", tmp_path / "out"
 
     def add(first: int, count: int) -> None:
@@ -329,8 +329,8 @@ def test_a_frame_whose_file_was_replaced_fails_and_loses_no_row(spark: SparkSess
     assert spark.read.parquet(str(target)).count() == 1100
 
 
-def test_a_table_of_latest_records_is_that_of_its_call(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever is appended and compacted before it is read."""
+def test_a_table_of_latest_records_is_fixed_at_the_call(spark: SparkSession, tmp_path: Path) -> None:
+    """Records that are appended, and compactions, before the table is read do not change it."""
     data, target = tmp_path / "data", tmp_path / "out"
     with klog.open(data, create=True) as logs:
         logs.create_topic("t", config={"cleanup.policy": "compact"})

@@ -1,4 +1,4 @@
-"""klog.spark.materialize and klog.spark.table below Spark: plans, files, manifests and what readers see of them."""
+"""klog.spark.materialize and klog.spark.table without Spark: plans, files, manifests, and the rows that readers see."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def create(path: Path, partitions: int = 2, **config: object) -> None:
 
 
 def append(path: Path, first: int, count: int, partition: int | None = None, keys: int = 11) -> None:
-    """Records number first, first + 1, …: every seventh is a tombstone."""
+    """Append the records first, first + 1, …; every seventh is a tombstone."""
     records = [
         (b"k%d" % (n * n % keys), None if n % 7 == 3 else b"value %d " % n * 5) for n in range(first, first + count)
     ]
@@ -68,7 +68,7 @@ def files_of(target: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("latest", [False, True])
-def test_each_call_adds_what_is_new(data: Path, tmp_path: Path, latest: bool) -> None:
+def test_each_call_adds_the_new_records(data: Path, tmp_path: Path, latest: bool) -> None:
     target = tmp_path / "out"
     for number in range(6):
         append(data, 40 * number, 40)
@@ -92,7 +92,7 @@ def test_a_table_of_a_compacted_topic_has_the_latest_records_by_default(tmp_path
     assert sorted(shown(tmp_path / "all")) == sorted(rows)
 
 
-def test_rows_without_a_key_have_no_place_in_a_table_of_the_latest(data: Path, tmp_path: Path) -> None:
+def test_a_table_of_the_latest_has_no_rows_without_a_key(data: Path, tmp_path: Path) -> None:
     with klog.open(data) as logs:
         logs.log("t", 0).append([(None, b"a"), (b"k", b"b"), (None, None), (b"", b"empty")])
     assert materialize(data, tmp_path / "out", latest=True).rows == 2
@@ -113,10 +113,10 @@ OPERATIONS = st.lists(
 
 @settings(max_examples=examples(deep=200) // 6)
 @given(operations=OPERATIONS, latest=st.booleans())
-def test_table_and_target_have_all_that_the_log_has_had(
+def test_table_and_target_have_all_records_that_the_log_had(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, int]], latest: bool
 ) -> None:
-    """At any time between calls, under appends, compaction and deletes."""
+    """This holds after each append, compaction, deletion and call of materialize."""
     home = tmp_path_factory.mktemp("table")
     data, target = home / "data", home / "out"
     create(data, **{"cleanup.policy": "compact,delete"})
@@ -151,7 +151,7 @@ def test_table_and_target_have_all_that_the_log_has_had(
 
 
 def check_files(target: Path) -> None:
-    """Files cover their offsets or keys without gaps, in order, and are what the manifest says."""
+    """Check that files cover their offsets or keys without gaps, in order, and match the manifest."""
     found = manifest(target)
     store = TableStore(str(target))
     assert files_of(target) == {*(file.name for file in found.files), *found.kept}
@@ -244,7 +244,7 @@ def test_a_bucket_of_one_large_record_is_not_split_without_end(tmp_path: Path) -
 
 
 def test_other_engines_read_the_target(data: Path, tmp_path: Path) -> None:
-    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    duckdb, polars = (pytest.importorskip(name, reason=f"needs: {name}") for name in ("duckdb", "polars"))
     append(data, 0, 100)
     for _ in range(2):
         materialize(data, tmp_path / "out", target_bytes=2000)
@@ -259,7 +259,7 @@ def test_other_engines_read_the_target(data: Path, tmp_path: Path) -> None:
 
 
 def test_keys_of_one_partition_spread_over_its_buckets() -> None:
-    """The partitioner has given them the same low bits of murmur2."""
+    """The partitioner chose keys with the same low bits of murmur2."""
     from klog.manager.partitioner import targets
 
     keys = pa.array([b"key %d" % number for number in range(4000)])
@@ -297,7 +297,7 @@ def test_a_table_has_the_columns_and_the_codec_that_were_asked_for(data: Path, t
     assert sum(pa.parquet.read_metadata(path).num_rows for path in (tmp_path / "out").glob("*.parquet")) == 100
 
 
-def test_a_table_without_offsets_is_written_all_the_same(data: Path, tmp_path: Path) -> None:
+def test_a_table_may_have_no_offsets(data: Path, tmp_path: Path) -> None:
     append(data, 0, 50)
     for _ in range(2):
         materialize(data, tmp_path / "out", columns="value")
@@ -358,7 +358,7 @@ def test_what_cannot_be_read_is_an_error_before_anything_is_written(data: Path, 
     assert tables.request(str(data), "t", f"file://{tmp_path}/x", {}, "1").target == f"{tmp_path}/x"
 
 
-def test_a_table_stays_as_it_was_made(data: Path, tmp_path: Path) -> None:
+def test_the_options_of_a_table_cannot_be_changed(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     with klog.open(data) as logs:
         logs.create_topic("u")
@@ -408,7 +408,7 @@ def test_decoded_values_are_kept_and_merged(data: Path, tmp_path: Path) -> None:
         assert len(table(data, target)) == len(found)
 
 
-def test_a_bad_value_is_no_tombstone(data: Path, tmp_path: Path) -> None:
+def test_a_bad_value_is_not_a_tombstone(data: Path, tmp_path: Path) -> None:
     given = {**JSON, "onBadValue": "null"}
     _json(data, [(b"k", b'{"a": 1}'), (b"l", b'{"a": 2}'), (b"k", b"not JSON"), (b"l", None)])
     for target, options in ((tmp_path / "out", given), (tmp_path / "why", {**given, "metadataColumns": "badValue"})):
@@ -425,13 +425,13 @@ def test_a_bad_value_is_no_tombstone(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given", [{"keyFormat": "json", "keySchema": "a INT"}, {"keyFormat": "string", "onBadValue": "null"}]
 )
-def test_keys_that_may_be_decoded_to_the_same_are_refused(data: Path, tmp_path: Path, given: dict[str, str]) -> None:
+def test_key_formats_that_may_give_equal_keys_are_refused(data: Path, tmp_path: Path, given: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="needs its keys: use keyFormat=bytes"):
         materialize(data, tmp_path / "out", latest=True, **given)
     materialize(data, tmp_path / "out", latest=False, **given)
 
 
-def test_a_schema_may_be_spelled_otherwise_but_not_changed(data: Path, tmp_path: Path) -> None:
+def test_a_schema_may_be_written_differently_but_not_changed(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     _json(data, [(b"k", b'{"a": 1}')])
     materialize(data, target, valueFormat="json", valueSchema="a BIGINT")
@@ -477,9 +477,11 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize(("lose", "text", "goes_on"), LOSSES, ids=["retention", "truncation", "recreation", "leader"])
+@pytest.mark.parametrize(
+    ("lose", "text", "continues_at"), LOSSES, ids=["retention", "truncation", "recreation", "leader"]
+)
 def test_a_loss_of_data_is_an_error_unless_allowed(
-    data: Path, tmp_path: Path, lose: Any, text: str, goes_on: int
+    data: Path, tmp_path: Path, lose: Any, text: str, continues_at: int
 ) -> None:
     target = tmp_path / "out"
     for first in range(0, 40, 10):
@@ -492,7 +494,7 @@ def test_a_loss_of_data_is_an_error_unless_allowed(
         with pytest.raises(DataLoss, match=text + ".*failOnDataLoss=False"):
             call(data, target)
     assert stored(target) == old
-    new = [row for row in in_log(data) if row[0] == 0 or row[1] >= goes_on]
+    new = [row for row in in_log(data) if row[0] == 0 or row[1] >= continues_at]
     assert Counter(table(data, target, failOnDataLoss="false")) == Counter([*old, *new])
     materialize(data, target, failOnDataLoss="false")
     assert Counter(stored(target)) == Counter([*old, *new])
@@ -517,7 +519,7 @@ def test_replaced_files_stay_until_the_next_commit(data: Path, tmp_path: Path) -
 
 
 class _Unseen(LocalJobs):
-    """The driver does not see what the tasks have written."""
+    """The driver does not see one of the files that the tasks wrote."""
 
     def write(self, tasks: Sequence[Sequence[Piece]], place: Place) -> list[DataFile]:
         written = super().write(tasks, place)
@@ -547,7 +549,7 @@ def test_a_manifest_with_impossible_numbers_is_corrupt(data: Path, tmp_path: Pat
         materialize(data, tmp_path / "out")
 
 
-def test_a_second_call_at_the_same_time_fails_by_name(data: Path, tmp_path: Path) -> None:
+def test_a_second_call_at_the_same_time_raises(data: Path, tmp_path: Path) -> None:
     append(data, 0, 10)
     with (
         TableStore(str(tmp_path / "out")).locked(),
@@ -565,7 +567,7 @@ class _OneFails(LocalJobs):
         raise OSError("the task fails")
 
 
-def test_a_job_that_fails_leaves_nothing_that_lasts(data: Path, tmp_path: Path) -> None:
+def test_files_of_a_failed_job_are_removed_by_the_next_job(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     append(data, 0, 30)
     materialize(data, target)
@@ -594,39 +596,39 @@ def test_a_task_that_fails_removes_its_files(data: Path, tmp_path: Path) -> None
 
 
 class _Watching(RealFiles):
-    """Calls a function before and after each operation."""
+    """Calls a function around each change of a file."""
 
-    def __init__(self, look: Any) -> None:
+    def __init__(self, check: Any) -> None:
         super().__init__()
-        self._look = look
+        self._check = check
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        self._look()
+        self._check()
         super().replace(path, data, private=private)
-        self._look()
+        self._check()
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        self._look()
+        self._check()
 
     def unlink(self, path: str) -> None:
         super().unlink(path)
-        self._look()
+        self._check()
 
 
 @pytest.mark.parametrize("latest", [False, True])
 def test_a_listing_during_a_commit_has_each_row_once(data: Path, tmp_path: Path, latest: bool) -> None:
-    """Each partition up to an offset between two commits; or each key before or after one."""
+    """A listing has each partition up to an offset between two commits; or each key as before or after a commit."""
     target = tmp_path / "out"
     append(data, 0, 60)
     materialize(data, target, latest=latest)
     append(data, 60, 120, keys=23)
     old, rows = sorted(shown(target)), in_log(data)
-    looks = []
+    listings = []
 
-    def look() -> None:
+    def check() -> None:
         found = sorted(shown(target))
-        looks.append(found)
+        listings.append(found)
         if manifest(target).number == 1:
             assert found == old
         assert len(set(found)) == len(found)
@@ -640,8 +642,8 @@ def test_a_listing_during_a_commit_has_each_row_once(data: Path, tmp_path: Path,
                 mine = [row for row in found if row[0] == partition]
                 assert mine == sorted(row for row in rows if row[0] == partition)[: len(mine)]
 
-    materialize(data, target, latest=latest, target_bytes=2000, files=_Watching(look))
-    assert looks[0] == old and looks[-1] == sorted(shown(target)) != old and len(looks) > 4
+    materialize(data, target, latest=latest, target_bytes=2000, files=_Watching(check))
+    assert listings[0] == old and listings[-1] == sorted(shown(target)) != old and len(listings) > 4
 
 
 def test_a_name_that_was_removed_is_shown_again(data: Path, tmp_path: Path) -> None:

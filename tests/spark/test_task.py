@@ -1,4 +1,4 @@
-"""What a new worker of Spark loads for a task. No JVM: a process that has the modules of a worker, and what Spark sends."""
+"""Which modules a new worker of Spark loads for a task. Without a JVM: a process has the modules of a worker, and gets a reader."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stream(path: Path) -> tuple[Any, Any]:
 
 
 def run(reader: Any, planned: Any) -> tuple[int, set[str]]:
-    """The rows that a new worker reads, and the modules that it has loaded for that."""
+    """Return the number of rows that a new worker reads, and the modules that it loads for that."""
     done = subprocess.run(
         [sys.executable, "-c", WORKER],
         input=pickle.dumps((reader, planned)).hex(),
@@ -73,7 +73,7 @@ def run(reader: Any, planned: Any) -> tuple[int, set[str]]:
 
 
 @pytest.mark.parametrize("kind", [batch, stream])
-def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind: Any) -> None:
+def test_a_task_loads_only_the_modules_that_read_a_log(shared_data: Directory, kind: Any) -> None:
     reader, planned = kind(shared_data.path)
     assert type(pickle.loads(pickle.dumps(reader))) is TaskReader
     rows, modules = run(reader, planned)
@@ -82,7 +82,7 @@ def test_a_task_loads_what_reads_a_log_and_no_more(shared_data: Directory, kind:
     assert sum(name.startswith("klog") for name in modules) <= 215
 
 
-def test_a_task_of_a_view_of_batches_loads_little_more(shared_data: Directory) -> None:
+def test_a_task_of_a_view_of_batches_loads_few_more_modules(shared_data: Directory) -> None:
     rows, modules = run(*headers(shared_data.path))
     assert rows == FLIGHTS // 20  # records of a batch
     assert modules.isdisjoint(UNUSED | PLANNING | {"klog.internal_topics"})

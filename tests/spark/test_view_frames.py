@@ -65,7 +65,7 @@ def test_a_schema_chooses_columns(spark: SparkSession, shared_data: Directory) -
 
 
 def test_bounds_apply_to_batches(load: Callable[..., DataFrame], shared_data: Directory) -> None:
-    """Appends of 20 records: a batch that crosses a bound counts only its records inside."""
+    """Each batch has 20 records. A batch that crosses a bound counts only its records inside."""
     options = {
         "subscribe": "flights",
         "startingOffsets": '{"flights":{"0":10,"1":25}}',
@@ -94,7 +94,7 @@ def test_a_wrong_option_fails_the_load(
 
 
 class TestScan:
-    """The rows of format("klog")."""
+    """klog.spark.scan returns the rows of format("klog")."""
 
     @pytest.mark.parametrize(
         "options",

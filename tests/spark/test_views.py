@@ -26,7 +26,7 @@ CASES = ["txn", "txn-v1", "compacted", "epochs", "idempotent", "segments", "trim
 
 
 def read(path: Path | str, view: str, columns: tuple[str, ...] = (), **options: str) -> list[dict[str, Any]]:
-    """The rows of a view, by a reader that is pickled as for a task. No columns: all of them."""
+    """Return the rows of a view, from a reader that is pickled as for a task. No columns: all of them."""
     source = KlogSource(CaseInsensitiveDict({"path": str(path), "view": view, **options}))
     full = views.full_schema(view)
     schema = StructType([full[name] for name in columns]) if columns else full
@@ -46,7 +46,7 @@ def manifest(case: str) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def topic_id(directory: Path) -> str:
-    """As Kafka wrote it."""
+    """Return the topic id that Kafka wrote."""
     lines = (directory / "partition.metadata").read_text().splitlines()
     return next(line.split(": ")[1] for line in lines if line.startswith("topic_id"))
 
@@ -95,7 +95,7 @@ class TestAgainstKafka:
                     assert counts.get((topic, number), 0) == sum(1 for _ in logs.log(topic, number).read())
 
     def test_producers(self, case: str) -> None:
-        """Live ones: as in Kafka, a producer without an open transaction is forgotten after a day."""
+        """The view has live producers. As in Kafka, a producer without an open transaction expires after a day."""
         home = GOLDEN / case / "logdir"
         rows = read(home, "producers")
         with klog.open(home, read_only=True) as logs:
@@ -213,7 +213,7 @@ class TestBatches:
             [batch for part in planned for batch in reader.read(part)]
 
     def test_a_topic_created_again_after_planning(self, data: Any) -> None:
-        """The new one is longer: only its id shows that it is another topic."""
+        """The new topic is longer, so that only its id shows that it is another one."""
         reader = KlogSource({"path": str(data.path), "view": "batches"}).reader(views.full_schema("batches"))
         planned = reader.partitions()
         with klog.open(data.path) as logs:
@@ -243,7 +243,7 @@ class TestBatches:
 
 
 class TestConsumerOffsets:
-    def test_those_that_kafka_stored(self) -> None:
+    def test_offsets_that_kafka_stored(self) -> None:
         rows = read(GOLDEN / "internal" / "logdir", "consumerOffsets")
         by_key = {(row["groupId"], row["topic"], row["partition"]): row for row in rows}
         assert len(by_key) == len(rows) == 9
@@ -311,7 +311,7 @@ class TestOptions:
             ({"view": "segments", "columns": " ,"}, "names no column; view=segments has"),
         ],
     )
-    def test_wrong_ones(self, options: dict[str, str], why: str) -> None:
+    def test_wrong_options(self, options: dict[str, str], why: str) -> None:
         with pytest.raises(ValueError, match=why):
             views.take(options)
 

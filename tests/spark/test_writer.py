@@ -1,4 +1,4 @@
-"""The sinks without a JVM: planner, tasks and commits, called and pickled as Spark calls them."""
+"""The sinks without a JVM: planner, tasks and commits, called and pickled as by Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = {
 
 
 def schema_of(text: str) -> types.StructType:
-    """The schema of a text such as "key string, value binary": Spark's own parser needs a JVM."""
+    """Return the schema of a text such as "key string, value binary". Spark's own parser needs a JVM."""
     columns = [column.split(" ") for column in text.split(", ")]
     return types.StructType([types.StructField(name, KINDS[kind]) for name, kind in columns])
 
@@ -53,7 +53,7 @@ ROWS = schema_of("key string, value binary")
 
 
 class Context:
-    """The facts that TaskContext has for a task."""
+    """The values that TaskContext has for a task."""
 
     def __init__(self, partition: int, attempt: int, query: str | None = None, batch: int | None = None) -> None:
         self._values = partition, attempt
@@ -88,7 +88,7 @@ def copied(thing: Any) -> Any:
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Run a copy of a writer as a task."""
+    """Runs a copy of a writer as a task."""
     from pyspark import TaskContext
 
     def run(writer: Any, batches: list[pa.RecordBatch], partition: int = 0, attempt: int = 0, **stream: Any) -> Any:
@@ -177,7 +177,7 @@ def test_all_columns(tmp_path: Path, task: Any) -> None:
 
 
 @pytest.mark.parametrize("with_column", [False, True])
-def test_keys_go_where_klog_appends_them(tmp_path: Path, task: Any, with_column: bool) -> None:
+def test_keys_are_partitioned_as_by_klog(tmp_path: Path, task: Any, with_column: bool) -> None:
     keys = [f"N{number}" for number in range(500)]
     with klog.open(tmp_path / "one", create=True) as logs:
         logs.create_topic("t", partitions=7)
@@ -298,7 +298,7 @@ def test_rows_of_more_than_two_gib_are_gathered_completely() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_topic_in_two_log_dirs_refuses_rows_and_no_other_does(tmp_path: Path, task: Any, first: int) -> None:
+def test_rows_for_a_topic_in_two_log_dirs_are_refused(tmp_path: Path, task: Any, first: int) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     with klog.open(paths, create=True) as logs:
         logs.create_topic("t", partitions=2)
@@ -335,7 +335,7 @@ def test_a_batch_of_a_stream_is_committed_once(
     path = tmp_path / "data"
 
     def writer() -> Any:
-        """Spark builds it for the tasks, and again for every commit."""
+        """Spark creates a writer for the tasks, and another one for each commit."""
         return source(path, topic="t", partitions=1, checkpointLocation="c").streamWriter(ROWS, False)
 
     def staged(number: int, value: str, attempt: int) -> Any:
@@ -360,7 +360,7 @@ def test_a_batch_of_a_stream_is_committed_once(
     assert values(path) == ["zero", "four", "other"]
 
 
-def test_a_replay_leaves_the_files_of_a_commit_as_they_are(
+def test_a_replay_does_not_change_the_files_of_a_commit(
     tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def writer() -> Any:

@@ -1,4 +1,4 @@
-"""Writes by format("klog") in a Spark session: jobs, streams, and what is left when they fail or are killed."""
+"""Writes by format("klog") in a Spark session: jobs, streams, and the files that remain when they fail or are killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_write_is_read_back_by_spark_and_by_klog(spark: SparkSession, tmp_path
 
 
 def test_a_job_whose_task_fails_for_good_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """One task: another might still be running when Spark aborts the job."""
+    """There is only one task, since another might still be running when Spark aborts the job."""
     rows = spark.range(0, 1000, 1, 1).selectExpr("cast(IF(id = 900, raise_error('no'), id) AS string) AS value")
     with pytest.raises(Exception, match="no"):
         rows.write.format("klog").option("topic", "t").mode("append").save(str(tmp_path / "data"))
@@ -82,7 +82,7 @@ def test_a_task_that_is_tried_again_writes_once(spark: SparkSession, tmp_path: P
     assert leftovers(tmp_path / "data") == []
 
 
-def test_klog_spark_write_brings_rows_together_and_sorts_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_klog_spark_write_partitions_and_sorts_rows(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "data"
     rows = spark.range(0, 3000, 1, 6).selectExpr(
         "concat('N', id % 50) AS key",
@@ -114,7 +114,7 @@ def test_a_wrong_option_is_an_error_that_names_it(spark: SparkSession, tmp_path:
 
 
 def feed(source: Path, first: int, count: int) -> None:
-    """Put a file of rows where a stream finds it, whole."""
+    """Write a file of rows, and rename it into the source directory of a stream."""
     source.mkdir(exist_ok=True)
     temporary = source.parent / "new.json"
     temporary.write_text("".join(json.dumps({"value": str(n)}) + "\n" for n in range(first, first + count)))
@@ -149,8 +149,8 @@ def test_a_batch_whose_commit_entry_is_lost_is_written_once(spark: SparkSession,
     assert leftovers(tmp_path / "data") == []
 
 
-def test_a_commit_that_fails_is_done_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
-    """The lock is held elsewhere: the query ends with an error that names the holder, and a restart writes the rows."""
+def test_a_commit_that_fails_is_completed_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Another manager holds the lock: the query ends with an error that names the holder, and a restart writes the rows."""
     feed(tmp_path / "source", 0, 20)
     with klog.open(tmp_path / "data", create=True), pytest.raises(Exception, match=f"process {os.getpid()}"):
         run(spark, tmp_path)
@@ -176,20 +176,20 @@ EACH = 500
 
 
 def write(spark: SparkSession, path: Path, number: int) -> None:
-    """Job number so and so: EACH rows of two tasks for three partitions."""
+    """Run the job with this number: two tasks write EACH rows to three partitions."""
     rows = spark.range(EACH * number, EACH * (number + 1), 1, 2).selectExpr("cast(id AS string) AS value")
     keyed = rows.selectExpr("value AS key", "value")
     keyed.write.format("klog").options(topic="t", partitions="3").mode("append").save(str(path))
 
 
 def killed(script: str, seconds: float, *arguments: object) -> None:
-    """Run a program, and kill it so many seconds after its session has started."""
+    """Run a program, and kill it this many seconds after its session has started."""
     with spark_program(script, *arguments):
         time.sleep(seconds)
 
 
 def moments(seed: int, count: int) -> Iterator[float]:
-    """Seconds after the start of a program at which it is killed; some are before its first commit."""
+    """Return after how many seconds a program is killed. Some times are before its first commit."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     return (rng.uniform(0.2, 6) for _ in range(count))
@@ -197,15 +197,15 @@ def moments(seed: int, count: int) -> Iterator[float]:
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-def test_a_query_killed_in_a_loop_loses_nothing_and_writes_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_that_is_killed_repeatedly_writes_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     for number, seconds in enumerate(moments(17, KILLS)):
         for part in range(5):
             feed(tmp_path / "source", 50 * number + 10 * part, 10)
         killed(QUERY, seconds, tmp_path)
         if (tmp_path / "data").exists():
-            klog.open(tmp_path / "data").close()  # finishes, or sweeps, what the query has left
-            there = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
-            assert there == list(range(len(there))) and len(there) % 10 == 0
+            klog.open(tmp_path / "data").close()  # completes the query's commit, or removes its files
+            written = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
+            assert written == list(range(len(written))) and len(written) % 10 == 0
             assert leftovers(tmp_path / "data") == []
     run(spark, tmp_path)
     found = Counter(values(tmp_path / "data", "t"))
@@ -217,16 +217,15 @@ def test_a_query_killed_in_a_loop_loses_nothing_and_writes_nothing_twice(spark: 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_jobs_whose_driver_is_killed_have_written_all_their_rows_or_none(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever the moment, after the next open each job is there as a whole, in all its partitions, and nothing else
-    is left in the directory."""
+    """After the next open, each job has written all its rows or none, in all partitions, and no other file remains."""
     done = 0
     for seconds in moments(18, KILLS // 2):
         killed(JOBS, seconds, tmp_path, done)
         if (tmp_path / "data").exists():
             klog.open(tmp_path / "data").close()
-            there = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
-            done = len(there) // EACH
-            assert there == list(range(EACH * done))
+            written = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
+            done = len(written) // EACH
+            assert written == list(range(EACH * done))
             assert leftovers(tmp_path / "data") == []
     write(spark, tmp_path / "data", done)
     assert values(tmp_path / "data", "t") == list(range(EACH * (done + 1)))
@@ -237,7 +236,7 @@ def topics(path: Path) -> set[str]:
         return set(logs.topics())
 
 
-def test_each_batch_of_a_complete_stream_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_batch_of_a_stream_in_complete_mode_replaces_the_previous_one(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     counts = (
         spark.readStream.schema("id INT")
