@@ -527,7 +527,7 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
 """All that a history may do, and how often. Later operations are added here."""
 
 WITH_THREADS = ("group commit", "reads beside appends")
-"""In these other threads than the one that dies would go on."""
+"""The operations with several threads. The process does not die inside them, since its other threads would go on."""
 
 open_state = LogOpener(TOPIC)
 

@@ -37,7 +37,7 @@ def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
 
 
 def killed(place: Path, **how: Any) -> Tally:
-    """A process that goes on from what a killed one has left in the page cache, before the power is cut."""
+    """Cut the power after processes have died inside operations. The next process continues with the page cache."""
     return cut_history(place, deaths=True, **how)
 
 
