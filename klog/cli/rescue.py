@@ -38,7 +38,8 @@ def command(ctx: click.Context, directory: str, to: str, as_json: bool, progress
     else:
         _print(found)
     sys.stdout.flush()
-    if found["problems"] or any(each["missing"] or each["error"] for each in found["partitions"]):
+    incomplete = any(each["missing"] or each["error"] for each in found["partitions"])
+    if incomplete or found["problems"] or found["missing_files"]:
         ctx.exit(DATA_PROBLEM)
 
 
@@ -64,7 +65,7 @@ def _print(found: dict[str, Any]) -> None:
             click.echo(wrapped(printable(f"{name}: {_offsets(missing)}: {where}"), "  "))
         if each["error"]:
             click.echo(f"klog: {name} is not rescued: {printable(each['error'])}", err=True)
-    for problem in found["problems"]:
+    for problem in (*found["missing_files"], *found["problems"]):
         click.echo(f"klog: {printable(problem)}", err=True)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from klog import arguments, values
-from klog.disk import Files, RealFiles, check_directory, proc
+from klog.disk import Files, RealFiles, check_directory, is_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
 from klog.inspect.files import check_log_dir, is_partition_directory, partition_name
@@ -129,9 +129,9 @@ def _measure(
     """Return the page cache use, None if the directory was removed meanwhile; and the files that could not be
     examined."""
     problems: list[tuple[str, OSError]] = []
-    if not os.path.isdir(directory):
-        return None, problems
     try:
+        if not is_directory(directory):
+            return None, problems
         segments = _listed(directory)
     except OSError as error:
         problems.append((directory, error))

@@ -138,13 +138,13 @@ def _read_files(result: Entry, path: str, log_start: int) -> None:
     """Fill in what the files of a partition contain."""
     bases = []
     with os.scandir(path) as entries:
-        for file in entries:
-            what = classify(file.name)
+        for entry in entries:
+            what = classify(entry.name)
             try:
                 length = (
-                    file.stat(follow_symlinks=False).st_blocks * 512
+                    entry.stat(follow_symlinks=False).st_blocks * 512
                     if what.kind in ("index", "timeindex")
-                    else file.stat().st_size
+                    else entry.stat().st_size
                 )
             except FileNotFoundError:
                 continue
@@ -153,7 +153,7 @@ def _read_files(result: Entry, path: str, log_start: int) -> None:
                 what.kind == "log"
                 and what.leftover is None
                 and what.base_offset is not None
-                and file.name.endswith(".log")
+                and entry.name.endswith(".log")
             ):
                 bases.append(what.base_offset)
                 result["size"] += length

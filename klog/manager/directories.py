@@ -411,8 +411,10 @@ def is_ordinary(topic: str) -> bool:
 
 
 def _directory_id(path: str) -> uuid.UUID | None:
-    """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid."""
-    with contextlib.suppress(OSError, ValueError):
-        text = read_properties(os.path.join(path, "meta.properties")).get("directory.id", "")
+    """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid. Raises
+    OSError."""
+    file = os.path.join(path, "meta.properties")
+    with contextlib.suppress(FileNotFoundError, ValueError), naming_the_next_step(file, reading=True):
+        text = read_properties(file).get("directory.id", "")
         return checkpoint.decode_uuid(text)
     return None

@@ -3,7 +3,8 @@
   G1  the source is only read, without its lock
   G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. Offsets that cannot be read become gaps
   G3  the result has its own indexes, snapshots, epochs and checkpoints, and ends with a clean shutdown
-  G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too
+  G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too,
+      and so is each small file that is needed and cannot be read. An error of the target is raised
 
 Topic ids, configurations (klog-topics.json), positions of named readers, meta.properties, and snapshots of the metadata
 log are copied if they can be read. Messages of magic 0 and 1 are reported and left out.
@@ -12,15 +13,14 @@ log are copied if they can be read. Messages of magic 0 and 1 are reported and l
 from __future__ import annotations
 
 import bisect
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import Files, RealFiles, check_directory, exists, make_directories, read_whole
-from klog.errors import CorruptData, KlogError, TopicExists
+from klog.disk import Files, RealFiles, check_directory, exists, make_directories
+from klog.errors import CorruptCheckpoint, CorruptData, KlogError, NewerFormat, TopicExists
 from klog.inspect.batches import check_batches
 from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, read_small
 from klog.inspect.partition_files import Located, bases, partitions, segment_path
@@ -28,7 +28,6 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse
 from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint, versioned
-from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
 from klog.repairing.sound_batches import Batch, Damage, Segment, drop_early_epochs, drop_late_epochs, read_segment
 
@@ -45,10 +44,11 @@ def rescue(
 ) -> Entry:
     """Write every readable batch of a log.dir, or of one partition directory, into a new log.dir.
 
-    Returns {"path", "to", "partitions", "files", "problems"}. A partition: topic, partition, path, to, error (why it is
-    not there, or None), batches, records, bytes, log_start_offset, log_end_offset, and missing: first_offset,
-    last_offset (None: unknown; both None: no offset is missing), path, position, reason. files: what was copied besides
-    the partitions. problems: what verify finds in the result. progress: called with Events, in bytes of the source.
+    Returns {"path", "to", "partitions", "files", "missing_files", "problems"}. A partition: topic, partition, path, to,
+    error (why it is not there, or None), batches, records, bytes, log_start_offset, log_end_offset, and missing:
+    first_offset, last_offset (None: unknown; both None: no offset is missing), path, position, reason. files: what was
+    copied besides the partitions. missing_files: path and reason, as text, of what could not be read besides them.
+    problems: what verify finds in the result. progress: called with Events, in bytes of the source.
 
     to: a directory that does not exist or is empty. Raises TopicExists if it is not empty, OSError.
     """
@@ -61,14 +61,21 @@ def rescue(
         raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
     make_directories(target, files)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where
-    copied = [name for name in sorted(os.listdir(log_dir)) if _copy_small(files, log_dir, target, name)]
+    copied, missing = _copy_small_files(files, log_dir, target)
+    starts = _log_starts(log_dir, missing)
     step = _stepper(progress, located)
-    starts = _log_starts(log_dir)
     found = [_Partition(each, target, starts, clock or SystemClock(), files).run(step) for each in located]
     if found:
         files.replace(checkpoint.clean_shutdown_path(target), checkpoint.CLEAN_SHUTDOWN_TEXT)
     problems = [str(problem) for problem in verify(target).problems] if os.listdir(target) else []
-    return {"path": where, "to": target, "partitions": found, "files": copied, "problems": problems}
+    return {
+        "path": where,
+        "to": target,
+        "partitions": found,
+        "files": copied,
+        "missing_files": missing,
+        "problems": problems,
+    }
 
 
 def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int], None]:
@@ -84,37 +91,60 @@ def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int
     return step
 
 
-def _copy_small(files: Files, log_dir: str, target: str, name: str) -> bool:
-    """Copy a file of the log.dir that belongs to no partition, if it is needed and can be read. Returns whether it
-    was."""
+def _copy_small_files(files: Files, log_dir: str, target: str) -> tuple[list[str], list[str]]:
+    """Copy the files of the log.dir that are needed and belong to no partition. Returns their names, and the errors of
+    those that could not be read."""
+    copied, missing = [], []
+    for name in sorted(os.listdir(log_dir)):
+        try:
+            data = _small(log_dir, name)
+        except (CorruptData, NewerFormat, OSError) as error:
+            missing.append(str(error))
+        else:
+            if data is not None:
+                files.replace(os.path.join(target, name), data)
+                copied.append(name)
+    return copied, missing
+
+
+def _small(log_dir: str, name: str) -> bytes | None:
+    """Return the bytes of a file of the log.dir that belongs to no partition; None if it is not needed. Raises
+    CorruptData, NewerFormat, OSError."""
     path = os.path.join(log_dir, name)
     kind = classify(name)
-    if kind.leftover is not None or os.path.islink(path) or not os.path.isfile(path):
-        return False
-    try:
-        if kind.kind in ("topics", "positions"):
-            versioned.parse(read_whole(path), path, 1)
-        elif kind.kind == "properties":
-            parse_properties(read_small(path), path)
-        elif not (name == "bootstrap.checkpoint" and _is_sound(path)):
-            return False
-        copy_file(files, path, os.path.join(target, name))
-    except (*versioned.MALFORMED, KlogError, OSError):
-        return False
-    return True
+    if kind.leftover is not None:
+        return None
+    if kind.kind in ("topics", "positions"):
+        data = read_small(path)
+        try:
+            versioned.parse(data, path, 1)
+        except versioned.MALFORMED as error:
+            raise CorruptCheckpoint(f"not a file of klog's: {error}", path=path) from error
+        return data
+    if kind.kind == "properties":
+        parse_properties(data := read_small(path), path)
+        return data
+    return _sound(path) if name == "bootstrap.checkpoint" else None
 
 
-def _is_sound(path: str) -> bool:
+def _sound(path: str) -> bytes:
+    """Return the bytes of a file of batches. Raises CorruptData, OSError."""
     with ReadOnlyFile(path) as file:
-        return next(check_batches(file), None) is None
+        for error in check_batches(file):
+            raise error
+    return read_small(path)
 
 
-def _log_starts(log_dir: str) -> dict[tuple[str, int], int]:
+def _log_starts(log_dir: str, missing: list[str]) -> dict[tuple[str, int], int]:
+    """Return the checkpoint of the log starts. An error is added to `missing`."""
     path = os.path.join(log_dir, checkpoint.LOG_START)
     try:
         return {(topic, number): offset for topic, number, offset in parse_checkpoint(read_small(path), path)}
-    except (CorruptData, OSError):
-        return {}
+    except FileNotFoundError:
+        pass
+    except (CorruptData, OSError) as error:
+        missing.append(str(error))
+    return {}
 
 
 class _Partition:
@@ -158,7 +188,10 @@ class _Partition:
         path = os.path.join(self._located.path, "partition.metadata")
         try:
             return parse_partition_metadata(read_small(path), path)[1]
-        except (CorruptData, OSError):
+        except FileNotFoundError:
+            return None
+        except (CorruptData, OSError) as error:
+            self._add_missing(None, None, path, 0, str(error))
             return None
 
     def _segments(self) -> Iterator[Segment]:
@@ -243,9 +276,12 @@ class _Partition:
             path = os.path.join(self._located.path, name)
             kind = classify(name)
             if kind.leftover is None and (kind.kind == "quorum_state" or name.endswith(".checkpoint")):
-                with contextlib.suppress(CorruptData, OSError):
-                    if kind.kind == "quorum_state" or _is_sound(path):
-                        copy_file(self._files, path, os.path.join(self._to, name))
+                try:
+                    data = read_small(path) if kind.kind == "quorum_state" else _sound(path)
+                except (CorruptData, OSError) as error:
+                    self._add_missing(None, None, path, 0, str(error))
+                    continue
+                self._files.replace(os.path.join(self._to, name), data)
 
 
 def _begin_segment(log: Log, base: int, begun: bool) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import klog
 from klog import record
+from klog.disk import is_directory
 from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
@@ -116,7 +117,7 @@ class _RangeReader:
                     except CorruptBatch as error:
                         yield from self._pass(log, error)
         except (UnknownTopicOrPartition, FileNotFoundError) as error:
-            if os.path.isdir(path):
+            if is_directory(path):
                 raise
             gone = (
                 f"{path} is gone: the topic was deleted, or moved to another log.dir, since the query was planned; "

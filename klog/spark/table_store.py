@@ -24,7 +24,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from klog.disk import DirectoryLock, Files, RealFiles, make_directories, read_whole
+from klog.disk import DirectoryLock, Files, RealFiles, exists, is_directory, make_directories, read_whole
 from klog.errors import AlreadyLocked, CorruptData
 from klog.spark.table_manifest import Manifest, from_bytes, to_bytes
 
@@ -85,7 +85,7 @@ class TableStore:
         """Make this the table (A1, A2). Raises OSError; after the commit its note says that it is done."""
         self._files.fsync_dir(self.directory)
         for file in manifest.files:
-            if not os.path.isfile(self.path(file.name)):
+            if not exists(self.path(file.name)):
                 raise FileNotFoundError(
                     f"{self.path(file.name)}: a task wrote it, but the driver does not see it; nothing was added. All "
                     f"machines of a cluster must see the target"
@@ -99,7 +99,7 @@ class TableStore:
             raise
 
     def _create(self) -> None:
-        if os.path.isdir(self.target) and not os.path.isdir(self._own) and os.listdir(self.target):
+        if is_directory(self.target) and not is_directory(self._own) and os.listdir(self.target):
             raise ValueError(
                 f"target {self.target!r} is not empty, and klog.spark.materialize has not written it: give it a "
                 f"directory of its own"
@@ -128,7 +128,7 @@ class TableStore:
             raise CorruptData(
                 "a file of the table is missing; materialize the topic into another directory", path=source
             ) from None
-        if os.path.exists(shown) and os.path.samestat(there, os.stat(shown)):
+        if exists(shown) and os.path.samestat(there, os.stat(shown)):
             return False
         link = os.path.join(self._own, "link")
         self._files.unlink(link)

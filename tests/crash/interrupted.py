@@ -249,6 +249,7 @@ def is_rescued(root: Path, notes: list[Any]) -> None:
 def rescue_a_log_dir(root: Path, _book: Book) -> None:
     (root / "to").mkdir()
     found = rescue(root / "data", root / "to", clock=ManualClock(NOW))
+    assert "klog-topics.json" in found["files"] or found["missing_files"], found
     for entry in found["partitions"]:
         if entry["error"] is not None:
             raise KlogError(entry["error"])

@@ -195,6 +195,13 @@ def test_the_preferred_directory_by_path_or_id(tmp_path: Path) -> None:
         assert "four" not in logs.topics()
 
 
+def test_an_unreadable_meta_properties_is_an_error(tmp_path: Path) -> None:
+    """Its directory id would be missing silently."""
+    (tmp_path / "a" / "meta.properties").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"meta\.properties"):
+        klog.open(tmp_path / "a")
+
+
 def test_log_creates_no_log(tmp_path: Path) -> None:
     """LM1: a created log has its directory and partition.metadata, and accepts appends; others stay unknown."""
     with opened(three(tmp_path)) as logs:

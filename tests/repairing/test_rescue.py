@@ -160,6 +160,24 @@ def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_pa
     assert entry["records"] == 60
 
 
+def test_small_files_that_cannot_be_read_are_reported(data: Path, tmp_path: Path) -> None:
+    """G4. Without them configurations, positions, topic ids and deleted records would change silently."""
+    damaged = [data / "klog-topics.json", data / "log-start-offset-checkpoint", data / "meta.properties"]
+    for path in damaged:
+        path.write_bytes(b"{")
+    (data / "bootstrap.checkpoint").mkdir()
+    (data / "t-0" / "partition.metadata").write_bytes(b"{")
+    found = rescue(data, tmp_path / "new")
+    for path in [*damaged, data / "bootstrap.checkpoint"]:
+        assert any(str(path) in text for text in found["missing_files"]), path
+    (entry,) = found["partitions"]
+    (missing,) = entry["missing"]
+    assert (missing["first_offset"], missing["path"]) == (None, str(data / "t-0" / "partition.metadata"))
+    assert entry["records"] == 90 and not {path.name for path in damaged} & {*found["files"]}
+    result = run("rescue", data, "--to", tmp_path / "again")
+    assert result.exit_code == 3 and str(damaged[0]) in result.stderr
+
+
 def test_other_arguments(data: Path, tmp_path: Path) -> None:
     found: dict[str, Any] = rescue(data / "t-0", tmp_path / "one")
     assert found["partitions"][0]["records"] == 90 and ok("verify", tmp_path / "one").startswith("sound")
