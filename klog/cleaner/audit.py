@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import Files, directory_lock, exists, naming_the_next_step, read_whole
+from klog.disk import Files, directory_lock, naming_the_next_step, read_whole
 from klog.errors import CorruptAudit, NewerFormat
 
 FILE = "klog-audit.jsonl"
@@ -34,15 +34,13 @@ def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
     path = os.path.join(directory, FILE)
     line = (json.dumps({"version": VERSION, **entry}, separators=(",", ":")) + "\n").encode()
     with directory_lock(directory):
-        new = not exists(path)
         end = check(directory)
         with files.open(path, write=True, create=True) as file:
             if file.length() > end:
                 files.truncate(file, end)
             file.write(line, end)
             files.fsync(file)
-        if new:
-            files.fsync_dir(directory)
+        files.fsync_dir(directory)  # a process that was killed may have created it
 
 
 def check(directory: str) -> int:

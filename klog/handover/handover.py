@@ -159,11 +159,20 @@ class _Handover:
             *self._meta(cluster_id, directory_ids),
         ]
         if not dry_run:
+            self._sync_names(found)
             for target, data in writes:
                 self.files.replace(target, data, private=target.endswith(BOOTSTRAP) and _has_keys(plan))
         report = self._report(cluster_id, plan, properties, [target for target, _ in writes], dry_run)
         report["warnings"] += _security_warnings(plan, values)
         return report
+
+    def _sync_names(self, found: Survey) -> None:
+        """Sync the directories of all files: an earlier handover that was killed may have written some of them, whose
+        names are not on disk."""
+        partitions = [partition.path for topic in found.topics.values() for partition in topic.partitions.values()]
+        properties = [] if self.properties_path is None else [os.path.dirname(self.properties_path)]
+        for directory in (*partitions, *properties, *self.paths):
+            self.files.fsync_dir(directory)
 
     # ---- what is written, in this order ------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ class Commits:
             applied = self._apply(directory, manifest)
         try:
             with directory.guarded():
-                self._clean_up(directory, applied)
+                self._clean_up(directory, applied, again=False)
         except OSError as error:
             _log.warning("event=commit_not_cleaned_up token=%s error=%s", job.token, error)
         result: Committed = {}
@@ -216,7 +216,7 @@ class Commits:
                 for log in self._logs(manifest.parts):
                     check(log._core, manifest)
                 manifest = self._apply(directory, manifest)
-            self._clean_up(directory, manifest)
+            self._clean_up(directory, manifest, again=True)
 
     def _apply(self, directory: LogDirectory, manifest: Manifest) -> Manifest:
         """Steps 3, without the topics, and 4. Returns the manifest that then is there."""
@@ -225,8 +225,8 @@ class Commits:
         self._files.replace(layout.commit_path(directory.path, manifest.token), applied.encode())
         return applied
 
-    def _clean_up(self, directory: LogDirectory, manifest: Manifest) -> None:
-        """Step 5."""
+    def _clean_up(self, directory: LogDirectory, manifest: Manifest, *, again: bool) -> None:
+        """Step 5. again: the process that has committed may have been killed in it."""
         overwritten = self._logs(part for part in manifest.parts if part.overwrite)
         _roll_forward(overwritten, manifest)
         if overwritten:
@@ -236,7 +236,7 @@ class Commits:
         if manifest.stream is not None:
             streams.committed(directory.path, *manifest.stream, self._files)
             self._remove_earlier(directory, *manifest.stream)
-        writers.remove_staging(directory.path, manifest.token, self._files)
+        writers.remove_staging(directory.path, manifest.token, self._files, again=again)
         self._files.unlink(layout.commit_path(directory.path, manifest.token))
         self._files.fsync_dir(directory.path)
 

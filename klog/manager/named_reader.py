@@ -140,7 +140,9 @@ class NamedReader(tables.Tabular):
         logs = self._source.logs(partitions)
         if logs:
             self._check_topic(logs[0])
-            if not self._stored():
+            if self._stored():
+                self._file.sync_name()
+            else:
                 first = {log.partition: self._start_of(log) for log in logs}
                 self._file.begin(self.topic, TopicPositions(self._topic_id, first))
             self._later = True

@@ -55,10 +55,10 @@ def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Fi
         try:
             lock = DirectoryLock(path)
         except AlreadyLocked:
-            writers.remove_staging(path, token, files, alone=False)
+            writers.remove_staging(path, token, files, alone=False, again=True)
             return False
         try:
-            writers.remove_staging(path, token, files)
+            writers.remove_staging(path, token, files, again=True)
         finally:
             lock.release()
     return False

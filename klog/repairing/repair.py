@@ -13,7 +13,7 @@ next start removes it.
   F1  the repaired copy and the checkpoints are on disk before the original is moved
   F2  the names are exchanged in one step, so DIR always has the partition. If the file system cannot do that, there are
       three renames, through original/t-0. A crash between them may leave DIR without the partition; the next repair of
-      DIR completes them
+      DIR completes them. It also makes durable what a killed one has exchanged
   F3  no byte of an original is changed: it is renamed
 
 Partitions in which verify finds no problem are left alone, and so are the clean-shutdown marker and moved directories.
@@ -304,6 +304,8 @@ class _Repair:
             copy = os.path.join(parent, other)
             if not re.fullmatch(rf"{re.escape(name)}\.before-repair-[0-9T]+", other):
                 continue
+            for directory in (parent, copy, self._log_dir):  # names that a killed repair has exchanged or made
+                self._files.fsync_dir(directory)
             if is_directory(os.path.join(copy, ORIGINAL)):
                 for partition in os.listdir(os.path.join(copy, ORIGINAL)):
                     self._complete(copy, partition)

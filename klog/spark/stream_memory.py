@@ -21,12 +21,13 @@ Used by one process, the one that plans the query's batches.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import RealFiles
+from klog.disk import Files, RealFiles, make_directories, read_whole
 from klog.log.directory import versioned
 from klog.spark.bounds import TopicPartition
 from klog.spark.offsets import Offsets, from_json, to_json
@@ -39,14 +40,17 @@ Resumption = tuple[Offsets, Offsets]
 class StreamMemory:
     """The ids and the resumption of one source. directory: of the checkpoint, None to keep both in this process."""
 
-    def __init__(self, directory: str | None, source: object) -> None:
+    def __init__(self, directory: str | None, source: object, files: Files | None = None) -> None:
+        self._files = files or RealFiles()
         digest = hashlib.sha256(repr(source).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path = None if directory is None else os.path.join(directory, f"klog-source-{digest}.json")
         self._ids: dict[str, str] = {}
         self._resumed: Resumption | None = None
         self._next: Resumption | None = None
-        if self._path is not None and os.path.exists(self._path):
-            self._load(self._path)
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._load(self._path)
+                self._files.fsync_dir(os.path.dirname(self._path))  # M3: a process that was killed may have written it
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -85,12 +89,11 @@ class StreamMemory:
             "resumed": _document(self._resumed),
             "next": _document(self._next),
         }
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        RealFiles().replace(self._path, versioned.encode(document))
+        make_directories(os.path.dirname(self._path), self._files, 0o777)
+        self._files.replace(self._path, versioned.encode(document))
 
     def _load(self, path: str) -> None:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_whole(path)
         try:
             document: Any = versioned.parse(data, path, VERSION)
             ids = dict(document["topics"])

@@ -12,7 +12,7 @@ import dataclasses
 import pickle
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from klog.spark.jobs import clear_staging
 from tests.crash.staged import as_after_a_restart
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, until_done
 from tests.support.crash_states import State
 from tests.support.numbered_names import numbered_names
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
@@ -111,7 +111,10 @@ class TaskSetup(Setup):
     ) -> None:
         clock = ManualClock(self.at)
         armed()
-        with numbered_names(), klog.open(root, clock=clock, config=self.broker, files=files) as logs:
+        with (
+            numbered_names(getattr(files, "steps", 0)),
+            klog.open(root, clock=clock, config=self.broker, files=files) as logs,
+        ):
             compaction = Compaction(logs, str(root), [TOPIC], clock)
             try:
                 while items := compaction.items():
@@ -351,14 +354,20 @@ def cut_cleaning(
     first: int = 0,
     seed: int = 0,
     share: int = 1,
+    deaths: Iterable[int] = (),
     rig: type[PowerCuts[None]] = PowerCuts,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> tuple[Tally, list[str]]:
-    """Clean a copy whose earlier content is durable. Return the outcome, and the operations."""
+    """Clean a copy whose earlier content is durable. deaths: operations at which processes die before; the next one cleans
+    again. Return the outcome, and the operations."""
 
     def clean(root: Path, files: CrashFiles) -> None:
         shutil.copytree(cleaning.original, root)
         files.keep(root)
+        until_done(files, deaths, lambda: once(root, files))
+
+    def once(root: Path, files: CrashFiles) -> None:
+        as_after_a_restart(root)
         cleaning.setup.clean(root, files=files, abandoned=True)
 
     cuts = rig(

@@ -1,13 +1,14 @@
 """Power cuts during operations whose result is durable when they return: the durable operations of operations.py.
 
-After a cut the operation's check must hold for the notes that it had made before the cut.
+After a cut the operation's check must hold for the notes that it had made before the cut. With `deaths` a process may
+also die inside the operation; the next process runs it again.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from tests.crash.operations import OPERATIONS, Book, Operation
 from tests.crash.staged import as_after_a_restart
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, until_done
 from tests.support.crash_states import State
+from tests.support.numbered_names import numbered_names
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 from tests.support.state_directory import StateDirectory
 
@@ -80,10 +82,12 @@ def cut_job(
     randoms: int,
     stride: int = 1,
     share: int = 1,
+    deaths: Iterable[int] = (),
     name: str | None = None,
     rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th disk operation of one of the jobs."""
+    """Cut the power at every `stride`th disk operation of one of the jobs. deaths: operations at which processes die
+    before that."""
     chosen = OPERATIONS[name or random.Random(seed).choice(JOBS)]
     original, book = place / "original", Book()
     original.mkdir(parents=True)
@@ -91,10 +95,15 @@ def cut_job(
     opener = JobOpener(place / "again", chosen, lambda: book)
 
     def run(root: Path, files: CrashFiles) -> None:
-        assert chosen.run_on is not None
         shutil.copytree(original, root)
         files.keep(root)
-        chosen.run_on(root, book, files)
+        until_done(files, deaths, lambda: once(root, files))
+
+    def once(root: Path, files: CrashFiles) -> None:
+        assert chosen.run_on is not None
+        as_after_a_restart(root)
+        with numbered_names(files.steps):
+            chosen.run_on(root, book, files)
 
     cuts = rig(
         place,

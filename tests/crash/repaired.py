@@ -3,7 +3,7 @@
 A seed decides the damage, and whether the file system can exchange two names. Before the workload begins, a copy is
 repaired without a cut. After a cut each file of a partition in the log.dir is as it was before, or as the repair of the
 copy left it (F1, F2), and every byte of the original exists (F3). Without exchanges the partition may be missing in the
-log.dir until the next repair.
+log.dir until the next repair. With `deaths` the process may also die inside the repair, and the next one repairs again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,7 +25,7 @@ from klog.log.options import Policy
 from klog.repairing import repair
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, until_done
 from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
@@ -45,8 +45,9 @@ def on_disk(root: Path) -> dict[str, bytes]:
 class Repairing:
     """A log.dir `data` with two damaged partitions, and the content of both before and after a repair."""
 
-    def __init__(self, place: Path, seed: int) -> None:
+    def __init__(self, place: Path, seed: int, deaths: Iterable[int] = ()) -> None:
         rng = random.Random(seed)
+        self._deaths = deaths
         self.exchanges = rng.random() < 0.7
         self.returned = False
         self.original = place / "original"
@@ -79,7 +80,7 @@ class Repairing:
     def run(self, root: Path, files: CrashFiles) -> None:
         shutil.copytree(self.original, root)
         files.keep(root)
-        self.repair(root, files)
+        until_done(files, self._deaths, lambda: self.repair(root, files, files.steps))
         self.returned = True
 
     def repair(self, root: Path, files: CrashFiles | None, later: int = 0) -> dict[str, Any]:
@@ -166,10 +167,12 @@ def cut_repair(
     randoms: int,
     stride: int = 1,
     share: int = 1,
+    deaths: Iterable[int] = (),
     rig: type[PowerCuts[dict[str, bytes]]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th disk operation of a repair."""
-    repairing = Repairing(place, seed)
+    """Cut the power at every `stride`th disk operation of a repair. deaths: operations at which processes die before
+    that."""
+    repairing = Repairing(place, seed, deaths)
     cuts = rig(
         place,
         RepairedOpener(repairing),

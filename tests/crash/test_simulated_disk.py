@@ -13,14 +13,14 @@ import pytest
 from tests.crash import history, long, workloads
 from tests.crash.history import OPERATIONS, History
 from tests.crash.jobs import JOBS, cut_job
-from tests.crash.workloads import WORKLOADS, cut, name_of
+from tests.crash.workloads import WORKLOADS, cut, dies, name_of
 from tests.support.power_cuts import Tally
 
 PARTS, STATES_OF_A_PART = 8, 126_000
 
 
-def first_seed(name: str) -> int:
-    return next(seed for seed in range(1000) if name_of(seed) == name)
+def first_seed(name: str, *, with_deaths: bool = False) -> int:
+    return next(seed for seed in range(1000) if name_of(seed) == name and dies(seed) == with_deaths)
 
 
 def examined(tally: Tally) -> None:
@@ -34,6 +34,13 @@ def examined(tally: Tally) -> None:
 @pytest.mark.parametrize("name", sorted(WORKLOADS.keys() - {"jobs"}))
 def test_each_workload_keeps_its_promises(tmp_path: Path, name: str) -> None:
     examined(cut(tmp_path, first_seed(name), randoms=8, stride=5, share=20))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["writer", "producers", "cleaning", "topics", "repair"])
+def test_each_workload_keeps_its_promises_after_deaths(tmp_path: Path, name: str) -> None:
+    """Processes die inside operations, the next ones go on, then the power is cut."""
+    examined(cut(tmp_path, first_seed(name, with_deaths=True), randoms=8, stride=7, share=20))
 
 
 @pytest.mark.parametrize("name", JOBS)

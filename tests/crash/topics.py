@@ -74,13 +74,16 @@ class Topics:
             self._live(root, files)
 
     def _live(self, root: Path, files: CrashFiles) -> None:
+        if self._deaths:
+            with dying(files, self.rng.randrange(30)):
+                abandon(open_both(root, self._clock, files=files))
         logs = open_both(root, self._clock, files=files)
         try:
             self._goes_on_from(content_of(logs))
             for _ in range(9):
                 self._act(logs)
             if self._deaths:
-                with dying(files, self.rng.randrange(20)):
+                with dying(files, self.rng.randrange(self.rng.choice([20, 80]))):
                     self._act(logs)
                 return
             self.done.append(self.rng.choice(["stop", "die"]))

@@ -1,20 +1,22 @@
 """A writer on a log.dir, and the checks after a crash.
 
 The expected state is kept outside the engine: the list of values in the order of the appends, how many of them append()
-has acknowledged, and how many flush() or close() has promised to survive a power cut.
+has acknowledged, and how many flush() or close() has promised to survive a power cut. With `deaths` a process may also
+die inside any call, and the next one goes on with what it finds.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from klog.disk import Files
 from tests.crash.opening import Found, LogOpener, open_logs
 from tests.support.abandon import abandon
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, random_deaths, until_done
 from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally
 
@@ -31,6 +33,20 @@ class Expected:
     acknowledged: int = 0
     durable: int = 0
     stops: list[int] = dataclasses.field(default_factory=list)
+    serial: int = 0
+
+    def goes_on_from(self, found: list[bytes | None]) -> None:
+        """A new process has found these values. They are on disk from now on."""
+        assert found == self.values[: len(found)], "a new process finds no prefix"
+        assert len(found) >= self.acknowledged, f"a new process finds {len(found)} values of {self.acknowledged}"
+        self.values = self.values[: len(found)]
+        self.acknowledged = self.durable = len(found)
+
+    def more(self, count: int, size: int) -> list[bytes]:
+        self.serial += count
+        made = [b"%06d:" % at + b"x" * (size - 7) for at in range(self.serial - count, self.serial)]
+        self.values = [*self.values, *made]
+        return made
 
 
 class Ending(NamedTuple):
@@ -44,50 +60,42 @@ class Ending(NamedTuple):
 ENDINGS = (Ending(True, True, True), Ending(False, False, True), Ending(False, False, False), Ending(False, True, True))
 
 
-def steps(
+def live(
     path: Path,
-    files: Files,
+    files: CrashFiles,
     expected: Expected,
+    ending: Ending,
     durability: str,
-    policy: Mapping[str, object] | None = None,
-    value_bytes: int = 47,
-) -> Iterator[None]:
-    """The lives of a writer, one operation per step: appends that roll, flushes, clean stops, deaths of the process,
-    starts. Most lives end with unflushed appends.
+    policy: Mapping[str, object],
+    value_bytes: int,
+) -> None:
+    """One life of a writer: appends that roll, and flushes. Most lives end with unflushed appends.
 
     policy: klog.io.* keys of the topic.
     """
-    serial = 0
-    for ending in ENDINGS:
-        logs = open_logs(path, files, durability=durability)
-        try:
-            if TOPIC not in logs.topics():
-                logs.create_topic(TOPIC, config={**CONFIG, **(policy or {})})
-            log = logs.log(TOPIC)
-            yield
-            for size in (1, 3, 1, 12, 2, 1, 6):
-                values = [b"%06d:" % (serial + i) + b"x" * (value_bytes - 7) for i in range(size)]
-                serial += size
-                expected.values += values
-                log.append([(b"k", value) for value in values], compression="lz4" if size == 12 else None)
-                expected.acknowledged = len(expected.values)
-                if durability == "sync":
-                    expected.durable = expected.acknowledged
-                yield
-                if size == 3 or (size == 6 and ending.flush):
-                    log.flush()
-                    expected.durable = expected.acknowledged
-                    yield
-            if ending.roll:
-                log.roll()
-                yield
-            if ending.close:
-                expected.stops = [*expected.stops, expected.acknowledged]
-                logs.close()
+    logs = open_logs(path, files, durability=durability)
+    try:
+        if TOPIC not in logs.topics():
+            logs.create_topic(TOPIC, config={**CONFIG, **policy})
+        log = logs.log(TOPIC)
+        expected.goes_on_from([record.value for record in log.read()])
+        for size in (1, 3, 1, 12, 2, 1, 6):
+            values = expected.more(size, value_bytes)
+            log.append([(b"k", value) for value in values], compression="lz4" if size == 12 else None)
+            expected.acknowledged = len(expected.values)
+            if durability == "sync":
                 expected.durable = expected.acknowledged
-                yield
-        finally:
-            abandon(logs)
+            if size == 3 or (size == 6 and ending.flush):
+                log.flush()
+                expected.durable = expected.acknowledged
+        if ending.roll:
+            log.roll()
+        if ending.close:
+            expected.stops = [*expected.stops, expected.acknowledged]
+            logs.close()
+            expected.durable = expected.acknowledged
+    finally:
+        abandon(logs)
 
 
 open_state = LogOpener(TOPIC)
@@ -131,15 +139,17 @@ def cut_writer(
     seed: int = 0,
     share: int = 1,
     policy: Policy = ({}, 47),
+    dies: bool = False,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
     rig: type[PowerCuts[Found]] = PowerCuts,
 ) -> Tally:
-    """Cut the power at every `stride`th operation of all lives."""
-    expected = Expected()
+    """Cut the power at every `stride`th operation of all lives. dies: before that processes may die in any one."""
+    expected, rng = Expected(), random.Random(seed) if dies else None
 
     def write(root: Path, files: CrashFiles) -> None:
-        for _ in steps(root, files, expected, durability, *policy):
-            pass
+        for ending in ENDINGS:
+            deaths = () if rng is None else random_deaths(rng, 60)
+            until_done(files, deaths, partial(live, root, files, expected, ending, durability, *policy))
 
     cuts = rig(
         place,

@@ -7,7 +7,7 @@ gives the same case each time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,35 @@ from tests.crash.repaired import cut_repair
 from tests.crash.tables import cut_tables
 from tests.crash.topics import cut_topics
 from tests.crash.workload import POLICIES, cut_writer
+from tests.support.crash_files import random_deaths
 from tests.support.power_cuts import Tally
 
 Workload = Callable[..., Tally]
 SHARE = 48
 
 
+def dies(seed: int) -> bool:
+    """Processes die inside operations under every other seed."""
+    return seed % 2 == 1
+
+
+def deaths_of(seed: int, steps_max: int) -> Iterable[int]:
+    return random_deaths(random.Random(seed), steps_max) if dies(seed) else ()
+
+
 def writer(place: Path, *, seed: int, **how: Any) -> Tally:
     rng = random.Random(seed)
     policy = rng.choice([({}, 47), *POLICIES.values()])
-    return cut_writer(place, rng.choice(["os", "sync"]), seed=seed, policy=policy, **how)
+    return cut_writer(place, rng.choice(["os", "sync"]), seed=seed, policy=policy, dies=dies(seed), **how)
+
+
+def producers(place: Path, *, seed: int, **how: Any) -> Tally:
+    return cut_producers(place, seed=seed, dies=dies(seed), **how)
 
 
 def cleaning(place: Path, *, seed: int, **how: Any) -> Tally:
-    return cut_cleaning(cleaning_of(place, random.Random(seed).choice([*SETUPS])), seed=seed, **how)[0]
+    of = cleaning_of(place, random.Random(seed).choice([*SETUPS]))
+    return cut_cleaning(of, seed=seed, deaths=deaths_of(seed, 250), **how)[0]
 
 
 def killed(place: Path, **how: Any) -> Tally:
@@ -42,14 +57,13 @@ def killed(place: Path, **how: Any) -> Tally:
 
 
 def topics(place: Path, *, randoms: int, seed: int, **how: Any) -> Tally:
-    """Fewer states of each cut: all of them are opened through the manager, which takes three times as long. Processes
-    die inside operations under every other seed."""
-    return cut_topics(place, randoms=-(-randoms // 8), seed=seed, deaths=seed % 2 == 1, **how)
+    """Fewer states of each cut: all of them are opened through the manager, which takes three times as long."""
+    return cut_topics(place, randoms=-(-randoms // 8), seed=seed, deaths=dies(seed), **how)
 
 
-def repair(place: Path, *, randoms: int, **how: Any) -> Tally:
+def repair(place: Path, *, randoms: int, seed: int, **how: Any) -> Tally:
     """Cut the power with fewer states per cut, for the same reason."""
-    return cut_repair(place, randoms=-(-randoms // 8), **how)
+    return cut_repair(place, randoms=-(-randoms // 8), seed=seed, deaths=deaths_of(seed, 120), **how)
 
 
 def tables(place: Path, *, randoms: int, **how: Any) -> Tally:
@@ -57,16 +71,16 @@ def tables(place: Path, *, randoms: int, **how: Any) -> Tally:
     return cut_tables(place, randoms=-(-randoms // 4), **how)
 
 
-def jobs(place: Path, *, randoms: int, **how: Any) -> Tally:
+def jobs(place: Path, *, randoms: int, seed: int, **how: Any) -> Tally:
     """Cut the power with fewer states per cut: each state gets the full check of its operation."""
-    return cut_job(place, randoms=-(-randoms // 20), **how)
+    return cut_job(place, randoms=-(-randoms // 20), seed=seed, deaths=deaths_of(seed, 80), **how)
 
 
 WORKLOADS: dict[str, tuple[int, Workload]] = {
     "history": (26, cut_history),
     "killed": (10, killed),
     "life": (2, cut_life),
-    "producers": (2, cut_producers),
+    "producers": (2, producers),
     "writer": (6, writer),
     "cleaning": (2, cleaning),
     "topics": (1, topics),

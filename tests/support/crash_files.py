@@ -12,9 +12,10 @@ import ctypes
 import functools
 import os
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
 from klog.disk import LogFile, RealFiles
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 directory_of = functools.lru_cache(maxsize=4096)(os.path.dirname)  # of the same few names, at every step
+
+
+T = TypeVar("T")
 
 
 class PowerCut(BaseException):
@@ -77,10 +81,22 @@ class MappedFiles:
         return data, self._durable.get((status.st_dev, status.st_ino))
 
 
+def _alone(method: Callable[..., T]) -> Callable[..., T]:
+    """One operation of the disk at a time."""
+
+    @functools.wraps(method)
+    def operation(self: CrashFiles | CrashFile, *args: Any, **more: Any) -> T:
+        with self.disk.lock if isinstance(self, CrashFile) else self.lock:
+            return method(self, *args, **more)
+
+    return operation
+
+
 class CrashFile(LogFile):
     disk: CrashFiles
     inode: Inode
 
+    @_alone
     def write(self, data: bytes, position: int) -> None:
         self.disk.step(f"write {os.path.basename(self.path)} {position}+{len(memoryview(data))}")
         super().write(data, position)
@@ -138,6 +154,7 @@ class CrashFiles(RealFiles):
     def __init__(self, stop_at: int | None = None, before_step: Callable[[], None] | None = None) -> None:
         self._mapped = MappedFiles()
         super().__init__(self._mapped.table)
+        self.lock = threading.RLock()
         self.stop_at = stop_at
         self.before_step = before_step
         self.steps = 0
@@ -202,6 +219,7 @@ class CrashFiles(RealFiles):
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         return self._opened(CrashDirectFile, path, write, create)
 
+    @_alone
     def _opened(self, kind: type[CrashFile], path: str, write: bool, create: bool) -> LogFile:
         if create and not os.path.exists(path):
             self.step(f"create {os.path.basename(path)}")
@@ -209,6 +227,7 @@ class CrashFiles(RealFiles):
         plain = super().open(path, write=write, create=create)
         return self._as(kind, plain, self.inode(path) if write and not is_mapped(path) else Inode(), write)
 
+    @_alone
     def create(self, path: str) -> LogFile:
         self.step(f"create {os.path.basename(path)}")
         plain = super().create(path)
@@ -227,6 +246,7 @@ class CrashFiles(RealFiles):
             apply(inode.durable, change)
         inode.pending.clear()
 
+    @_alone
     def fsync(self, file: LogFile) -> None:
         assert isinstance(file, CrashFile)
         self.step(f"fsync {os.path.basename(file.path)}")
@@ -237,12 +257,14 @@ class CrashFiles(RealFiles):
     def fdatasync(self, file: LogFile) -> None:
         self.fsync(file)
 
+    @_alone
     def truncate(self, file: LogFile, size: int) -> None:
         assert isinstance(file, CrashFile)
         self.step(f"truncate {os.path.basename(file.path)} {size}")
         super().truncate(file, size)
         file.inode.pending.append(size)
 
+    @_alone
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         temporary, inode = path + ".tmp", Inode()
         self.step(f"create {os.path.basename(temporary)}")
@@ -256,6 +278,7 @@ class CrashFiles(RealFiles):
         self.rename(temporary, path)
         self.fsync_dir(directory_of(path))
 
+    @_alone
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {os.path.basename(source)} {os.path.basename(target)}")
         if os.path.isdir(source):
@@ -275,6 +298,7 @@ class CrashFiles(RealFiles):
         self._known_directories[target] = self._known_directories.pop(source)
         self._have_moved({source: target})
 
+    @_alone
     def exchange(self, path: str, other: str) -> None:
         """Exchange the names of two directories. Until the parents of both are synced, a cut may undo the exchange for
         both."""
@@ -289,16 +313,19 @@ class CrashFiles(RealFiles):
         known[path], known[other] = known[other], known[path]
         self._have_moved({path: other, other: path})
 
+    @_alone
     def link(self, source: str, target: str) -> None:
         self.step(f"link {os.path.basename(source)} {os.path.basename(target)}")
         super().link(source, target)
         self._name(self._known(source), None, target)
 
+    @_alone
     def mkdir(self, path: str, mode: int = 0o750) -> None:
         self.step(f"mkdir {os.path.basename(path)}/")
         super().mkdir(path, mode)
         self._notice_directories(directory_of(path))
 
+    @_alone
     def rmdir(self, path: str) -> None:
         self.step(f"rmdir {os.path.basename(path)}/")
         super().rmdir(path)
@@ -334,6 +361,7 @@ class CrashFiles(RealFiles):
             for name in [name for name in self.names if directory_of(name) == path]:
                 self._name(None, name, None)
 
+    @_alone
     def unlink(self, path: str) -> None:
         if os.path.exists(path):
             self.step(f"unlink {os.path.basename(path)}")
@@ -355,6 +383,7 @@ class CrashFiles(RealFiles):
             self._known(path).durable = bytearray(Path(path).read_bytes())
             self._mapped.forget(path)
 
+    @_alone
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
         self._notice_directories(path)
@@ -449,3 +478,18 @@ def dying(files: CrashFiles, left: int) -> Iterator[None]:
 
     with mock.patch.object(files, "step", step), contextlib.suppress(PowerCut):
         yield
+
+
+def until_done(files: CrashFiles, deaths: Iterable[int], work: Callable[[], object]) -> None:
+    """Do work() in a process that dies inside it, and again in the next one, which goes on with what it finds. deaths:
+    for each process that dies, the operation of the disk before which it does. The last process does not."""
+    for left in deaths:
+        with dying(files, left):
+            work()
+    work()
+
+
+def random_deaths(rng: random.Random, steps_max: int) -> Iterator[int]:
+    """For until_done(): any number of deaths, each before one of steps_max operations, mostly one of the first."""
+    while rng.random() < 0.7:
+        yield rng.randrange(rng.randrange(steps_max) + 1)

@@ -83,18 +83,21 @@ class PositionFile:
             self._save({**topics, topic: entry})
 
     def begin(self, topic: str, entry: TopicPositions) -> None:
-        """Commit the first positions of a topic id, unless there are some already."""
+        """Commit the first positions of a topic id, unless there are some already. They are on disk when it returns."""
         with directory_lock(self._directory):
             topics = self.load()
             before = topics.get(topic)
             if before is None or before.topic_id != entry.topic_id:
                 self._save({**topics, topic: entry})
+            else:
+                self.sync_name()
 
     def forget(self, topic: str, partitions: Collection[int]) -> None:
         """Remove the positions of these partitions, and the file if no position is left."""
         with directory_lock(self._directory):
             topics = self.load()
             if (before := topics.pop(topic, None)) is None:
+                self.sync_name()
                 return
             left = {number: offset for number, offset in before.positions.items() if number not in partitions}
             if left:
@@ -103,7 +106,11 @@ class PositionFile:
                 self._save(topics)
             else:
                 self._files.unlink(self.path)
-                self._files.fsync_dir(self._directory)
+                self.sync_name()
+
+    def sync_name(self) -> None:
+        """Make durable what another process has committed or removed: it may have been killed before it did that."""
+        self._files.fsync_dir(self._directory)
 
     def lower(self, topic: str, partition: int, log_end: int) -> bool:
         """Lower the position in a partition to the log end if it is above (N4). Returns whether it was. Raises OSError,

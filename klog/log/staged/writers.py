@@ -164,18 +164,26 @@ def _newest_ms(log_dir: str, token: str) -> int:
 
 def staging_directories(log_dir: str, token: str) -> list[str]:
     """The staging directories of a job in the partitions of a log.dir, sorted."""
-    with os.scandir(log_dir) as entries:
-        partitions = sorted(entry.path for entry in entries if parse_directory_name(entry.name) is not None)
-    paths = (os.path.join(partition, layout.STAGING + token) for partition in partitions)
+    paths = (os.path.join(partition, layout.STAGING + token) for partition in _partitions(log_dir))
     return [path for path in paths if is_directory(path, follow_symlinks=False)]
 
 
-def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True) -> None:
+def _partitions(log_dir: str) -> list[str]:
+    with os.scandir(log_dir) as entries:
+        return sorted(entry.path for entry in entries if parse_directory_name(entry.name) is not None)
+
+
+def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True, again: bool = False) -> None:
     """W2: remove everything of a job except its manifest. alone: the caller holds the lock of the log.dir; if not,
-    empty directories are left to the next start, and the file, by which it finds them."""
+    empty directories are left to the next start, and the file, by which it finds them. again: a call that was killed
+    may have removed directories; that is made durable in all partitions, before the file goes."""
     for path in staging_directories(log_dir, token):
         _remove(path, files)
-        files.fsync_dir(os.path.dirname(path))
+        if not again:
+            files.fsync_dir(os.path.dirname(path))
+    for partition in _partitions(log_dir) if again else ():
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            files.fsync_dir(partition)
     with directory_lock(log_dir):
         empty = _empty_partitions(log_dir)
         for partition in empty if alone else ():
@@ -233,6 +241,6 @@ def sweep(log_dir: str, names: Iterable[str], now_ms: int, files: Files) -> list
     swept = []
     for token in layout.writers_in(names):
         if _is_abandoned(log_dir, token, now_ms):
-            remove_staging(log_dir, token, files)
+            remove_staging(log_dir, token, files, again=True)
             swept.append(token)
     return swept
