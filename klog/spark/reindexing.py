@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import klog
 from klog import Log, LogConfig
 from klog.clock import SystemClock
-from klog.disk import DirectoryLock, RealFiles
+from klog.disk import DirectoryLock, Files, RealFiles
 from klog.errors import KlogError
 from klog.log.load.reindex import Rebuilt, put_in_place, rebuild_indexes
 from klog.log.staged import layout, writers
@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
 
 
 @contextlib.contextmanager
-def locked(where: str) -> Iterator[str]:
+def locked(where: str, files: Files | None = None) -> Iterator[str]:
     """Hold the lock of a log.dir. Yields the token of a job, whose staging is removed at the end."""
     lock = DirectoryLock(where)
     token = uuid.uuid4().hex
@@ -108,7 +108,7 @@ def locked(where: str) -> Iterator[str]:
         yield token
     finally:
         try:
-            jobs.clear_staging(where, token)
+            jobs.clear_staging(where, token, files)
         finally:
             lock.release()
 
@@ -129,11 +129,12 @@ class Reindexing:
     where: str
     wanted: Sequence[str] | None
     token: str
+    files: Files = field(default_factory=RealFiles)
     sizes: list[tuple[SegmentOf, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._done: dict[tuple[str, int], PartitionDone] = {}
-        with klog.open(self.where, read_only=True) as logs:
+        with klog.open(self.where, read_only=True, files=self.files) as logs:
             there = logs.topics()
             jobs.check_known(self.wanted or (), there, self.where)
             self._configs = {name: logs.topic_config(name) for name in there}
@@ -167,7 +168,7 @@ class Reindexing:
             total.bytes += new.bytes
             total.error = total.error or new.error
             try:
-                put_in_place(layout.partition_path(self.where, *key), new, outcome.directory, RealFiles())
+                put_in_place(layout.partition_path(self.where, *key), new, outcome.directory, self.files)
                 done.replaced += len(new.files)
             except OSError as error:
                 total.error = total.error or jobs.error_text(error)
@@ -181,20 +182,20 @@ class Reindexing:
         ]  # fmt: skip
 
 
-def rebuild(work: Work) -> list[Outcome]:
+def rebuild(work: Work, files: Files | None = None) -> list[Outcome]:
     """The work of a task: build the indexes of its segments."""
     bases: dict[tuple[str, int], list[int]] = {}
     for segment in work.segments:
         bases.setdefault((segment.topic, segment.partition), []).append(segment.base_offset)
-    return [_rebuild(work, topic, number, set(wanted)) for (topic, number), wanted in bases.items()]
+    return [_rebuild(work, topic, number, set(wanted), files) for (topic, number), wanted in bases.items()]
 
 
-def _rebuild(work: Work, topic: str, number: int, bases: set[int]) -> Outcome:
+def _rebuild(work: Work, topic: str, number: int, bases: set[int], files: Files | None) -> Outcome:
     started = SystemClock().monotonic()
     directory, path = "", layout.partition_path(work.log_dir, topic, number)
     try:
-        with contextlib.closing(Log.open(path, config=work.configs[topic], read_only=True)) as log:
-            directory = jobs.attempt_directory(work.log_dir, topic, number, work.token, work.driver)
+        with contextlib.closing(Log.open(path, config=work.configs[topic], read_only=True, files=files)) as log:
+            directory = jobs.attempt_directory(work.log_dir, topic, number, work.token, work.driver, files)
             rebuilt = rebuild_indexes(log._core, bases, directory)
     except (KlogError, OSError) as error:
         rebuilt = Rebuilt(error=jobs.error_text(error))

@@ -28,7 +28,7 @@ from klog.cleaner import read_audit
 from klog.clock import ManualClock
 from klog.coordinator.transactions.producer_ids import ProducerIds
 from klog.disk import DirectReader, DirectWriter, Files, FileSink, NewFile, RealFiles
-from klog.errors import CorruptLog
+from klog.errors import CorruptLog, KlogError
 from klog.handover import handover, metadata
 from klog.log.load import reindex
 from klog.log.staged import layout
@@ -41,6 +41,7 @@ from klog.security.acl_types import Acl, AclFilter, PatternType, Permission, Res
 from klog.security.acl_types import Operation as AclOperation
 from klog.security.config import AUTHORIZER
 from klog.spark.jobs import clear_staging
+from klog.spark.reindexing import Reindexing, locked, rebuild
 from klog.spark.table_manifest import DataFile, Manifest
 from klog.spark.table_store import TableStore
 from tests.cleaner import test_overflow as overflow
@@ -50,6 +51,7 @@ from tests.crash.compaction import Cleaning, Setup, TaskSetup
 from tests.crash.life import Life, check_found, open_state, steps
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
+from tests.support.numbered_names import numbered_names
 from tests.support.own_json import unchecked_in
 from tests.support.rounds import checkpoint_round, flush_round, retention_round
 
@@ -1037,6 +1039,60 @@ def rebuild_indexes_beside(root: Path, _book: Book) -> None:
     with klog.Log.open(root / "t-0", read_only=True, config=SMALL, clock=ManualClock(NOW)) as log:
         rebuilt = reindex.rebuild_indexes(log._core, {segment.base_offset for segment in log.segments}, str(beside))
     reindex.put_in_place(str(root / "t-0"), rebuilt, str(beside), RealFiles())
+
+
+def closed_indexes(root: Path) -> dict[str, bytes]:
+    """The indexes of closed segments."""
+    found = {}
+    for partition in root.glob("*-*"):
+        bases = sorted(path.stem for path in partition.glob("*.log"))[:-1]
+        paths = [partition / (base + suffix) for base in bases for suffix in (".index", ".timeindex")]
+        found.update({str(path.relative_to(root)): path.read_bytes() for path in paths if path.exists()})
+    return found
+
+
+def two_topics_with_damaged_indexes(root: Path) -> None:
+    two_topics(root)
+    SOUND_INDEXES.clear()
+    SOUND_INDEXES.update(closed_indexes(root))
+    for number, name in enumerate(sorted(SOUND_INDEXES)):
+        if number % 3 == 0:
+            (root / name).unlink()
+        elif number % 3 == 1:
+            (root / name).write_bytes(b"\xff" + SOUND_INDEXES[name][1:])
+
+
+SOUND_INDEXES: dict[str, bytes] = {}
+
+
+def _reindex(root: Path, files: Files) -> None:
+    """Reindex as klog.spark.reindex does: tasks build the indexes, the driver puts them in place."""
+    with numbered_names(), locked(str(root), files) as token:
+        reindexing = Reindexing(str(root), None, token, files)
+        for item in reindexing.items(1 << 12):
+            outcomes = rebuild(pickle.loads(pickle.dumps(item.value)), files)
+            reindexing.take(pickle.loads(pickle.dumps(outcomes)))
+        for row in reindexing.rows():
+            if row[-1] is not None:
+                raise KlogError(row[-1])
+
+
+def have_sound_indexes(root: Path, notes: list[Any]) -> None:
+    """R2 of klog/spark/reindexing.py: what has returned stays, and the next call does the rest."""
+    if notes:
+        assert closed_indexes(root) == SOUND_INDEXES
+    for token in layout.writers_in(os.listdir(root)):
+        clear_staging(str(root), token)  # if the process survives, the driver of the tasks is still alive
+    _reindex(root, RealFiles())
+    assert closed_indexes(root) == SOUND_INDEXES
+    assert content(root) == TWO_TOPICS
+    assert not list(root.rglob("*klog-staging*"))
+
+
+@durable_operation(two_topics_with_damaged_indexes, have_sound_indexes)
+def reindex_by_tasks(root: Path, book: Book, files: Files) -> None:
+    _reindex(root, files)
+    book.note("reindexed")
 
 
 @operation(nothing, is_prefix)
