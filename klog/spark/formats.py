@@ -26,8 +26,9 @@ from klog.decode import (
 from klog.decode.formats import reader_of
 from klog.spark.bounds import TopicPartition
 from klog.spark.format_options import Format
+from klog.spark.opening import is_partition_directory
 from klog.spark.options import Options
-from klog.spark.survey import is_partition_directory, matches
+from klog.spark.survey import matches
 
 
 def decoder_of(column: str, options: Options) -> Decoder | None:

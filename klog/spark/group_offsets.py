@@ -27,8 +27,8 @@ from klog.logger import logger_of
 from klog.spark.bounds import TopicPartition
 from klog.spark.committed import TOPIC
 from klog.spark.offsets import Offsets
+from klog.spark.opening import is_partition_directory
 from klog.spark.options import Subscription
-from klog.spark.survey import is_partition_directory
 
 logger = logger_of("spark")
 

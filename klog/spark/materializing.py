@@ -111,7 +111,7 @@ def add(
         if before is not None:
             check_same(before, call, schema.jsonValue(), latest)
             latest = before.latest
-        with opened(call.options.paths) as logs:
+        with opened(call.options) as logs:
             found = read_state(logs, call.options, before)
             by_key = found.compacts if latest is None else latest
             columns = read_schema(schema, by_key, call.options)

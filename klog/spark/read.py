@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-import klog
 from klog import record
 from klog.disk import is_directory
 from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
@@ -26,6 +25,7 @@ from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
+from klog.spark.opening import open_partition
 from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
 from klog.spark.reading import Reading
@@ -108,7 +108,7 @@ class _RangeReader:
         """The rows of the range, in batches of limited size."""
         path = self._wanted.path
         try:
-            with klog.Log.open(path, read_only=True) as log:
+            with open_partition(path, self._reading.on_corrupt) as log:
                 self._look(log)
                 while self._at < self._stop:
                     try:

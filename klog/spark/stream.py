@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from klog.clock import Clock, SystemClock
+from klog.errors import CorruptBatch
 from klog.logger import logger_of
 from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
 from klog.spark.group_offsets import GroupOffsets, check_subscription
@@ -40,7 +41,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.read import DataLoss
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.stream_memory import StreamMemory
-from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select
+from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select, sizes_of
 from klog.spark.task import TaskReader
 from klog.values import dataclass, replace
 
@@ -94,7 +95,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  Spark's names, here and below
         self._open_group()
         if self._initial is None:
-            with opened(self._options.paths) as logs:
+            with opened(self._options) as logs:
                 present = _present(logs, select(self._options.subscription, logs), self._options)
                 self._initial = self._starting_offsets(logs, present)
                 self._start_is_open = True
@@ -111,7 +112,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 wanted,
                 Bounds(LATEST),
                 self._options.no_match,
-                lookup_of(logs[pair]),
+                lookup_of(logs[pair], self._options.reading),
                 self._options.reading.fail_on_data_loss,
             )
         return offsets
@@ -268,7 +269,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Logs, dict[TopicPartition, Present]]]:
         """The subscribed partitions that exist, for a while."""
-        with opened(self._options.paths) as logs:
+        with opened(self._options) as logs:
             chosen = select(_existing(self._options.subscription, logs), logs)
             yield logs, _present(logs, chosen, self._options)
 
@@ -282,12 +283,17 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 @dataclass(frozen=True, slots=True)
 class _StoredBytes:
-    """limits.Stored of open logs, by their offset indexes."""
+    """limits.Stored of open logs, by their offset indexes; estimated where a batch cannot be read."""
 
     logs: Logs
 
     def size(self, pair: TopicPartition, start: int, end: int) -> int:
-        return self.logs[pair].fetch_range(start, end).size if start < end else 0
+        if start >= end:
+            return 0
+        try:
+            return self.logs[pair].fetch_range(start, end).size
+        except CorruptBatch:  # the task sees it
+            return sizes_of(self.logs[pair]).between(start, end)
 
     def fit(self, pair: TopicPartition, start: int, end: int, size: int) -> int:
         ends = range(start + 1, end + 1)

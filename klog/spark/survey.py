@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING
 import klog
 from klog import record
 from klog.clock import SystemClock
-from klog.errors import CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptBatch, CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
 from klog.log.staged.pending import SETTLED_NS, PendingCommits
 from klog.logger import logger_of
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
+from klog.spark.opening import Logs
 from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
@@ -41,6 +42,7 @@ from klog.values import NamedTuple, replace
 if TYPE_CHECKING:
     from klog import Log
     from klog.segment import Segment
+    from klog.spark.reading import Reading
 
 logger = logger_of("spark")
 
@@ -50,7 +52,7 @@ _LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment
 
 def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]:
     """Return the bins of ranges that a query reads, one per Spark task; empty if there is nothing to read."""
-    with opened(options.paths) as logs:
+    with opened(options) as logs:
         chosen = select(options.subscription, logs)
         for bounds in (options.start, options.end):
             check_named(bounds, chosen)
@@ -61,10 +63,10 @@ def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]
 
 
 @contextmanager
-def opened(paths: Sequence[str]) -> Iterator[dict[TopicPartition, Log]]:
-    """Open every partition below the paths, read-only, for a while."""
+def opened(options: Options) -> Iterator[Logs]:
+    """The partitions below the paths, read-only, for a while."""
     with ExitStack() as stack:
-        yield _open(paths, stack)
+        yield Logs(options.paths, options.reading.on_corrupt, stack)
 
 
 def plan_ranges(
@@ -80,8 +82,7 @@ def plan_ranges(
     for pair, (start, end) in wanted.items():
         whole = _range(logs[pair], pair, start, end)
         if pushed.wants(*pair) and pair.partition in homes.get(pair.topic, (pair.partition,)):
-            sizes = Sizes(Extent(segment.base_offset, segment.next_offset, segment.size)
-                          for segment in logs[pair].segments)  # fmt: skip
+            sizes = sizes_of(logs[pair])
             sized += [(part, sizes) for part in _needed(logs[pair], whole, pushed)]
     bins = plan(sized, lambda whole, offset: _batch_at(logs[whole.pair], whole, offset), _sizing(options))
     logger.info(
@@ -95,9 +96,14 @@ def plan_ranges(
     return bins
 
 
+def sizes_of(log: Log) -> Sizes:
+    """Return the estimated bytes of ranges of a log."""
+    return Sizes(Extent(segment.base_offset, segment.next_offset, segment.size) for segment in log.segments)
+
+
 def chosen_logs(options: Options, stack: ExitStack) -> list[Log]:
-    """Open the paths until the stack is closed, and return the logs that a query reads, in order."""
-    logs = _open(options.paths, stack)
+    """Open the logs that a query reads until the stack is closed, and return them in order."""
+    logs = Logs(options.paths, options.reading.on_corrupt, stack)
     return [logs[pair] for pair in select(options.subscription, logs)]
 
 
@@ -148,30 +154,6 @@ def _refuse_missing(missing: Sequence[str], what: str, topics: Iterable[str]) ->
         known = sorted(topics)
         there = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
         raise UnknownTopicOrPartition(f"no {what} {', '.join(missing)} here; topics: {there or 'none'}")
-
-
-def _open(paths: Sequence[str], stack: ExitStack) -> dict[TopicPartition, Log]:
-    """Open every partition below the paths; each path is a log directory or one partition's directory."""
-    logs: dict[TopicPartition, Log] = {}
-    for path in paths:
-        if is_partition_directory(path):
-            found = [stack.enter_context(klog.Log.open(path, read_only=True))]
-        else:
-            manager = stack.enter_context(klog.open(path, read_only=True))
-            found = [manager.log(topic, number) for topic, numbers in manager.topics().items() for number in numbers]
-        for log in found:
-            pair = TopicPartition(log.topic, log.partition)
-            if pair in logs:
-                raise ValueError(f"{pair} is in two of the paths: {logs[pair].path} and {log.path}; give one of them")
-            logs[pair] = log
-    return logs
-
-
-def is_partition_directory(path: str) -> bool:
-    # A log directory may be named data-1, too: its content decides.
-    if not re.search(r".-\d+$", os.path.basename(path)):
-        return False
-    return any(re.fullmatch(r"\d{20}\.log|partition\.metadata", name) for name in os.listdir(path))
 
 
 def check_named(bounds: Bounds, chosen: Sequence[TopicPartition]) -> None:
@@ -254,16 +236,24 @@ def _resolved(log: Log, pair: TopicPartition, seen: Seen, options: Options) -> t
         options.start,
         options.end,
         options.no_match,
-        lookup_of(log),
+        lookup_of(log, options.reading),
         options.reading.fail_on_data_loss,
     )
 
 
-def lookup_of(log: Log) -> FirstAtOrAfter:
-    """Return the log's look-up by time."""
+def lookup_of(log: Log, reading: Reading) -> FirstAtOrAfter:
+    """Return the log's look-up by time. With onCorrupt other than fail, a batch that it cannot read counts as one with
+    such a record."""
 
     def first_at_or_after(timestamp_ms: int) -> int | None:
-        found = log.offset_for_timestamp(timestamp_ms)
+        try:
+            found = log.offset_for_timestamp(timestamp_ms)
+        except CorruptBatch as error:
+            if reading.on_corrupt == "fail" or error.offset is None:
+                error.add_note("onCorrupt=skipBatch begins, or ends, at this batch")
+                raise
+            logger.warning("event=corrupt_batch timestamp=%d reason=%r", timestamp_ms, str(error))
+            return max(error.offset, log.log_start_offset)
         return None if found is None else int(found.offset)
 
     return first_at_or_after

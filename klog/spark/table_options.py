@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from klog.arguments import path as path_argument
 from klog.arguments import text
 from klog.spark import stream_options
+from klog.spark.opening import is_partition_directory
 from klog.spark.options import WHICH_OFFSETS, WHICH_PARTITIONS, Options, parse
 from klog.spark.places import local
 from klog.spark.rows import BAD_VALUE, full_schema
-from klog.spark.survey import absolute_directory, is_partition_directory
+from klog.spark.survey import absolute_directory
 from klog.spark.table_manifest import Manifest
 from klog.values import dataclass
 

@@ -88,7 +88,7 @@ def _frame(
 
 def tail_of(call: Request, manifest: Manifest) -> list[Bin]:
     """Plan the reading of what is newer in the log than the manifest."""
-    with opened(call.options.paths) as logs:
+    with opened(call.options) as logs:
         return plan_ranges(logs, read_state(logs, call.options, manifest).wanted, call.options)
 
 

@@ -14,6 +14,7 @@ from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import commit_staged
 from klog.spark import survey
+from klog.spark.opening import Logs
 from klog.spark.options import parse
 from klog.spark.rows import full_schema
 from klog.spark.stream import KlogStreamReader
@@ -77,7 +78,7 @@ def latest(root: Path) -> dict[int, int]:
 
 @pytest.mark.parametrize("ends", [planned, latest])
 @pytest.mark.parametrize(("commit", "expected"), [(half, OLD), (whole, NEW)])
-@pytest.mark.parametrize("moment", ["opened", "one end read"])
+@pytest.mark.parametrize("moment", ["listed", "opened", "one end read"])
 def test_a_plan_has_all_of_a_commit_or_none(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,13 +87,15 @@ def test_a_plan_has_all_of_a_commit_or_none(
     expected: dict[int, int],
     moment: str,
 ) -> None:
-    """The commit runs after the logs were opened, or between two of their ends."""
+    """The commit runs after the partitions were listed, after the logs were opened, or between two of their ends."""
     jobs = [staged(root)]
-    opened, end_offset = survey._open, survey.end_offset
+    end_offset = survey.end_offset
 
     def after_opening(*args: Any) -> Any:
-        result = opened(*args)
+        result = Logs(*args)
         if moment == "opened":
+            assert len([*result.values()]) == 3
+        if moment != "one end read":
             commit(root, jobs.pop())
         return result
 
@@ -102,7 +105,7 @@ def test_a_plan_has_all_of_a_commit_or_none(
             commit(root, jobs.pop())
         return result
 
-    monkeypatch.setattr(survey, "_open", after_opening)
+    monkeypatch.setattr(survey, "Logs", after_opening)
     monkeypatch.setattr(survey, "end_offset", after_an_end)
     monkeypatch.setattr("klog.spark.stream.end_offset", after_an_end, raising=False)
     assert ends(root) == expected

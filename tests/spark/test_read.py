@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch
+from klog.errors import CorruptBatch, CorruptLog
 from klog.spark.bounds import DataLoss
 from klog.spark.options import Options, Reading, parse
 from klog.spark.plan import Range
@@ -26,6 +26,7 @@ from klog.spark.pushdown import Pushed
 from klog.spark.read import read_ranges
 from klog.spark.rows import METADATA, PLAIN, arrow_schema, full_schema
 from klog.spark.survey import plan_partitions
+from tests.log import test_lost_ends as lost_ends
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.golden import CASES, Partition, all_partitions, copy_logdir
 
@@ -362,6 +363,70 @@ def test_damage_in_a_header(tmp_path: Path, at: int) -> None:
     else:
         with pytest.raises(CorruptBatch):
             offsets(directory)
+
+
+def test_a_search_by_time_that_comes_to_a_corrupt_batch(damaged: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its records are unknown, so it counts as one with the time: a read begins there, or ends there."""
+    with pytest.raises(CorruptBatch, match="checksum") as caught:
+        offsets(damaged, startingTimestamp="3000")
+    assert caught.value.__notes__ == ["onCorrupt=skipBatch begins, or ends, at this batch"]
+    assert offsets(damaged, onCorrupt="skipBatch", startingTimestamp="3000") == [each for each in SOUND if each > 15]
+    assert offsets(damaged, onCorrupt="skipBatch", endingTimestamp="20000") == [each for each in SOUND if each < 100]
+    assert "event=corrupt_batch timestamp=20000" in caplog.text
+
+
+# ---- lost segments ---------------------------------------------------------------------------------------------------
+
+
+def lose(directory: Path, batches: int | None) -> tuple[int, int]:
+    """Write a log, and cut a segment in the middle after so many batches of one record each; None: remove its file.
+    Returns its base offset and that of the next one."""
+    bases = lost_ends.written(directory)
+    base, following = bases[lost_ends.LOST], bases[lost_ends.LOST + 1]
+    if batches is None:
+        (directory / f"{base:020d}.log").unlink()
+    else:
+        lost_ends.cut(directory, base, batches)
+    return base, following
+
+
+@pytest.mark.parametrize("tasks", ["1", "20"])
+def test_the_lost_end_of_a_segment_is_a_corrupt_batch(tmp_path: Path, tasks: str) -> None:
+    base, following = lose(tmp_path / "t-0", 1)
+    left = [*range(base + 1), *range(following, len(lost_ends.OFFSETS))]
+    with pytest.raises(CorruptBatch, match=f"records up to {following - 1} were lost") as caught:
+        offsets(tmp_path, minPartitions=tasks)
+    assert "onCorrupt=skipBatch leaves such batches out" in caught.value.__notes__[0]
+    assert offsets(tmp_path, onCorrupt="skipBatch", minPartitions=tasks) == left
+    found = query(tmp_path, "offset", "crcValid", "segment", onCorrupt="emit", minPartitions=tasks)
+    assert [row["offset"] for row in found if row["crcValid"]] == left
+    assert [(row["offset"], row["segment"]) for row in found if not row["crcValid"]] == [(base + 1, f"{base:020d}.log")]
+
+
+@pytest.mark.parametrize("batches", [0, None], ids=["empty", "missing"])
+@pytest.mark.parametrize("name", [".", "t-0"], ids=["log.dir", "partition"])
+def test_a_lost_segment_is_refused_or_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, batches: int | None, name: str
+) -> None:
+    base, following = lose(tmp_path / "t-0", batches)
+    with pytest.raises(CorruptLog, match=f"the segment that begins at {base} is") as caught:
+        offsets(tmp_path / name)
+    assert caught.value.__notes__ == ["onCorrupt=skipBatch reads the log without that segment"]
+    left = [*range(base), *range(following, len(lost_ends.OFFSETS))]
+    assert offsets(tmp_path / name, onCorrupt="skipBatch") == left
+    assert f"event=lost_segment offset={base}" in caplog.text
+    assert [row["offset"] for row in query(tmp_path / name, "offset", "crcValid", onCorrupt="emit")] == left
+
+
+def test_a_query_does_not_open_what_it_does_not_read(tmp_path: Path) -> None:
+    lose(tmp_path / "t-0", 0)
+    with klog.open(tmp_path) as logs:
+        logs.create_topic("sound")
+        logs.append("sound", [(b"k", b"v")] * 3)
+    assert offsets(tmp_path, subscribe="sound") == offsets(tmp_path, assign='{"sound":[0]}') == [0, 1, 2]
+    assert offsets(tmp_path, subscribePattern="^s") == [0, 1, 2]
+    with pytest.raises(CorruptLog):
+        offsets(tmp_path)
 
 
 # ---- data loss -------------------------------------------------------------------------------------------------------

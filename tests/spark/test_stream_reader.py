@@ -194,6 +194,23 @@ class TestBatches:
         assert all(offset % 10 == 0 for end, _ in found for offset in end["t"].values())
         assert len(list(batches(reader(data, maxBytesPerTrigger="1")))) == 15  # one record batch each
 
+    def test_a_limit_of_bytes_where_a_batch_cannot_be_read(self, tmp_path: Path) -> None:
+        """Its size is estimated: the batches of the stream leave it out, as the option says, and go on."""
+        directory = tmp_path / "t-0"
+        with klog.Log.open(directory, config={"segment.bytes": 1000, "index.interval.bytes": 0}) as log:
+            for _ in range(20):
+                log.append([(b"k", b"v" * 50)] * 2)
+            segment = log.segments[2]
+        data = bytearray(Path(segment.path).read_bytes())
+        second = 12 + int.from_bytes(data[8:12])
+        data[second + 9] ^= 1  # its length
+        Path(segment.path).write_bytes(data)
+        damaged = {segment.base_offset + 2, segment.base_offset + 3}
+        for limit in ("1", "500", "1000000"):
+            made = reader(tmp_path, maxBytesPerTrigger=limit, onCorrupt="skipBatch")
+            found = [offset for _, part in batches(made) for _, _, offset in part]
+            assert found == [offset for offset in range(40) if offset not in damaged]
+
     def test_both_limits(self, data: Path) -> None:
         found = list(batches(reader(data, maxBytesPerTrigger="1000000", maxOffsetsPerTrigger="100")))
         assert [len(rows) for _, rows in found] == [100, 50]

@@ -1,0 +1,110 @@
+"""Opens partitions read-only: those below the paths of a query, on the driver, and the one of a range, in a task.
+
+O1  A partition below a log.dir is opened when it is first used: one that a query does not read costs nothing, and may
+    be damaged.
+O2  A log with a segment in the middle that is empty or missing is refused (recovery="strict"). With onCorrupt other
+    than fail it is opened without that segment, with a warning; then no reader reports lost ends of its segments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import klog
+from klog.errors import CorruptLog
+from klog.logger import logger_of
+from klog.spark.bounds import TopicPartition
+
+if TYPE_CHECKING:
+    from klog import Log
+    from klog.log.options import Policy
+    from klog.spark.reading import OnCorrupt
+
+logger = logger_of("spark")
+
+
+def open_partition(path: str, on_corrupt: OnCorrupt = "fail") -> Log:
+    """Open a partition's directory read-only. Raises CorruptLog (O2), and the errors of Log.open."""
+
+    def opened(recovery: Policy) -> Log:
+        return klog.Log.open(path, read_only=True, recovery=recovery)
+
+    return _despite_lost_segments(opened, on_corrupt)
+
+
+def is_partition_directory(path: str) -> bool:
+    """Is this the directory of a partition, and not a log.dir?"""
+    # A log directory may be named data-1, too: its content decides.
+    if not re.search(r".-\d+$", os.path.basename(path)):
+        return False
+    return any(re.fullmatch(r"\d{20}\.log|partition\.metadata", name) for name in os.listdir(path))
+
+
+class Logs(Mapping[TopicPartition, "Log"]):
+    """The partitions below some paths, until `stack` is closed (O1). One thread."""
+
+    def __init__(self, paths: Sequence[str], on_corrupt: OnCorrupt, stack: ExitStack) -> None:
+        """paths: log.dirs and directories of partitions. Raises ValueError for a partition that is in two of them."""
+        self._on_corrupt = on_corrupt
+        self._stack = stack
+        self._logs: dict[TopicPartition, Log] = {}
+        self._found: dict[TopicPartition, tuple[str, Callable[[], Log]]] = {}
+        for path in paths:
+            if is_partition_directory(path):
+                log = stack.enter_context(open_partition(path, on_corrupt))
+                self._add(TopicPartition(log.topic, log.partition), path, lambda log=log: log)  # type: ignore[misc]
+            else:
+                self._add_log_dir(path)
+
+    def _add_log_dir(self, path: str) -> None:
+        manager = self._stack.enter_context(klog.open(path, read_only=True))
+        for topic, numbers in manager.topics().items():
+            for number in numbers:
+                pair = TopicPartition(topic, number)
+                self._add(pair, os.path.join(path, str(pair)), partial(self._open, manager, pair))
+
+    def _add(self, pair: TopicPartition, path: str, opened: Callable[[], Log]) -> None:
+        if pair in self._found:
+            raise ValueError(f"{pair} is in two of the paths: {self._found[pair][0]} and {path}; give one of them")
+        self._found[pair] = path, opened
+
+    def _open(self, manager: klog.LogManager, pair: TopicPartition) -> Log:
+        def opened(recovery: Policy) -> Log:
+            if recovery == "strict":
+                return manager.log(*pair)
+            return self._stack.enter_context(klog.open(manager.paths, read_only=True, recovery=recovery)).log(*pair)
+
+        return _despite_lost_segments(opened, self._on_corrupt)
+
+    def __getitem__(self, pair: TopicPartition) -> Log:
+        if pair not in self._logs:
+            self._logs[pair] = self._found[pair][1]()
+        return self._logs[pair]
+
+    def __contains__(self, pair: object) -> bool:
+        return pair in self._found
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _despite_lost_segments(opened: Callable[[Policy], Log], on_corrupt: OnCorrupt) -> Log:
+    """O2"""
+    try:
+        return opened("strict")
+    except CorruptLog as error:
+        if error.kind != "gap":
+            raise
+        if on_corrupt == "fail":
+            error.add_note("onCorrupt=skipBatch reads the log without that segment")
+            raise
+        logger.warning("event=lost_segment offset=%s reason=%r", error.offset, str(error))
+    return opened("kafka")
