@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import klog.spark
+from tests.support.patience import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +50,50 @@ def spark_session(home: Path, **conf: object) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def standalone_cluster(home: Path) -> Iterator[str]:
+    """A master and two workers of one core each, on two addresses of the loopback: Spark runs a speculative attempt of
+    a task only on another host. Yields the URL of the master."""
+    import pyspark
+
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+
+    def started(name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [spark_class, f"org.apache.spark.deploy.{name}", "--host", host, "--port", "0", "--webui-port", "0"]
+        with (home / f"{host}.{name}.log").open("wb") as log:
+            running = subprocess.Popen(
+                [*command, *arguments],
+                cwd=home,
+                env={**environment, "SPARK_LOCAL_IP": host},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        processes.append(running)
+        return running
+
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        started("master.Master", "127.0.0.1")
+        urls: list[str] = []
+
+        def url_is_known() -> bool:
+            log = (home / "127.0.0.1.master.Master.log").read_text()
+            urls[:] = re.findall(r"Starting Spark master at (spark://\S+)", log)
+            return bool(urls)
+
+        until(url_is_known, pause=0.05)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            started("worker.Worker", host, "--cores", "1", "--memory", "1g", "--work-dir", str(home / host), urls[0])
+        yield urls[0]
+    finally:
+        for running in processes:
+            _kill_session(running.pid)
+            running.wait()
 
 
 @contextmanager
