@@ -22,7 +22,7 @@ def join(client: WireClient, group: str, topic: str, assignment: bytes | None = 
     metadata = encode_data(messages.ConsumerProtocolSubscription(topics=[topic]), 0)
     fields: dict[str, Any] = {
         "group_id": group,
-        "session_timeout_ms": 30_000,
+        "session_timeout_ms": 300_000,
         "rebalance_timeout_ms": 300_000,
         "protocol_type": "consumer",
         "protocols": [Protocol(name="range", metadata=metadata)],

@@ -12,6 +12,7 @@ import pytest
 
 from klog.testing import TestBroker, place
 from klog.testing.place import new_directory, remove_directory, remove_left
+from tests.support.patience import PATIENCE
 
 SUITE = """
 import os, signal
@@ -46,7 +47,7 @@ def test_eight_processes_leave_only_what_the_next_start_removes(tmp_path: Path) 
         )
         for number in range(8)
     ]
-    ended = [(process.communicate(timeout=120)[0], process.returncode) for process in processes]
+    ended = [(process.communicate(timeout=PATIENCE)[0], process.returncode) for process in processes]
     assert [code for _, code in ended] == [0, 0, 0, -signal.SIGKILL] * 2
     died = {output.split("DIES ")[1].split()[0] for output, code in ended if code}
     left = {str(each / "log") for each in memory.iterdir()}
