@@ -53,7 +53,6 @@ class ApiVersions:
         self._features = dict(features) if release is None or release.has_features else {}
         if release is not None and ApiKey.SHARE_FETCH not in release.newest:
             self._features.pop("share.version", None)
-        self._responses: dict[bool, Message] = {}
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
         """The APIs of this component."""
@@ -66,13 +65,7 @@ class ApiVersions:
         ):
             return messages.ApiVersions.Response(error_code=ErrorCode.INVALID_REQUEST)
         zero_minimum = context.version >= _ZERO_MINIMUM_VERSION
-        found = self._responses.get(zero_minimum)
-        if found is None:
-            found = self._responses[zero_minimum] = self._response(zero_minimum)
-        return found
-
-    def _response(self, zero_minimum: bool) -> Message:
-        Response = messages.ApiVersions.Response
+        Response = messages.ApiVersions.Response  # a new one: it gets the throttle time of its client
         return Response(
             api_keys=self._apis,
             supported_features=[

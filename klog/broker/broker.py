@@ -193,6 +193,11 @@ class Broker:
         while the broker is stopped."""
         return self._running().session_partitions(session_id)
 
+    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share sessions of a member have; empty without one. Raises RuntimeError
+        while the broker is stopped."""
+        return self._running().share_session_partitions(group_id, member_id)
+
     def group(self, group_id: str) -> GroupDescription | None:
         """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while
         the broker is stopped."""

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 _log = logger_of("broker")
 _IDS_VERSION = 13
 _SESSIONS_VERSION = 7
+_ZSTD_VERSION = 10
+_STORAGE_ERROR_VERSION = 6
 _NONE = ErrorCode.NONE
 _NO_OFFSET: Final = -1
+_BYTES_MAX: Final = 2**31 - 1
 
 
 class Fetch:
@@ -56,7 +59,7 @@ class Fetch:
     ) -> None:
         self._topics = topics
         self._purgatory = purgatory
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._quota_bytes = quota_bytes
         self._throttle = throttle
         self._sessions = FetchSessions(session_slots, clock, purgatory)
@@ -77,12 +80,9 @@ class Fetch:
         """Respond now, or wait for the partitions."""
         replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
         if replica_id >= 0:
-            code = (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER
-                if context.authorized("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
-                else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            )
-            return _top_level(context, request, code)
+            is_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_broker else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return _all_failed(request, code)
         asked = self._asked(context, request)
         session: FetchSession | None = None
         incremental = False
@@ -142,7 +142,9 @@ class Fetch:
         asked.log = None if isinstance(log, ErrorCode) else log
         if isinstance(log, ErrorCode):
             is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
-            return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else log)
+            return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else _known(log, context.version))
+        if context.version < _ZSTD_VERSION and log.config["compression.type"] == "zstd":
+            return _failed(asked, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         try:
             if asked.last_fetched_epoch >= 0:
                 diverging = _diverging(log, asked)
@@ -154,7 +156,7 @@ class Fetch:
             code = code_of(error)
             if code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 _log.exception("event=fetch_failed topic=%s partition=%d", topic, asked.partition)
-            return _failed(asked, code, log)
+            return _failed(asked, _known(code, context.version), log)
         committed = isolation == "read_committed"
         Response = messages.Fetch.Response
         return Response.Partition(
@@ -175,8 +177,8 @@ class Fetch:
         self, context: RequestContext, request: Any, asked: list[FetchedPartition]
     ) -> tuple[list[Any], int, bool]:
         """(results in the order of `asked`, bytes of records, whether any has an error or a diverging epoch)."""
-        isolation: Isolation = "read_committed" if request.isolation_level == 1 else "high_watermark"
-        left = min(request.max_bytes, self._max_bytes)
+        isolation = _isolation(request)
+        left = min(request.max_bytes, self.max_bytes)
         allowed = None if self._quota_bytes is None else self._quota_bytes(context)
         if allowed is not None:
             left = min(left, allowed)
@@ -190,6 +192,25 @@ class Fetch:
             results.append(result)
         return results, total, urgent
 
+    def has(self, request: Any, pairs: list[tuple[FetchedPartition, Any]], min_bytes: int) -> bool:
+        """Can consumers have so many bytes of partitions, of which these results have fewer? A result ends before the
+        batch that does not fit, and with its segment. Kafka: DelayedFetch.tryComplete."""
+        isolation, available = _isolation(request), 0
+        for asked, result in pairs:
+            log, data = asked.log, result.records
+            if log is None or not data:
+                continue
+            bound = result.last_stable_offset if isolation == "read_committed" else result.high_watermark
+            first = data.position.segment_base_offset
+            try:
+                if any(first < segment.base_offset < bound for segment in log.segments):
+                    return True
+                size = log.fetch(asked.fetch_offset, _BYTES_MAX, isolation=isolation).size
+            except (KlogError, OSError):
+                return True  # the next read has the error
+            available += min(size, asked.partition_max_bytes)
+        return available >= min_bytes
+
     def forget(self, session: FetchSession) -> None:
         """Close a session whose id was not sent to its client."""
         self._sessions.close(session.number)
@@ -202,7 +223,7 @@ class Fetch:
 class _Attempt:
     """One request until it is answered."""
 
-    __slots__ = ("_asked", "_context", "_done", "_fetch", "_incremental", "_lock", "_request", "_session")
+    __slots__ = ("_asked", "_context", "_done", "_fetch", "_incremental", "_lock", "_min_bytes", "_request", "_session")
 
     def __init__(
         self,
@@ -221,6 +242,7 @@ class _Attempt:
         self._asked = asked
         self._session = session
         self._incremental = incremental
+        self._min_bytes = min(request.min_bytes, request.max_bytes, fetch.max_bytes)  # more would never come
 
     def try_complete(self, *, expired: bool) -> bool:
         """Read, and respond if there is enough, or if the time is up."""
@@ -230,7 +252,8 @@ class _Attempt:
             asked = self._to_read(everything=expired)
             results, total, urgent = self._fetch.read_all(self._context, self._request, asked)
             pairs = list(zip(asked, results, strict=True))
-            if not (expired or urgent or total >= self._request.min_bytes):
+            enough = expired or urgent or total >= self._min_bytes
+            if not (enough or (total and self._fetch.has(self._request, pairs, self._min_bytes))):
                 if self._session is not None:
                     self._session.not_sent(pairs)
                 return False
@@ -283,6 +306,16 @@ class _Attempt:
         )
 
 
+def _isolation(request: Any) -> Isolation:
+    return "read_committed" if request.isolation_level == 1 else "high_watermark"
+
+
+def _known(code: ErrorCode, version: int) -> ErrorCode:
+    """The code for a client of this version: an older one would not retry a storage error."""
+    is_known = code is not ErrorCode.KAFKA_STORAGE_ERROR or version >= _STORAGE_ERROR_VERSION
+    return code if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def _size(result: Any) -> int:
     records = result.records
     return 0 if not records else records.size
@@ -314,7 +347,7 @@ def _failed(asked: FetchedPartition, code: ErrorCode, log: Log | None = None) ->
     return found
 
 
-def _top_level(context: RequestContext, request: Any, code: ErrorCode) -> Message:
+def _all_failed(request: Any, code: ErrorCode) -> Message:
     """The same error for all partitions."""
     Response = messages.Fetch.Response
     topics = []
@@ -330,4 +363,4 @@ def _top_level(context: RequestContext, request: Any, code: ErrorCode) -> Messag
             for each in topic.partitions
         ]
         topics.append(Response.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-    return Response(error_code=code if context.version >= _SESSIONS_VERSION else 0, responses=topics)
+    return Response(responses=topics)

@@ -13,7 +13,10 @@ from klog.clock import SystemClock
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from klog.broker.coordinators import Coordinators
+    from klog.broker.metadata import Placement
     from klog.broker.protection import Protection
     from klog.broker.purgatory import Purgatory
     from klog.broker.settings import BrokerSettings
@@ -26,7 +29,8 @@ _NO_SHARES = {"ShareSessionsCount": 0.0, "SharePartitionsCount": 0.0}
 
 
 class Leading:
-    """Makes the components of each broker. Any thread."""
+    """Makes the components of each broker. Any thread. placement: of partitions by several brokers; None: there is
+    one."""
 
     def __init__(
         self,
@@ -35,9 +39,10 @@ class Leading:
         protection: Protection,
         purgatory: Purgatory,
         waits: Scheduler,
+        placement: Callable[[str, int], Placement] | None = None,
     ) -> None:
         self._settings, self._coordinators, self._protection = settings, coordinators, protection
-        self._purgatory, self._waits = purgatory, waits
+        self._purgatory, self._waits, self._placement = purgatory, waits, placement
         self._fetches: list[Fetch] = []
         self._share_fetches: list[Late[ShareFetch]] = []
 
@@ -69,12 +74,17 @@ class Leading:
         share_fetch = Late(late_apis.SHARE_FETCHES, make_share_fetch)
         self._fetches.append(fetch)
         self._share_fetches.append(share_fetch)
-        produce = Produce(led, self._purgatory, self._coordinators.check, protection.throttle_produced)
+        produce = Produce(led, self._purgatory, self._coordinators.check, protection.throttle_produced, self._placement)
         return [produce, fetch, share_fetch, ListOffsets(led)]
 
     def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
         """(topic, partition) of all that a fetch session has, at whichever broker."""
         return [pair for each in self._fetches for pair in each.session_partitions(session_id)]
+
+    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share sessions of a member have, at all brokers."""
+        made = [each.made for each in self._share_fetches if each.made is not None]
+        return [pair for each in made for pair in each.session_partitions(group_id, member_id)]
 
     def metrics(self) -> dict[str, float]:
         """The sums over all brokers."""

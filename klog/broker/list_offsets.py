@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.broker.partitions import code_of, find_log
+from klog.broker.partitions import code_of, find_log, leader_epoch
 from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _EPOCH_VERSION = 4
 # Special timestamps, with the first version that has them.
 _SPECIAL = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+_BOUNDS = (-1, -2, -4)  # those of the log end and the log start
 
 
 class ListOffsets:
@@ -46,23 +47,23 @@ class ListOffsets:
             allowed = context.authorized("DESCRIBE", "TOPIC", topic.name)
             partitions = []
             for each in topic.partitions:
-                if (topic.name, each.partition_index) in twice:
-                    found = _failed(each, ErrorCode.INVALID_REQUEST)
-                elif allowed:
-                    found = self._offset(context.version, topic.name, each, isolation)
-                else:
+                if not allowed:
                     found = _failed(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                elif (topic.name, each.partition_index) in twice:
+                    found = _failed(each, ErrorCode.INVALID_REQUEST)
+                else:
+                    found = self._offset(context.version, topic.name, each, isolation)
                 partitions.append(found)
             topics.append(Response.Topic(name=topic.name, partitions=partitions))
         return Response(topics=topics)
 
     def _offset(self, version: int, topic: str, asked: Any, isolation: Isolation) -> Any:
-        log = find_log(self._topics, topic, asked.partition_index, asked.current_leader_epoch)
-        if isinstance(log, ErrorCode):
-            return _failed(asked, log)
         timestamp = asked.timestamp
         if timestamp < 0 and version < _SPECIAL.get(timestamp, version + 1):
             return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        log = find_log(self._topics, topic, asked.partition_index, asked.current_leader_epoch)
+        if isinstance(log, ErrorCode):
+            return _failed(asked, log)
         try:
             found = log.list_offset(timestamp, isolation=isolation)
         except (KlogError, OSError) as error:
@@ -70,12 +71,15 @@ class ListOffsets:
         Partition = messages.ListOffsets.Response.Partition
         if found is None:
             return Partition(partition_index=asked.partition_index, error_code=0)
+        epoch = found.leader_epoch
+        if epoch < 0 and timestamp in _BOUNDS and not log.leader_epochs:  # they are not written yet
+            epoch = leader_epoch(log)
         return Partition(
             partition_index=asked.partition_index,
             error_code=0,
             timestamp=found.timestamp,
             offset=found.offset,
-            leader_epoch=found.leader_epoch if version >= _EPOCH_VERSION else -1,
+            leader_epoch=epoch if version >= _EPOCH_VERSION else -1,
         )
 
 

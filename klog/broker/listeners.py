@@ -43,17 +43,18 @@ def secured(listener: Listener, properties: Properties) -> Listener:
 def tls_of(name: str, properties: Properties) -> ssl.SSLContext | None:
     """The context of the listener of this name, from its files as they are now; None for one without TLS. Certificates
     are PEM files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients'
-    issuers. Raises InvalidConfig."""
+    issuers. listener.name.<name>.ssl... is for this listener alone. Raises InvalidConfig."""
     config = properties.security.listeners.get(name)
     if config is None or not config.protocol.endswith("SSL"):
         return None
     from klog.network.tls import tls_context
 
-    keys = properties.all.get("ssl.keystore.location")
+    given = {**properties.all, **config.tls}
+    keys = given.get("ssl.keystore.location")
     if not keys:
         raise InvalidConfig(f"listener {name}: {config.protocol} needs ssl.keystore.location, a PEM file")
-    client_auth = str(properties.all.get("ssl.client.auth", "none"))
-    trusted = properties.all.get("ssl.truststore.location")
+    client_auth = str(given.get("ssl.client.auth", "none"))
+    trusted = given.get("ssl.truststore.location")
     try:
         return tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
     except (ValueError, OSError) as error:

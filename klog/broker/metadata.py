@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from klog import security
 from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of, leader_epoch
 from klog.errors import InvalidTopic, KlogError, TopicExists
+from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.values import NamedTuple
 
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
 _NOT_ASKED = -(2**31)
 _IDS_VERSION = 12
 CLUSTER = "kafka-cluster"
+
+
+def absent(name: str) -> ErrorCode:
+    """Why there is no topic of this name."""
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def cluster_operations(authorized: Callable[[str, str, str], bool]) -> int:
+    """What a client may do to the cluster, as the bits of a response; 0 if it may not describe it."""
+    may_see = authorized("DESCRIBE", "CLUSTER", CLUSTER)
+    return security.authorized_operations(authorized, "CLUSTER", CLUSTER) if may_see else 0
 
 
 class Node(NamedTuple):
@@ -80,7 +96,7 @@ class Metadata:
             cluster_id=self._cluster_id,
             controller_id=nodes[0].node_id,
             topics=topics,
-            cluster_authorized_operations=security.authorized_operations(context.authorized, "CLUSTER", CLUSTER)
+            cluster_authorized_operations=cluster_operations(context.authorized)
             if request.include_cluster_authorized_operations
             else _NOT_ASKED,
         )
@@ -92,8 +108,11 @@ class Metadata:
             if context.version < _IDS_VERSION or asked.topic_id == NO_ID:
                 return Response.Topic(error_code=ErrorCode.INVALID_REQUEST, name=name or "")
             found = self._topics.name_of(asked.topic_id)
-            if found is None or not context.authorized("DESCRIBE", "TOPIC", found):
+            if found is None:
                 return Response.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+            if not context.authorized("DESCRIBE", "TOPIC", found):  # as in Kafka: an id is no secret, a name is
+                refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                return Response.Topic(error_code=refused, name=None, topic_id=asked.topic_id)
             return self._topic(context, request, found, nodes)
         if not context.authorized("DESCRIBE", "TOPIC", name):
             return Response.Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
@@ -105,17 +124,17 @@ class Metadata:
 
     def _create_topic(self, context: RequestContext, request: Any, name: str) -> ErrorCode | None:
         """Create a topic that a client asks for. Returns None if the topic exists afterwards."""
-        if name in INTERNAL_TOPICS:
-            self._topics.ensure_internal(name)
-            return None
         # Versions before 4 have no field for it, and mean true.
         wanted = request.allow_auto_topic_creation or context.version < 4
         if self._create is None or not wanted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return absent(name)
         if not (context.authorized("CREATE", "CLUSTER", CLUSTER) or context.authorized("CREATE", "TOPIC", name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         try:
-            self._create(name)
+            if name in INTERNAL_TOPICS:
+                self._topics.ensure_internal(name)
+            else:
+                self._create(name)
         except TopicExists:  # by another request, meanwhile
             return None
         except InvalidTopic:

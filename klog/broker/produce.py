@@ -2,7 +2,8 @@
 
 acks 0    no response; after an error the connection is closed, so that the client notices
 acks 1    a response after the append
-acks -1   the same: a partition has one replica, so its high watermark follows the log end
+acks -1   the same: a partition has one copy, so its high watermark follows the log end. Of several brokers in one
+          process at least min.insync.replicas must run
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klog.broker.context import RequestContext
+    from klog.broker.metadata import Placement
     from klog.broker.purgatory import Purgatory
     from klog.broker.transaction_check import TransactionCheck
     from klog.protocol import Message
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
 _log = logger_of("broker")
 _ZSTD_VERSION = 7
 _TXN_V2_VERSION = 12
+_ACKS = (-1, 0, 1)
 _ZSTD = CODECS.index("zstd")
 _NONE = ErrorCode.NONE
 
 
 class Produce:
-    """Any thread. throttle: (context, bytes) -> ms."""
+    """Any thread. throttle: (context, bytes) -> ms. placement: of partitions by several brokers; None: there is one."""
 
     def __init__(
         self,
@@ -42,11 +45,13 @@ class Produce:
         purgatory: Purgatory,
         transactions: TransactionCheck,
         throttle: Callable[[RequestContext, int], int] | None = None,
+        placement: Callable[[str, int], Placement] | None = None,
     ) -> None:
         self._topics = topics
         self._purgatory = purgatory
         self._transactions = transactions
         self._throttle = throttle
+        self._placement = placement
 
     def handlers(self) -> dict[ApiKey, Callable[[RequestContext, Any], Message | None]]:
         """The APIs of this component."""
@@ -57,6 +62,7 @@ class Produce:
         throttle_ms = 0 if self._throttle is None else self._throttle(context, context.request_bytes)
         responses, failed, appended = [], False, []
         refusal = self._refusal(context, request)
+        is_valid = request.acks in _ACKS
         Response = messages.Produce.Response
         for topic in request.topic_data:
             name, code = topic.name, refusal
@@ -69,6 +75,9 @@ class Produce:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if code is _NONE and name in INTERNAL_TOPICS:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            if code is _NONE and not is_valid:
+                is_known = self._topics.partitions(name) is not None
+                code = ErrorCode.INVALID_REQUIRED_ACKS if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             done = []
             for partition in topic.partition_data:
                 result = self._append(context, request, name, partition) if code is _NONE else _failed(partition, code)
@@ -92,8 +101,6 @@ class Produce:
 
     def _refusal(self, context: RequestContext, request: Any) -> ErrorCode:
         """Why all partitions are refused, or NONE."""
-        if request.acks not in (-1, 0, 1):
-            return ErrorCode.INVALID_REQUIRED_ACKS
         transactional_id = request.transactional_id
         if transactional_id is not None and not context.authorized("WRITE", "TRANSACTIONAL_ID", transactional_id):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -109,6 +116,10 @@ class Produce:
             return _failed(partition, ErrorCode.INVALID_RECORD, "one record batch expected")
         if header.codec == _ZSTD and context.version < _ZSTD_VERSION:
             return _failed(partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        if self._placement is not None and request.acks == -1:
+            place, wanted = self._placement(topic, index), int(log.config["min.insync.replicas"])
+            if len(place.in_sync) < min(wanted, len(place.replicas)):
+                return _failed(partition, ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
             if header.is_transactional:
                 with self._transactions.hold(request.transactional_id):
@@ -136,7 +147,7 @@ class Produce:
     ) -> ErrorCode:
         """May a transactional batch be appended? Kafka: KIP-890."""
         if request.transactional_id is None:
-            return ErrorCode.INVALID_TXN_STATE
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         code = self._transactions.check(
             request.transactional_id,
             header.producer_id,

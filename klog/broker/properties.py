@@ -15,14 +15,11 @@ from klog.coordinator.transactions.config import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
 from klog.security import SecurityConfig
+from klog.security.config import TLS
 
 PROPERTY_NAMES = frozenset(
     (
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "ssl.client.auth",
+        *TLS,
         *GroupConfig.names(),
         *ConsumerGroupConfig.names(),
         *ShareGroupConfig.names(),

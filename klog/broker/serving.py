@@ -99,7 +99,8 @@ class Serving:
         self._protection = Protection(properties.security, logs.path, SystemClock(), authenticates=authenticates)
         self._coordinators = Coordinators(topics, properties, scheduler, clock, self.purgatory, waits, logs.path)
         self._admin = Late(late_apis.ADMIN, self._make_admin)
-        self._leading = Leading(settings, self._coordinators, self._protection, self.purgatory, waits)
+        placement = nodes.placement if len(nodes.ids) > 1 else None
+        self._leading = Leading(settings, self._coordinators, self._protection, self.purgatory, waits, placement)
         self._metrics = RequestMetrics()
         authentication = self._protection.authentication()
         self._gates = gates if authentication is None else (authentication, *gates)
@@ -215,6 +216,10 @@ class Serving:
     def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
         """(topic, partition) of all that a fetch session has, at whichever broker."""
         return self._leading.session_partitions(session_id)
+
+    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share sessions of a member have, at all brokers."""
+        return self._leading.share_session_partitions(group_id, member_id)
 
     def leaders_changed(self) -> None:
         """Retry the requests that wait for their partitions."""

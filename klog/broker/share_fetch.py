@@ -78,6 +78,11 @@ class ShareFetch:
         """The sessions, under Kafka's names."""
         return self.sessions.metrics()
 
+    def session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the session of a member has; empty without one."""
+        found = self.sessions.partitions(SessionKey(group_id, member_id))
+        return [(self._topics.name_of(topic_id) or "", number) for topic_id, number in found]
+
     # ---- ShareFetch ------------------------------------------------------------------------------------------------
 
     def fetch(self, context: RequestContext, request: Any) -> Message | None:
@@ -138,9 +143,10 @@ class ShareFetch:
         left = max_bytes = min(request.max_bytes, self._max_bytes)
         records, total, found = request.max_records, 0, {}
         with partitions.lock:
-            if wait and request.min_bytes > 1:
-                sizes = [_guarded(share, partitions.size, max_bytes) for share in shares]
-                if sum(each if isinstance(each, int) else request.min_bytes for each in sizes) < request.min_bytes:
+            wanted = min(request.min_bytes, max_bytes)  # more would never come
+            if wait and wanted > 1:
+                sizes = [_guarded(share, partitions.size) for share in shares]
+                if sum(each if isinstance(each, int) else wanted for each in sizes) < wanted:
                     return None
             exact = request.share_acquire_mode == _RECORD_LIMIT
             for share in shares:

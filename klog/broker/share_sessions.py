@@ -107,6 +107,12 @@ class ShareSessions:
                 session.partitions.pop(each, None)
             return session
 
+    def partitions(self, key: SessionKey) -> list[tuple[uuid.UUID, int]]:
+        """(topic id, number) of all that the session of a member has; empty without one."""
+        with self._lock:
+            session = self._sessions.get(key)
+            return [] if session is None else list(session.partitions)
+
     def find(self, key: SessionKey) -> ShareSession:
         """The session of a member. Raises Refused."""
         with self._lock:

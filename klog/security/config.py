@@ -19,6 +19,13 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _LISTENER = "listener.name."
 _ENABLED, _REAUTH, _RECEIVE = "sasl.enabled.mechanisms", "connections.max.reauth.ms", "sasl.server.max.receive.size"
 _JAAS, _PROTOCOLS = "sasl.jaas.config", "listener.security.protocol.map"
+TLS = (
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.client.auth",
+)
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -44,13 +51,15 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """SASL of one listener. protocol: one of PROTOCOLS. mechanisms: those that it offers."""
+    """SASL of one listener. protocol: one of PROTOCOLS. mechanisms: those that it offers. tls: its own properties of
+    TLS, by their names without the listener's."""
 
     protocol: str
     mechanisms: tuple[str, ...]
     receive_bytes_max: int
     reauth_ms: Mapping[str, int]
     plain_users: PlainUsers
+    tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def authenticates(self) -> bool:
@@ -118,7 +127,7 @@ def _listener_key(name: str) -> tuple[str, str | None, str] | None:
     """(listener in upper case, mechanism in lower case or None, property) of listener.name.<l>[.<mechanism>].<p>."""
     if not name.startswith(_LISTENER):
         return None
-    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS):
+    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS, *TLS):
         if name.endswith(f".{key}"):
             rest = name[len(_LISTENER) : -len(key) - 1]
             for mechanism in MECHANISMS if key in (_REAUTH, _JAAS) else ():
@@ -172,7 +181,8 @@ def _listener(
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, _INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
-    return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users))
+    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in TLS}
+    return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users), tls)
 
 
 def _plain_users(name: str, text: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler
 from klog.testing.fault_gate import FaultGate
-from klog.testing.place import copy_directory, new_copy, new_directory, remove_directory
+from klog.testing.place import copy_directory, copy_log_dir, new_copy, new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -452,11 +452,13 @@ class TestBroker:
 
     def tear(self, topic: str, partition: int = 0, *, last_bytes: int = 10) -> None:
         """Cut bytes from the end of a partition's log, as a crash in the middle of a write leaves it. The broker must
-        be stopped, after kill(); the next start() recovers the log. Raises RuntimeError, FileNotFoundError."""
+        be stopped, after kill(); the next start() recovers the log. Raises RuntimeError, InvalidTopic, ValueError,
+        TypeError, FileNotFoundError."""
         if self._broker.is_running:
             raise RuntimeError("the broker is running: call kill() first")
         last_bytes = arguments.whole("last_bytes", last_bytes, 0)
-        home = os.path.join(self.directory, f"{topic}-{partition}")
+        number = arguments.whole("partition", partition, 0)
+        home = os.path.join(self.directory, f"{check_topic_name(topic)}-{number}")
         newest = max(name for name in os.listdir(home) if name.endswith(".log"))
         path = os.path.join(home, newest)
         os.truncate(path, max(0, os.path.getsize(path) - last_bytes))
@@ -505,6 +507,7 @@ class TestBroker:
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy all that the broker has into a new directory. The broker is restarted for it: clients reconnect."""
+        path = self._elsewhere(path)
         if os.path.exists(path):
             raise FileExistsError(f"{os.fspath(path)}: it exists already; a snapshot is a new directory")
         was_running = self._broker.is_running
@@ -516,15 +519,25 @@ class TestBroker:
                 self.start()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Go back to a snapshot, or to a copy of any log.dir. The broker is restarted: clients reconnect."""
+        """Go back to a snapshot, or to a copy of any log.dir, of klog or Kafka. The broker is restarted: clients
+        reconnect."""
+        path = self._elsewhere(path)
         if not os.path.isdir(path):
             raise FileNotFoundError(f"{os.fspath(path)}: no such directory; snapshot(path) makes one")
         was_running = self._broker.is_running
         self.stop()
         remove_tree(self.directory, RealFiles())
-        copy_directory(path, self.directory)
+        copy_log_dir(path, self.directory)
         if was_running:
             self.start()
+
+    def _elsewhere(self, path: str | os.PathLike[str]) -> str:
+        """The path of a snapshot. Raises ValueError for one inside the broker's own directory."""
+        path = arguments.path("path", path)
+        own = os.path.realpath(self.directory)
+        if os.path.commonpath((own, os.path.realpath(path))) == own:
+            raise ValueError(f"path={path!r} is inside the broker's own directory")
+        return path
 
 
 def _release(version: str | None, versions: Mapping[str, int | None] | None) -> Release | None:

@@ -112,10 +112,20 @@ class _Handler(BaseHTTPRequestHandler):
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
                 _log.error("event=control_failed path=%s", self.path, exc_info=error)
             found = {"error": type(error).__name__.lstrip("_"), "message": str(error)}
+        self._send(status, found)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The response to what http.server refuses itself: another method, a request line that is none."""
+        self.close_connection = True
+        self._send(HTTPStatus(code), {"error": _Refused.__name__.lstrip("_"), "message": message or ""})
+
+    def _send(self, status: HTTPStatus, found: dict[str, Any]) -> None:
         data = to_json(found).encode(errors="replace")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
 

@@ -6,7 +6,7 @@
     a resource, or a pattern of an ACL, of the type TOPIC                     a topic
     no topics where that means all                                            every topic
 
-An incremental Fetch names the partitions of its session, too, but for those that it drops.
+An incremental Fetch or ShareFetch names the partitions of its session, too, but for those that it drops.
 """
 
 from __future__ import annotations
@@ -43,11 +43,9 @@ def named_partitions(api: ApiKey, version: int, message: Any, topics: Topics) ->
 
 
 def forgotten_partitions(message: Any, topics: Topics) -> set[Named]:
-    """(topic, partition) of what an incremental Fetch drops from its session."""
+    """(topic, partition) of what an incremental Fetch or ShareFetch drops from its session."""
     return {
-        (topic.topic or topics.name_of(topic.topic_id), partition)
-        for topic in getattr(message, _FORGOTTEN)
-        for partition in topic.partitions
+        (topic_of(topic, topics), partition) for topic in getattr(message, _FORGOTTEN) for partition in topic.partitions
     }
 
 

@@ -97,11 +97,7 @@ def new_copy(source: str | os.PathLike[str]) -> str:
     )
     path = new_directory(size)
     try:
-        copy_directory(source, path)
-        if not is_adopted([path]):
-            from klog.handover import adopt
-
-            adopt(path)
+        copy_log_dir(source, path)
     except BaseException:
         remove_directory(path)
         raise
@@ -115,6 +111,16 @@ def _raise(error: OSError) -> None:
 def _free(path: str) -> int:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
+
+
+def copy_log_dir(source: str | os.PathLike[str], target: str) -> None:
+    """Copy a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes over. Raises OSError, and what
+    klog.handover.adopt raises."""
+    copy_directory(source, target)
+    if not is_adopted([target]):
+        from klog.handover import adopt
+
+        adopt(target)
 
 
 def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _KEPT = 1000
 _SESSIONS_VERSION = 7
+_FIRST_INCREMENTAL = 1  # of a share session
 
 
 class MatchedRequest(NamedTuple):
@@ -149,12 +150,17 @@ def api_of(api: ApiKey | str) -> ApiKey:
 
 
 def partitions_of(context: RequestContext, broker: Broker) -> tuple[Named, ...]:
-    """(topic, partition) of all that a request names, and of the session of an incremental Fetch."""
+    """(topic, partition) of all that a request names, and of the session of an incremental Fetch or ShareFetch."""
     topics, message = broker.topics, context.message
     found = list(named_partitions(context.api, context.version, message, topics))
+    session: list[tuple[str, int]] = []
     if context.api is ApiKey.FETCH and context.version >= _SESSIONS_VERSION and is_incremental(message.session_epoch):
+        session = broker.session_partitions(message.session_id)
+    elif context.api is ApiKey.SHARE_FETCH and message.share_session_epoch >= _FIRST_INCREMENTAL:
+        session = broker.share_session_partitions(message.group_id or "", message.member_id or "")
+    if session:
         forgotten = forgotten_partitions(message, topics)
-        for pair in broker.session_partitions(message.session_id):
+        for pair in session:
             if pair not in forgotten:
                 found += [(pair[0], None), pair]
     return tuple(dict.fromkeys(found))

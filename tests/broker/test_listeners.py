@@ -67,6 +67,31 @@ def test_a_broker_reads_its_certificates_again(tmp_path: Path) -> None:
         assert broker.port == port and is_trusted(port, new)
 
 
+def test_a_listener_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+    shared, own = (made(tmp_path / name, "/CN=localhost") for name in ("shared", "own"))
+    for keys, name in ((shared, "shared.pem"), (own, "own.pem")):
+        write_keystore(keys, tmp_path / name)
+    config = config_of(tmp_path / "shared.pem") | {
+        "listener.security.protocol.map": "INSIDE:SSL,OUTSIDE:SSL",
+        "listener.name.outside.ssl.keystore.location": str(tmp_path / "own.pem"),
+    }
+    listeners = ["INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0"]
+    with Broker(tmp_path / "data", listeners=listeners, config=config) as broker:
+        inside, outside = (each.port for each in broker.listeners)
+        assert is_trusted(inside, shared) and not is_trusted(inside, own)
+        assert is_trusted(outside, own) and not is_trusted(outside, shared)
+        write_keystore(shared, tmp_path / "own.pem")
+        broker.reload_tls()
+        assert is_trusted(outside, shared)
+    del config["listener.name.outside.ssl.keystore.location"]
+    config["listener.name.outside.ssl.client.auth"] = "required"
+    with pytest.raises(InvalidConfig, match="listener OUTSIDE: .*trusted"):
+        Broker(tmp_path / "data", listeners=listeners, config=config)
+    config["listener.name.elsewhere.ssl.client.auth"] = "none"
+    with pytest.raises(InvalidConfig, match="ELSEWHERE"):
+        Broker(tmp_path / "data", listeners=listeners, config=config)
+
+
 def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> None:
     old, new = (made(tmp_path / name, "/CN=localhost") for name in ("old", "new"))
     path = tmp_path / "keys.pem"

@@ -12,6 +12,7 @@ from klog.broker import Broker
 from klog.broker.adopted import check_adopted
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.protocol import ApiKey, ErrorCode, decode, messages
+from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 LOOPBACK = ["127.0.0.1:0"]
@@ -38,6 +39,18 @@ def test_a_software_name_is_checked(tmp_path: Path, name: str) -> None:
     with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
         assert api_versions(client, 3, name).error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
         assert api_versions(client, 3).error_code == 0  # type: ignore[attr-defined]
+
+
+def test_the_throttle_time_of_a_client_is_not_that_of_others(tmp_path: Path) -> None:
+    kind = messages.AlterClientQuotas.Request
+    entity = [kind.Entity(entity_type="client-id", entity_name="slow")]
+    ops = [kind.Op(key="request_percentage", value=1e-6)]
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as other:
+        found = other.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[kind.Entry(entity=entity, ops=ops)])
+        assert found.entries[0].error_code == 0
+        with WireClient(broker.bootstrap_servers, "slow") as slow:
+            until(lambda: api_versions(slow, 3).throttle_time_ms)  # type: ignore[attr-defined]
+        assert api_versions(other, 3).throttle_time_ms == 0  # type: ignore[attr-defined]
 
 
 def test_an_unknown_version_of_api_versions_gets_version_0(tmp_path: Path) -> None:
@@ -111,7 +124,10 @@ def test_a_metadata_request_creates_unknown_topics_if_the_broker_allows_it(tmp_p
     with Broker(tmp_path, listeners=LOOPBACK, config=config) as broker, WireClient(broker.bootstrap_servers) as client:
         asked = [Topic(name="t"), Topic(name="../t")]
         found = client.call(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
-        assert [each.error_code for each in found.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        assert [each.error_code for each in found.topics] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,  # a client does not ask for it again
+        ]
         found = client.call(ApiKey.METADATA, 12, topics=asked)
         assert [(each.error_code, len(each.partitions)) for each in found.topics] == [
             (0, 3),

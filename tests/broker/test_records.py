@@ -13,11 +13,12 @@ import klog
 from klog.broker import Broker
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 from tests.support.wire_client import WireClient
 
 T = 1_700_000_000_000
 NO_ID = uuid.UUID(int=0)
+FOREVER_MS = 2 * int(PATIENCE * 1000)
 
 
 @pytest.fixture
@@ -106,7 +107,8 @@ def test_every_version_of_produce_appends(client: WireClient, broker: Broker, ve
         ("two batches", encode([(b"k", b"v", T)]) * 2, ErrorCode.INVALID_RECORD),
         ("too large", encode([(b"k", bytes(2 << 20), T)]), ErrorCode.MESSAGE_TOO_LARGE),
         ("transactional without its id", encode([(b"k", b"v", T)], producer_id=1, producer_epoch=0, base_sequence=0,
-                                               is_transactional=True), ErrorCode.INVALID_TXN_STATE),
+                                               is_transactional=True),
+         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )  # fmt: skip
 def test_a_refused_batch_gets_its_error_code_and_is_not_appended(
@@ -197,6 +199,51 @@ def test_a_fetch_waits_for_min_bytes(client: WireClient, broker: Broker) -> None
         for _ in range(2):
             produce(other, broker, encode([(b"k", b"v", T)]))
     assert values(client.receive(ApiKey.FETCH, 18).responses[0].partitions[0]) == [b"v", b"v"]
+
+
+@pytest.mark.parametrize(
+    ("partition_bytes", "min_bytes", "bytes_max"), [(2500, 2500, 1 << 20), (2500, 1 << 20, 2500), (1 << 20, 3000, 2500)]
+)
+def test_a_fetch_does_not_wait_for_more_than_it_may_have(
+    client: WireClient, broker: Broker, partition_bytes: int, min_bytes: int, bytes_max: int
+) -> None:
+    """A third batch does not fit."""
+    for _ in range(3):
+        broker.logs.log("t").append([(b"k", bytes(1000), T)])
+    asked = [asked_partition(0, 0, partition_max_bytes=partition_bytes)]
+    found = fetch(client, broker, asked, max_wait_ms=FOREVER_MS, min_bytes=min_bytes, max_bytes=bytes_max)
+    assert len(values(found.responses[0].partitions[0])) == 2
+
+
+def test_a_fetch_does_not_wait_at_the_end_of_an_older_segment(client: WireClient, broker: Broker) -> None:
+    log = broker.logs.log("t")
+    for _ in range(2):
+        log.append([(b"k", b"v", T)])
+        log.roll()
+    asked = [asked_partition(0, 0)]
+    found = fetch(client, broker, asked, max_wait_ms=FOREVER_MS, min_bytes=1 << 20)
+    assert values(found.responses[0].partitions[0]) == [b"v"]
+
+
+def test_a_fetch_waits_for_min_bytes_that_its_partitions_may_not_have(client: WireClient, broker: Broker) -> None:
+    for _ in range(3):
+        broker.logs.log("t").append([(b"k", bytes(1000), T)])
+    both = [asked_partition(0, 0, partition_max_bytes=1500), asked_partition(1, 0, partition_max_bytes=1500)]
+    client.send(ApiKey.FETCH, 18, fetch_request(broker, both, max_wait_ms=FOREVER_MS, min_bytes=2000))
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"])
+    broker.logs.log("t", 1).append([(b"k", bytes(1000), T)])
+    broker.check("t", 1)
+    found = client.receive(ApiKey.FETCH, 18).responses[0].partitions
+    assert [len(values(each)) for each in found] == [1, 1]
+
+
+def test_a_topic_of_zstd_is_for_version_10_and_newer(client: WireClient, broker: Broker) -> None:
+    broker.logs.create_topic("z", config={"compression.type": "zstd"})
+    codes = [
+        fetch(client, broker, [asked_partition(0, 0)], version=version, topic="z").responses[0].partitions[0].error_code
+        for version in (9, 10)
+    ]
+    assert codes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0]
 
 
 def test_a_fetch_that_finds_nothing_gets_its_response_after_max_wait(client: WireClient, broker: Broker) -> None:
@@ -357,6 +404,16 @@ def test_offsets_by_time_in_every_version(client: WireClient, broker: Broker) ->
             )
             result = found.topics[0].partitions[0]
             assert (version, timestamp, result.error_code, result.offset) == (version, timestamp, 0, offset)
+
+
+def test_the_bounds_of_an_empty_log_have_the_epoch_of_its_leader(client: WireClient, broker: Broker) -> None:
+    Request = messages.ListOffsets.Request
+    found = []
+    for timestamp in (-1, -2, -3, -4, -5, T):
+        asked = [Request.Topic(name="t", partitions=[Request.Partition(partition_index=0, timestamp=timestamp)])]
+        answer = client.call(ApiKey.LIST_OFFSETS, 10, replica_id=-1, topics=asked).topics[0].partitions[0]
+        found.append((answer.error_code, answer.offset, answer.leader_epoch))
+    assert found == [(0, 0, 0), (0, 0, 0), (0, -1, -1), (0, 0, 0), (0, -1, -1), (0, -1, -1)]
 
 
 def test_a_partition_that_is_named_twice_is_refused(client: WireClient, broker: Broker) -> None:

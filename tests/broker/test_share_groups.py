@@ -689,6 +689,14 @@ def test_deleted_offsets_and_groups_are_not_restored(broker: Broker, clock: Manu
     assert join(broker).acquire() == [(0, 0, 1)]
 
 
+def test_a_fetch_does_not_wait_for_more_than_it_may_have(broker: Broker) -> None:
+    earliest(broker)
+    append(broker, 2)
+    append(broker, 2)
+    found = join(broker).acquire(min_bytes=1 << 20, max_bytes=100, max_wait_ms=2 * int(PATIENCE * 1000))
+    assert found == [(0, 1, 1)]
+
+
 def test_authorization_is_checked(tmp_path: Path) -> None:
     config = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

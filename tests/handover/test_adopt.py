@@ -216,6 +216,9 @@ def test_a_test_broker_serves_a_copy_of_kafkas_directory(tmp_path: Path) -> None
         assert "__consumer_offsets" in topics
         found = {name: len(broker.topic(name)) for name in topics if not name.startswith("__")}
         assert sum(found.values()) > 0
+        broker.create_topic("more")
+        broker.restore(data)
+        assert broker.logs.topics() == topics
     assert tree(data) == before
     with pytest.raises(HandoverRefused, match="--adopt"):
         klog.Broker(data, listeners=["127.0.0.1:0"]).start()

@@ -26,11 +26,11 @@ def clients(b: TestBroker, stack: ExitStack) -> list[WireClient]:
     return [stack.enter_context(WireClient(each)) for each in b.bootstrap_servers.split(",")]
 
 
-def produced(client: WireClient, partition: int, value: bytes = b"v") -> int:
+def produced(client: WireClient, partition: int, value: bytes = b"v", acks: int = 1) -> int:
     Request = messages.Produce.Request
     asked = Request.Partition(index=partition, records=encode([(b"k", value, 1_700_000_000_000)]))
     found = client.call(
-        ApiKey.PRODUCE, 9, acks=1, timeout_ms=1000, topic_data=[Request.Topic(name="orders", partition_data=[asked])]
+        ApiKey.PRODUCE, 9, acks=acks, timeout_ms=1000, topic_data=[Request.Topic(name="orders", partition_data=[asked])]
     )
     code: int = found.responses[0].partition_responses[0].error_code
     return code
@@ -240,6 +240,46 @@ def test_replicas_are_on_all_brokers() -> None:
         assert (partition.leader_id, partition.isr_nodes, partition.offline_replicas) == (2, [2, 3], [1])
         page = client.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=10)
         assert [each.leader_id for topic in page.topics for each in topic.partitions] == [2]
+
+
+@pytest.mark.parametrize("wanted", [2, 5])
+def test_acks_of_all_replicas_need_enough_running_brokers(wanted: int) -> None:
+    """More than there are brokers means all of them, as in Kafka."""
+    topics = {"orders": {"config": {"min.insync.replicas": wanted}}}
+    missing = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    with TestBroker(brokers=3, topics=topics) as b, ExitStack() as stack:
+        first = clients(b, stack)[0]
+        assert produced(first, 0, acks=-1) == 0
+        b.stop_broker(2)
+        assert produced(first, 0, acks=-1) == (0 if wanted == 2 else missing)
+        b.stop_broker(3)
+        assert produced(first, 0, acks=-1) == missing
+        assert produced(first, 0, acks=1) == 0
+        b.start_broker(2)
+        b.start_broker(3)
+        assert produced(first, 0, acks=-1) == 0
+        assert len(b.topic("orders")) == (4 if wanted == 2 else 3)
+
+
+def test_each_broker_has_the_same_configuration() -> None:
+    Described, Altered = messages.DescribeConfigs.Request, messages.IncrementalAlterConfigs.Request
+    with TestBroker(brokers=2) as b, ExitStack() as stack:
+        second = clients(b, stack)[1]
+        configs = [Altered.Config(name="log.retention.ms", config_operation=0, value="5000")]
+        asked = [Altered.Resource(resource_type=4, resource_name="2", configs=configs)]
+        assert second.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=asked).responses[0].error_code == 0
+        named = [
+            Described.Resource(resource_type=4, resource_name=str(number), configuration_keys=["log.retention.ms"])
+            for number in (1, 2, 3)
+        ]
+        found = second.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=named).results
+        assert [(each.error_code, [one.value for one in each.configs]) for each in found] == [
+            (0, ["5000"]),
+            (0, ["5000"]),
+            (ErrorCode.INVALID_REQUEST, []),
+        ]
+        listed = second.call(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[4]).config_resources
+        assert [each.resource_name for each in listed] == ["1", "2"]
 
 
 def test_invalid_options_of_several_brokers() -> None:

@@ -140,6 +140,34 @@ def test_a_snapshot_restores_everything(tmp_path: Path) -> None:
     assert (tmp_path / "before").exists()
 
 
+def test_a_snapshot_is_outside_the_directory_of_the_broker(tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    with TestBroker(topics=["orders"], directory=home) as b:
+        b.topic("orders").append([(b"k", b"kept")])
+        (tmp_path / "link").symlink_to(home)
+        for path in (home, tmp_path / "link", home / "orders-0"):
+            with pytest.raises(ValueError, match="own directory"):
+                b.restore(path)
+        with pytest.raises(ValueError, match="own directory"):
+            b.snapshot(home / "before")
+        assert b.is_running
+        assert b.topic("orders").values() == [b"kept"]
+
+
+def test_only_the_log_of_a_partition_is_torn(tmp_path: Path) -> None:
+    (tmp_path / "other-0").mkdir()
+    outside = tmp_path / "other-0" / "00000000000000000000.log"
+    outside.write_bytes(bytes(100))
+    with TestBroker(topics=["orders"], directory=tmp_path / "data") as b:
+        b.kill()
+        for topic, partition in (("../other", 0), ("orders", -1), ("", 0)):
+            with pytest.raises(ValueError, match="topic|partition"):
+                b.tear(topic, partition)
+        with pytest.raises(FileNotFoundError):
+            b.tear("orders", 1)
+    assert outside.stat().st_size == 100
+
+
 def test_retention_by_a_clock_that_the_test_moves() -> None:
     clock = ManualClock(1_700_000_000_000)
     with TestBroker(topics={"orders": {"config": {"retention.ms": 1000, "segment.ms": 10}}}, clock=clock) as b:

@@ -55,13 +55,13 @@ class AlterConfigs:
         topics: TopicCatalogView,
         dynamic: DynamicConfigs,
         groups: GroupConfigs,
-        node_id: int,
+        brokers: tuple[int, ...],
     ) -> None:
         self._logs = logs
         self._topics = topics
         self._dynamic = dynamic
         self._groups = groups
-        self._node_id = node_id
+        self._brokers = brokers
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -131,7 +131,7 @@ class AlterConfigs:
             check_group(name)
             self._groups.alter(name, _resolved(changes, self._groups.of(name), _no_list), validate_only=validate_only)
         else:
-            check_broker(name, self._node_id, may_be_all=False)
+            check_broker(name, self._brokers, may_be_all=False)
             if any(operation in (Operation.APPEND, Operation.SUBTRACT) for _, operation, _ in changes):
                 raise Refused(ErrorCode.INVALID_REQUEST, "a level can be set and deleted")
             loggers.alter({logger: level for logger, _, level in changes}, validate_only=validate_only)
@@ -188,7 +188,7 @@ class AlterConfigs:
     # ---- broker ------------------------------------------------------------------------------------------------------
 
     def _alter_broker(self, name: str, changes: list[Change], *, validate_only: bool) -> None:
-        check_broker(name, self._node_id, may_be_all=True)
+        check_broker(name, self._brokers, may_be_all=True)
         present = self._dynamic.broker if name else self._dynamic.default
         for key, operation, _ in changes:
             if broker_key(key) is None and not (operation is Operation.DELETE and key in present):

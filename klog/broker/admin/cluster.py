@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.metadata import CLUSTER
+from klog.broker.metadata import CLUSTER, cluster_operations
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.protocol import ApiKey, ErrorCode, messages
-from klog.security import authorized_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,16 +58,14 @@ class Cluster:
                 cluster_id=self._cluster_id,
             )
         nodes = self._nodes(context.listener)
-        operations = _NOT_ASKED
-        if request.include_cluster_authorized_operations:
-            may_see = context.authorized("DESCRIBE", "CLUSTER", CLUSTER)
-            operations = authorized_operations(context.authorized, "CLUSTER", CLUSTER) if may_see else 0
         return Response(
             endpoint_type=_BROKERS,
             cluster_id=self._cluster_id,
             controller_id=nodes[0].node_id,
             brokers=[Response.Broker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
-            cluster_authorized_operations=operations,
+            cluster_authorized_operations=cluster_operations(context.authorized)
+            if request.include_cluster_authorized_operations
+            else _NOT_ASKED,
         )
 
     def describe_quorum(self, context: Any, request: Any) -> Message:

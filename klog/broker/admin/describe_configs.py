@@ -29,11 +29,13 @@ _ALL_TYPES = (*ResourceType, _CLIENT_METRICS)
 class DescribeConfigs:
     """Any thread."""
 
-    def __init__(self, topics: TopicCatalogView, view: ConfigView, groups: GroupConfigs, node_id: int) -> None:
+    def __init__(
+        self, topics: TopicCatalogView, view: ConfigView, groups: GroupConfigs, brokers: tuple[int, ...]
+    ) -> None:
         self._topics = topics
         self._view = view
         self._groups = groups
-        self._node_id = node_id
+        self._brokers = brokers
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -73,7 +75,7 @@ class DescribeConfigs:
         if kind is ResourceType.GROUP:
             check_group(name)
             return self._groups.entries(name)
-        check_broker(name, self._node_id, may_be_all=kind is ResourceType.BROKER)
+        check_broker(name, self._brokers, may_be_all=kind is ResourceType.BROKER)
         if kind is ResourceType.BROKER_LOGGER:
             return [Entry(logger, level, Source.BROKER_LOGGER) for logger, level in loggers.levels().items()]
         return self._view.of_broker() if name else self._view.of_all_brokers()
@@ -93,7 +95,7 @@ class DescribeConfigs:
             found += [(ResourceType.GROUP, name) for name in self._groups.names()]
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             if kind in types:
-                found.append((kind, str(self._node_id)))
+                found += [(kind, str(node_id)) for node_id in self._brokers]
         return Response(
             config_resources=[Response.ConfigResource(resource_type=kind, resource_name=name) for kind, name in found]
         )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome
+from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import find_log, leader_epoch
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -36,8 +37,9 @@ class EpochEnds:
         none."""
         Response = messages.OffsetForLeaderEpoch.Response
         topics = []
+        of_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", CLUSTER)
         for topic in request.topics:
-            allowed = context.authorized("DESCRIBE", "TOPIC", topic.topic)
+            allowed = of_broker or context.authorized("DESCRIBE", "TOPIC", topic.topic)
             result = Response.Topic(topic=topic.topic, partitions=[])
             for asked in topic.partitions:
                 found = Response.Partition(partition=asked.partition, leader_epoch=_UNDEFINED, end_offset=_UNDEFINED)

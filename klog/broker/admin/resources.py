@@ -51,9 +51,11 @@ def check_group(name: str) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, "the name of a group expected: there are no defaults of all groups")
 
 
-def check_broker(name: str, node_id: int, *, may_be_all: bool) -> None:
-    """Raise Refused unless a resource's name is this broker's id; or, if it may be all brokers, empty."""
+def check_broker(name: str, brokers: tuple[int, ...], *, may_be_all: bool) -> None:
+    """Raise Refused unless a resource's name is the id of a broker of this process, all of which have the same
+    configuration; or, if it may be all brokers, empty."""
     if not name and may_be_all:
         return
-    if name != str(node_id):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {node_id}")
+    ids = [str(each) for each in brokers]
+    if name not in ids:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {', '.join(ids)}")

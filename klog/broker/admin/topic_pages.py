@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.broker.metadata import absent
 from klog.broker.partitions import INTERNAL_TOPICS, find_log, leader_epoch
-from klog.errors import InvalidTopic
-from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import authorized_operations
 
@@ -63,7 +62,7 @@ class TopicPages:
             info = self._topics.get(name)
             if info is None:
                 if asked:
-                    response.topics.append(Response.Topic(name=name, error_code=_absent(name)))
+                    response.topics.append(Response.Topic(name=name, error_code=absent(name)))
                 continue
             begin = start if name == first else 0
             end = min(begin + left, info.partitions)
@@ -111,11 +110,3 @@ class TopicPages:
             last_known_elr=[],
             offline_replicas=[each for each in place.replicas if each not in place.in_sync],
         )
-
-
-def _absent(name: str) -> ErrorCode:
-    try:
-        check_topic_name(name)
-    except InvalidTopic:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog import security
 from klog.coordinator.groups.classic_group import DEAD, ClassicGroup
 from klog.coordinator.groups.offset_records import offset_key
 from klog.coordinator.groups.table import AppendFailed, GroupTable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _NONE = ErrorCode.NONE
 _NOT_FOUND_VERSION = 6
 _CLUSTER = "kafka-cluster"
-_OPERATIONS = (("READ", 3), ("DELETE", 6), ("DESCRIBE", 8), ("DESCRIBE_CONFIGS", 10), ("ALTER_CONFIGS", 11))
 
 
 class GroupAdmin:
@@ -71,9 +71,7 @@ class GroupAdmin:
                 continue
             found = self._described(context, group_id)
             if request.include_authorized_operations and not found.error_code:
-                found.authorized_operations = sum(
-                    1 << bit for operation, bit in _OPERATIONS if context.authorized(operation, "GROUP", group_id)
-                )
+                found.authorized_operations = security.authorized_operations(context.authorized, "GROUP", group_id)
             described.append(found)
         return messages.DescribeGroups.Response(groups=described)
 

@@ -20,6 +20,7 @@ from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Client, Outcome, check_heartbeat, fence, heartbeat, leave
 from klog.coordinator.groups.consumer_member import JOIN_EPOCH, MemberState
 from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
+from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.group_conversion import can_become_classic, classic_members, to_classic, to_consumer
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from klog.security.context import Context
 
 _log = logger_of("coordinator")
-# The bits of AuthorizedOperations: Kafka's AclOperation codes of what a group has.
-_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
 
 
 class ConsumerGroups:
@@ -290,36 +289,13 @@ class ConsumerGroups:
         self, context: Context, request: messages.ConsumerGroupDescribe.Request
     ) -> messages.ConsumerGroupDescribe.Response:
         """Describe groups, each once, in the order of the request."""
-        made = messages.ConsumerGroupDescribe.Response
-        found = []
-        for group_id in dict.fromkeys(request.group_ids):
-            try:
-                found.append(self._described(context, group_id, operations=request.include_authorized_operations))
-            except Refused as refused:
-                found.append(made.Group(group_id=group_id, error_code=refused.code, error_message=str(refused)))
-        return made(groups=found)
 
-    def _described(
-        self, context: Context, group_id: str, *, operations: bool
-    ) -> messages.ConsumerGroupDescribe.Response.Group:
-        if not context.authorized("DESCRIBE", "GROUP", group_id):
-            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
-        with self._table.lock:
-            self._check_available()
-            described = self._find(group_id, create=False)[0].describe()
-        names = {
-            topic.topic_name
-            for member in described.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        if not all(context.authorized("DESCRIBE", "TOPIC", name) for name in names):
-            raise Refused(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The group has described topic(s) that the client is not authorized to describe.",
-            )
-        if operations:
-            described.authorized_operations = sum(
-                1 << bit for name, bit in _OPERATIONS.items() if context.authorized(name, "GROUP", group_id)
-            )
-        return described
+        def described(group_id: str) -> messages.ConsumerGroupDescribe.Response.Group:
+            with self._table.lock:
+                self._check_available()
+                return self._find(group_id, create=False)[0].describe()
+
+        response: messages.ConsumerGroupDescribe.Response = describe_groups(
+            context, request, messages.ConsumerGroupDescribe.Response, described
+        )
+        return response

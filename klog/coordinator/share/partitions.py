@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _log = logger_of("coordinator")
 _READS_MAX = 16
+_BYTES_MAX = 2**31 - 1
 
 
 class Found(NamedTuple):
@@ -145,9 +146,9 @@ class SharePartitions:
 
     # ---- what members do: under the lock ---------------------------------------------------------------------------
 
-    def size(self, key: ShareKey, log: Log, max_bytes: int) -> int:
-        """How many bytes a member could acquire now. Raises Refused, and what Log.fetch raises."""
-        found = self._read(key, log, max_bytes, min_one=True)
+    def size(self, key: ShareKey, log: Log) -> int:
+        """How many bytes members could acquire now. Raises Refused, and what Log.fetch raises."""
+        found = self._read(key, log, _BYTES_MAX, min_one=True)
         return 0 if found is None else found.size
 
     def acquire(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.consumer_heartbeat import Client
 from klog.coordinator.groups.consumer_records import Change, encode_changes
+from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
 from klog.coordinator.share.heartbeat import JOIN_EPOCH, LEAVE_EPOCH, check_heartbeat, heartbeat, leave
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from klog.security.context import Context
 
 _log = logger_of("coordinator")
-# The bits of AuthorizedOperations: Kafka's AclOperation codes of what a group has.
-_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
 
 
 class ShareGroups:
@@ -241,33 +240,15 @@ class ShareGroups:
         self, context: Context, request: messages.ShareGroupDescribe.Request
     ) -> messages.ShareGroupDescribe.Response:
         """Describe groups, each once, in the order of the request."""
-        made = messages.ShareGroupDescribe.Response
-        found = []
-        for group_id in dict.fromkeys(request.group_ids):
-            try:
-                found.append(self._described(context, group_id, operations=request.include_authorized_operations))
-            except Refused as refused:
-                found.append(made.Group(group_id=group_id, error_code=refused.code, error_message=str(refused)))
-        return made(groups=found)
 
-    def _described(
-        self, context: Context, group_id: str, *, operations: bool
-    ) -> messages.ShareGroupDescribe.Response.Group:
-        if not context.authorized("DESCRIBE", "GROUP", group_id):
-            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
-        with self._table.lock:
-            described = self.find(group_id).describe()
-        names = {topic.topic_name for member in described.members for topic in member.assignment.topic_partitions}
-        if not all(context.authorized("DESCRIBE", "TOPIC", name) for name in names):
-            raise Refused(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The group has described topic(s) that the client is not authorized to describe.",
-            )
-        if operations:
-            described.authorized_operations = sum(
-                1 << bit for name, bit in _OPERATIONS.items() if context.authorized(name, "GROUP", group_id)
-            )
-        return described
+        def described(group_id: str) -> messages.ShareGroupDescribe.Response.Group:
+            with self._table.lock:
+                return self.find(group_id).describe()
+
+        response: messages.ShareGroupDescribe.Response = describe_groups(
+            context, request, messages.ShareGroupDescribe.Response, described
+        )
+        return response
 
 
 def _keys(group_id: str, topics: Mapping[uuid.UUID, Iterable[int]]) -> list[ShareKey]:
