@@ -34,7 +34,7 @@ from klog.codec._direct cimport direct_lz4
 from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
 from klog.segment._index cimport IndexPair
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
@@ -435,7 +435,7 @@ cdef class Rewriter(SegmentPass):
         self.rules.map = &map.map
         self.rules.latest_offset = map.latest_offset
         self.rules.now = now_ms
-        self.rules.new_horizon = now_ms + delete_retention_ms
+        self.rules.new_horizon = now_ms + min(delete_retention_ms, INT64_MAX - max(now_ms, 0))
         self.upper_bound = upper_bound
         self.transactions = transactions
         self.last_epochs = {pid: epoch for pid, (offset, epoch) in last_offsets.items() if offset is None}

@@ -83,10 +83,9 @@ def command(
         for log in found if not follow else ():
             if log.recovery.reason:  # invalid bytes at the end, after a crash
                 click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
-            hidden = log.count(log.high_watermark) if isolation == "high_watermark" else 0
+            hidden = _hidden(log) if isolation == "high_watermark" else ""
             if hidden:
-                above = f"{counted(hidden, 'record')} of {log.name} above the high watermark"
-                click.echo(f"klog: {above}: --isolation log_end shows all records", err=True)
+                click.echo(f"klog: {hidden}: --isolation log_end shows all records", err=True)
         if isinstance(start, int) and all(start > log.log_end_offset for log in found):
             max(found, key=lambda log: log.log_end_offset).check_held(start)
         feeds = [_Feed(log, start, stop, isolation, control, len(numbers) > 1) for log in found]
@@ -98,6 +97,17 @@ def command(
             _print(records, lambda record: print(_json(record, raw)))
         else:
             _print(records, lambda record: print(_text(record, raw)))
+
+
+def _hidden(log: Log) -> str:
+    """Name the records that are not read by default. Damage among them is no reason to leave out the others."""
+    from klog.errors import CorruptData
+
+    try:
+        hidden = log.count(log.high_watermark)
+    except CorruptData as error:
+        return f"{log.name} is damaged above the high watermark, {printable(str(error))}"
+    return f"{counted(hidden, 'record')} of {log.name} above the high watermark" if hidden else ""
 
 
 def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int]:

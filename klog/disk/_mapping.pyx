@@ -16,7 +16,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.errno cimport errno as c_errno
-from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcmp
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.mman cimport (
@@ -44,6 +44,7 @@ import errno
 
 from klog.disk._sync import failed_sync
 from klog.disk.faults import os_error
+from klog.errors import CorruptIndex
 
 cdef enum:
     AHEAD = 65536
@@ -62,6 +63,8 @@ cdef class Mapping:
 
     copy: only the bytes up to the first page of zeros, copied into private memory. A file of at most a page that is not
     writable is copied too, in a fifth of the time of a map, and with less memory. An empty path: memory without a file.
+
+    Raises OSError; CorruptIndex for a file that is larger than segment.index.bytes can be, unless size is given.
     """
 
     def __cinit__(self, str path, bint writable=False, int64_t size=-1, uintptr_t table=0, bint copy=False):
@@ -77,6 +80,8 @@ cdef class Mapping:
         try:
             self.found = status.st_size
             self.device, self.inode = status.st_dev, status.st_ino
+            if self.found > INT32_MAX and not (writable and size >= 0):
+                raise CorruptIndex(f"{self.found} bytes, more than an index can have", path=path)
             if copy or (not writable and self.found <= PAGE):
                 self.read_in(fd)
                 return

@@ -16,11 +16,14 @@ from klog.disk.faults import NOT_REGULAR, os_error
 cdef enum:
     FIRST = 4096
     STEP = 1 << 20
+    MOST = 1 << 28      # bytes; a checkpoint of more than 5 million partitions, a snapshot of as many producers
 
 
 def read_whole(str path):
-    """Return the bytes of a file. Raises OSError, such as FileNotFoundError, and for a FIFO instead of waiting for its
-    writer: pread(2) fails there. fstat(2) is called only for an empty file and for one of 4 KiB or more."""
+    """Return the bytes of a file, or the first 256 MiB of a larger one, which is damaged: its parser refuses them.
+
+    Raises OSError, such as FileNotFoundError, and for a FIFO instead of waiting for its writer: pread(2) fails there.
+    fstat(2) is called only for an empty file and for one of 4 KiB or more."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef char buffer[FIRST]
@@ -69,7 +72,7 @@ cdef bytes rest(int fd, str path, list pieces):
     cdef int64_t position = len(pieces[0]), got = position
     cdef bytes piece
     cdef char *at
-    while got > 0:
+    while got > 0 and position < MOST:
         piece = PyBytes_FromStringAndSize(NULL, STEP)
         at = piece
         with nogil:

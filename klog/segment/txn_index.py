@@ -19,6 +19,7 @@ from klog.values import NamedTuple
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
+_BYTES_MAX = 2**31 // 78 * ENTRY_BYTES  # of a segment that consists of abort markers
 
 
 class AbortedTransaction(NamedTuple):
@@ -87,10 +88,13 @@ class TxnIndex:
             except FileNotFoundError:
                 data = b""
             else:
-                try:
-                    data = bytes(file.read(0, file.length()))
-                finally:
-                    file.close()
+                with file:
+                    size = file.length()
+                    if size > _BYTES_MAX:
+                        raise CorruptIndex(
+                            f"{size} bytes, more than the index of a segment can have", path=self.path, kind="txnindex"
+                        )
+                    data = bytes(file.read(0, size))
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
 

@@ -67,6 +67,21 @@ def test_a_tombstone_removes_older_values_at_once_and_stays_for_delete_retention
         assert latest(log) == {b"b": b"1", b"c": b"1", b"d": b"1"}
 
 
+def test_the_largest_delete_retention_ms_keeps_tombstones(tmp_path: Path) -> None:
+    """The sum with the time of the cleaning must not overflow."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, config={"delete.retention.ms": 2**63 - 1}) as log:
+        append(log, [(b"a", b"1"), (b"a", None)])
+        log.compact(roll=True)
+        assert [batch.delete_horizon_ms for batch in log.read().batches()] == [2**63 - 1]
+        stamps = [record.timestamp for record in log.read()]
+        clock.advance(10**12)
+        append(log, [(b"b", b"1")])
+        log.compact(roll=True)
+        assert latest(log) == {b"a": None, b"b": b"1"}
+        assert [record.timestamp for record in log.read()][:1] == stamps
+
+
 def test_a_small_map_needs_several_rounds(tmp_path: Path) -> None:
     config = {"log.cleaner.dedupe.buffer.size": 24 * 10}
     with open_log(tmp_path / "t-0", config=config) as log:

@@ -232,6 +232,20 @@ def test_cat_and_export_end_at_the_high_watermark_as_in_python(tmp_path: Path) -
     assert ok_json("export", tmp_path, "--topic", "events", "-o", tmp_path / "events.jsonl")["records"] == 5
 
 
+def test_cat_prints_the_records_below_a_high_watermark_with_damage_above_it(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "events-0") as log:
+        for _ in range(3):
+            log.append([(b"k", b"v")] * 2)
+            log.roll()
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nevents 0 2\n")
+    path = tmp_path / "events-0" / f"{2:020d}.log"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    result = run("cat", "--dir", tmp_path, "--topic", "events", "--jsonl")
+    assert [json.loads(line)["offset"] for line in result.stdout.splitlines()] == [0, 1]
+    assert result.exit_code == 0
+    assert "events-0 is damaged above the high watermark" in result.stderr
+
+
 def test_cat_of_a_damaged_log_prints_the_records_before_the_damage(data: Path) -> None:
     """--json stays one valid object; its member `error` and exit code 3 show that records are missing."""
     with klog.open(data) as logs:

@@ -3,9 +3,12 @@ Nothing hangs, no allocation has a size that was read from disk unchecked, no du
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import resource
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -228,6 +231,38 @@ def test_a_directory_link_or_fifo_in_place_of_a_file(tmp_path: Path, suffix: str
     except (OSError, CorruptData):
         pass
     assert outside.read_bytes() == b"precious"
+
+
+@contextlib.contextmanager
+def memory_limit(spare: int) -> Iterator[None]:
+    """Limit this process to so many bytes above what it has."""
+    with open("/proc/self/statm") as statm:
+        size = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + spare, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize(
+    "name", ["3.index", "3.timeindex", "3.txnindex", "6.index", "6.timeindex", "3.snapshot", "8.snapshot"]
+)
+def test_a_file_of_a_hole_of_64_gib(tmp_path: Path, name: str, read_only: bool) -> None:
+    """Such a file counts as damaged. It is neither read nor mapped whole."""
+    directory = three(tmp_path)
+    base, _, suffix = name.partition(".")
+    path = directory / f"{int(base):020d}.{suffix}"
+    path.touch()
+    os.truncate(path, 64 << 30)
+    with memory_limit(1 << 30), open_log(directory, clean_shutdown=True, read_only=read_only) as log:
+        assert offsets(log) == list(range(COUNT))
+        assert [record.offset for record in log.read(isolation="read_committed")] == list(range(COUNT))
+        assert [log.offset_for_timestamp(T + n) for n in range(COUNT)] == [(T + n, n) for n in range(COUNT)]
+        assert log.producers == {}
+        assert log.leader_epochs == [(0, 0)]
 
 
 @pytest.mark.parametrize("base", [2**63 - 2, 2**62, 2**31 - 1])
