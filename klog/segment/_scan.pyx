@@ -41,7 +41,6 @@ from klog.errors import CorruptBatch
 _log = logger_of("segment")
 
 cdef enum:
-    LARGE = 1024       # batches of at least this size are read one by one
     CHUNK = 1 << 20
     PAGE = 4096
 
@@ -268,14 +267,15 @@ cdef bint locate_shortly(LogFile file, IndexPair index, int64_t end, int64_t off
     """Find the batch of locate_offset() by the index and a few short reads. False: something is unexpected; the caller
     needs start_of() and locate_offset().
 
-    The batch is after the entry below offset, and at the latest at the entry above it. The distance of the two shows
-    how large batches are: an entry is written with the first batch after more than the interval. Small batches are read
-    together. Of large ones the header at the nearer entry is read, from the entry below as far as the next header
-    probably is: copying 4 KiB takes as long as another call.
+    The batch is after the entry below offset, and at the latest at the entry above it: an entry is written with the first
+    batch after more than the interval. So batches of one size, at a distance of more than twice the interval, all have
+    entries, and the batch is at the entry above; at more than one and a half times of it there is at most one batch
+    between, and the batch is at the nearer entry. There its header is read, else all bytes between that the window can
+    take: copying 4 KiB takes as long as another call.
     """
     cdef const uint8_t *entries = index.offsets.data  # x.offset_entries is out of date while a roll trims the file
-    cdef int32_t below = -1, count = index.x.offset_count
-    cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, above = end, gap, step
+    cdef int32_t below = -1, count = index.x.offset_count, interval = index.x.interval
+    cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, above = end
     if count and 0 < relative <= INT32_MAX:
         below = kl_offset_index_floor(entries, count, <int32_t>relative - 1)
         if below >= 0:
@@ -284,15 +284,13 @@ cdef bint locate_shortly(LogFile file, IndexPair index, int64_t end, int64_t off
         if below + 1 < count:
             last = index.x.base_offset + kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY)
             above = kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY + 4)
-            if above - position > index.x.interval + LARGE and last - offset < offset - max(entry, base_offset) and \
+            if (above - position > <int64_t>2 * interval and below >= 0
+                    or above - position > <int64_t>interval + interval // 2
+                    and last - offset < offset - max(entry, base_offset)) and \
                     header_at(file, above, end, b) and kl_batch_last_offset(b) == last and b.base_offset <= offset:
                 return True
-    gap = above - position
-    if gap <= index.x.interval + LARGE:
-        step = WINDOW
-    else:
-        step = gap // 2 + 2 * KL_BATCH_HEADER if gap <= WINDOW else KL_BATCH_HEADER
-    return in_window(file, position, entry, min(end, above + KL_BATCH_HEADER), end, offset, base_offset, step, b)
+    return in_window(file, position, entry, min(end, above + KL_BATCH_HEADER), end, offset, base_offset,
+                     WINDOW if above - position <= WINDOW - KL_BATCH_HEADER else KL_BATCH_HEADER, b)
 
 
 cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto, int64_t end, int64_t offset,

@@ -13,7 +13,7 @@ from klog.segment._scan cimport WINDOW
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
-    SMALL = 1024          # batches below this size are read many at a time
+    SMALL = 1024          # batches below this size are read many at a time, larger ones only if the limit is near
     LITTLE = 64           # the part of a span that is left out rather than scanned
 
 ctypedef struct window_t:
@@ -43,8 +43,9 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
     while at + KL_BATCH_PREFIX <= end:
         skip = at - window.at
         if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
-            read_window(file, window, at, min(min(end, max(at, limit) + KL_BATCH_HEADER) - at,
-                                       <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
+            read_window(file, window, at, min(
+                min(end, max(at, limit) + KL_BATCH_HEADER) - at,
+                <int64_t>(WINDOW if size <= SMALL or limit - at <= WINDOW - KL_BATCH_HEADER else KL_BATCH_HEADER)))
             skip = 0
         if skip + KL_BATCH_PREFIX > window.size:
             break

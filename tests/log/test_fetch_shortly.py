@@ -176,28 +176,34 @@ def test_a_slice_is_sent_without_python_code(tmp_path: Path) -> None:
             assert theirs.recv(1 << 20) == bytes(data.memory()) + bytes(data.memory()[100:])
 
 
-@pytest.mark.parametrize("size", [100, 4000, 16_000])
-def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int) -> None:
-    """A fetch at a random offset: one read to find its start, and one to find its end if that is far away. A fetch that
-    continues where the last one ended: no read for the start. Near the log end: no read. One read in sixteen is
-    sampled, which takes one more read."""
+@pytest.mark.parametrize(
+    ("size", "records"), [(100, 1), (1900, 1), (4000, 1), (4000, 10), (7000, 10), (16_000, 1), (16_000, 10)]
+)
+def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int, records: int) -> None:
+    """A fetch at a random offset: one read to find its start, and one to find its end if that is not at once after its
+    first batch. A fetch that continues where the last one ended: no read for the start. Near the log end: no read. One
+    read in sixteen is sampled, which takes one more read."""
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", files=RealFiles(table=io.table)) as log:
-        count, batch = 3_000_000 // size, encode([(None, b"v" * size)])
+        count, batch = 3_000_000 // size, encode([(None, b"v" * (size // records))] * records)
         for _ in range(count):
             log.append_batches(batch)
         log.fetch(0)  # opens
+        end = count * records
         for max_bytes, most in ((1, 1), (len(batch), 1), (len(batch) + 20, 1), (1 << 20, 2)):
-            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(1, count // 2, count // 40)]
+            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(1, end // 2, end // 40)]
             assert {frames for _, frames in reads} == {1}
             assert sum(read for read, _ in reads) <= most * len(reads) + len(reads) // 16 + 1
-            reads, offset = [], 5
+            reads, offset = [], 5 * records
             for _ in range(3 if max_bytes == 1 << 20 else 30):
                 read, frames, found = counted(io, log, offset, max_bytes)
                 reads.append((read, frames))
                 offset = list(decode(found.memory()))[-1].next_offset
             assert sum(read for read, _ in reads) <= len(reads) + 1 + len(reads) // 16 + 1
-            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(count - 60, count + 1)]
+            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(end - 60 * records, end + 1, records)]
             assert sum(read for read, _ in reads) <= len(reads) // 16 + 1
+        if len(batch) < 5000:  # one read takes the headers of two more batches
+            reads = [counted(io, log, offset, 3 * len(batch))[:2] for offset in range(1, end // 2, end // 40)]
+            assert sum(read for read, _ in reads) <= 2 * len(reads) + len(reads) // 16 + 1
 
 
 @pytest.mark.parametrize("what", ["length", "base_offset", "last_offset_delta", "magic"])
