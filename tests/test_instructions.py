@@ -81,7 +81,7 @@ CALLS = {
     "... where the last slice ended": 2650,
     "append_batches of one batch, leader": 6190,
     "append_batches of one batch, follower": 5780,
-    "append of one record": 9110,
+    "append of one record": 7970,
 }
 CALLS_OF = (3, 11), "gcc 12"
 CALLS_RISE_MAX = 0.05

@@ -25,7 +25,7 @@ from klog._c.batch cimport (
     kl_batch_crc, kl_batch_header_store, kl_batch_t,
 )
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
-from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
+from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.rows cimport (
     KL_ROWS_DONE, KL_ROWS_FULL, KL_ROWS_HEADER_KEY, KL_ROWS_KEY, KL_ROWS_NEGATIVE, KL_ROWS_OVERFLOW, KL_ROWS_SIZE,
     KL_ROWS_SPACE, KL_ROWS_TIMESTAMP, kl_rows_at, kl_rows_bytes, kl_rows_end_t, kl_rows_out_t, kl_rows_write,
@@ -67,7 +67,7 @@ cdef extern from "Python.h":
     void PyErr_Clear()
 
 cdef enum:
-    TABLE_MIN = 4096
+    TABLE_MIN = KL_POOL_BUFFER_MIN
     ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
     ROWS_NOGIL_MIN = 1 << 19    # bytes of rows that take about 50 µs

@@ -52,7 +52,7 @@ def append(LogCore log, records, compression):
     """Append records. See Log.append."""
     cdef AppendInfo info = None, appended
     cdef BatchGroup group
-    cdef EncodedGroups groups = EncodedGroups.__new__(EncodedGroups, log, records, compression)
+    cdef EncodedGroups groups = encoded_groups(log, records, compression)
     while (group := groups.next()) is not None:
         appended = append_group(log, group, groups.now)
         info = appended if info is None else info.joined(appended)
@@ -71,14 +71,8 @@ cdef class EncodedGroups:
     cdef bint whole         # all records are in memory, and make one group
     cdef bint begun
 
-    def __cinit__(self, LogCore log not None, records, compression):
-        log.check_writable()
-        self.log = log
-        self.now = wall_ms(log.options.clock)
-        self.whole = True
-        if type(records) is not list and type(records) is not tuple:
-            records, self.whole = prepared(records)
-        self.encoder = log.append_policy.encoder(records, compression, self.now)
+    def __init__(self):
+        raise TypeError("get it from encoded_groups()")
 
     cdef BatchGroup next(self):
         """The next group, None at the end."""
@@ -101,9 +95,21 @@ cdef class EncodedGroups:
         return group, self.now
 
 
-def encoded_whole(LogCore log, records, compression):
+cpdef EncodedGroups encoded_groups(LogCore log, records, compression):
+    """Begin to encode records. Raises unless the log can be changed."""
+    cdef EncodedGroups groups = EncodedGroups.__new__(EncodedGroups)    # arguments would cost a tuple
+    if not log.health.takes_appends():
+        log.check_writable()
+    groups.log, groups.now, groups.whole = log, wall_ms(log.options.clock), True
+    if type(records) is not list and type(records) is not tuple:
+        records, groups.whole = prepared(records)
+    groups.encoder = log.append_policy.encoder(records, compression, groups.now)
+    return groups
+
+
+def encoded_whole(LogCore log not None, records, compression):
     """Encode a non-empty list as one group. Returns the arguments of append_group()."""
-    return next(EncodedGroups(log, records, compression))
+    return next(encoded_groups(log, records, compression))
 
 
 cpdef AppendInfo append_group(LogCore log, BatchGroup group, int64_t now):

@@ -11,7 +11,7 @@ import asyncio
 from klog.config.table import LONG_MAX
 from klog.log.options import Compression
 from klog.log.state._log_core import LogCore
-from klog.log.write._append import EncodedGroups, append, append_group
+from klog.log.write._append import append, append_group, encoded_groups
 from klog.log.write._append_info import AppendInfo, nothing
 from klog.log.write._commit import CommitQueue, Ticket
 from klog.record import BatchGroup, Records
@@ -26,7 +26,7 @@ async def append_async(log: LogCore, records: Records, compression: Compression)
         return append(log, records, compression)
     loop = asyncio.get_running_loop()
     info: AppendInfo | None = None
-    for group, now in EncodedGroups(log, records, compression):
+    for group, now in encoded_groups(log, records, compression):
         appended = await _submitted(log, commits, Ticket(group, now), loop)
         info = appended if info is None else info.joined(appended)
     log.options.scheduler.run_due()
