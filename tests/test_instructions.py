@@ -6,13 +6,16 @@ from __future__ import annotations
 import ast
 import json
 import platform
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bench import instructions
+from klog.log.read import _fetch
 from tests.support.singlestep import steps_of
 
 
@@ -86,6 +89,25 @@ CALLS = {
 CALLS_OF = (3, 11), "gcc 12"
 CALLS_RISE_MAX = 0.05
 
+
+def optimisation(module: Path) -> str:
+    """The last -O option that gcc has recorded in a native module: "-O3"; "" without a record, as by clang."""
+    record = re.search(rb"GNU C\d\d [^\0]+", module.read_bytes())
+    return ["-O0", *re.findall(r"-O\w*", record[0].decode())][-1] if record else ""
+
+
+def test_the_optimisation_of_a_native_module_is_known(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs: gcc")
+    source, module = tmp_path / "one.c", tmp_path / "one.o"
+    source.write_text("int one(void) { return 1; }\n")
+    for options, expected in (("-O3 -O1 -g", "-O1"), ("-O1 -O3 -g1", "-O3"), ("-g", "-O0")):
+        subprocess.run(
+            ["gcc", "-std=c11", *options.split(), "-gz=none", "-c", "-fPIC", source, "-o", module], check=True
+        )
+        assert optimisation(module) == expected
+
+
 # The clock stands still, so that no append checks for due tasks. One call in 16 is timed, and one append in 24 adds an entry to
 # the index: the smallest count of three is that of the call alone.
 _CALLS = """
@@ -125,6 +147,8 @@ def test_a_fetch_and_an_append_take_no_more_instructions_than_before(tmp_path: P
         pytest.skip("needs: x86_64")
     if shutil.which(instructions.compiler()[0]) is None:
         pytest.skip(f"needs: {instructions.compiler()[0]}")
+    if optimisation(Path(_fetch.__file__)) in ("-O0", "-O1", "-Og"):
+        pytest.skip("needs: a build with optimisation, not that of make debug")
     steps = steps_of(_CALLS, str(tmp_path))
     assert len(steps) == 3 * len(CALLS)
     counts = {name: float(min(steps[at * 3 : at * 3 + 3])) for at, name in enumerate(CALLS)}
