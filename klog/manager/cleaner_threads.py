@@ -46,7 +46,7 @@ _STOP_SECONDS = 60.0
 
 @dataclass(eq=False)
 class BackgroundCleaner:
-    """The cleaner of one manager. Any thread. condition: that of the cleaning states.
+    """The cleaner of one manager. Any thread.
 
     user: a weak reference to the manager. A thread keeps the manager alive while it cleans, and ends without it.
     """
@@ -57,10 +57,10 @@ class BackgroundCleaner:
     _scheduler: Scheduler
     _clock: Clock
     _files: Files
-    _condition: threading.Condition
     _user: Callable[[], object]
 
     def __post_init__(self) -> None:
+        self._condition = self._registry.cleanings
         self._life = threading.Lock()
         self._making = threading.Lock()
         self._settings: CleanerSettings | None = None  # None while it is not running
@@ -163,7 +163,7 @@ class BackgroundCleaner:
 
     def after_fork(self) -> None:
         """Reset in a forked child, where the threads do not exist."""
-        self._life, self._making, self._condition = threading.Lock(), threading.Lock(), threading.Condition()
+        self._life, self._making, self._condition = threading.Lock(), threading.Lock(), self._registry.cleanings
         self._workers, self._settings, self._task, self._work = [], None, None, None
 
     # ---- the work of a thread ----------------------------------------------------------------------------------------

@@ -140,53 +140,59 @@ class LogManager:
         clock: Clock,
         files: Files,
     ) -> None:
-        self._state = state = OpenState(paths[0], read_only=read_only)
+        self._state = OpenState(paths[0], read_only=read_only)
         self._closing: int | None = None  # the thread that closes
-        self._clock = clock
-        self._files = files
-        self._broker = broker = BrokerConfig(config)
-        self._recovery = recovery
-        self._scheduler = scheduler = Scheduler(clock)
-        cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
-        options = partial(
-            Options,
-            recovery=recovery,
-            durability=durability,
-            clock=clock,
-            files=files,
-            handles=HandleCache(),
-            scheduler=scheduler,
-            cleanings=cleanings,
-        )
-        user = weakref.ref(self)
-        self._directories = directories = DirectorySet(paths, files, create=create, read_only=read_only)
+        self._clock, self._files, self._recovery = clock, files, recovery
+        self._broker = BrokerConfig(config)
+        self._scheduler = Scheduler(clock)
+        self._directories = DirectorySet(paths, files, create=create, read_only=read_only)
         try:
-            self._catalog = catalog = TopicCatalog(directories, broker, files, durability)
-            self._traffic = traffic = Traffic(clock)
-            self._registry = registry = LogRegistry(state, directories, catalog, broker, options, traffic)
-            self._readers = Readers(state, directories, catalog, registry, files, clock)
-            self._loading = Loading(state, broker, directories, registry)
-            self._deletions = LogDeletions(registry, scheduler, files)
-            self._moves = Moves(state, directories, catalog, registry, self._deletions, files)
-            self._topic_life = TopicLife(
-                state, broker, directories, catalog, registry, self._deletions, self._moves, files
-            )
-            self._cleaner = BackgroundCleaner(state, broker, registry, scheduler, clock, files, cleanings, user)
-            self._tasks = BackgroundTasks(
-                state, broker, directories, registry, self._loading, self._cleaner, scheduler, clock, user
-            )
+            self._make_logs(durability)
+            self._make_work()
             if not read_only:
                 self._topic_life.take_over()
         except BaseException:
-            directories.unlock()
+            self._directories.unlock()
             raise
-        state.opened()
-        self._commits = Commits(directories, catalog, registry, files, clock)
+        self._state.opened()
         if not read_only:
             self._settle()
         if durability == "interval" and not read_only:
             self._tasks.start_flusher()
         forks.register(self)
+
+    def _make_logs(self, durability: Durability) -> None:
+        """Make the owners of the topics, of the logs, and of what reads them."""
+        state, directories, broker = self._state, self._directories, self._broker
+        files, clock = self._files, self._clock
+        options = partial(
+            Options,
+            recovery=self._recovery,
+            durability=durability,
+            clock=clock,
+            files=files,
+            handles=HandleCache(),
+            scheduler=self._scheduler,
+        )
+        self._catalog = catalog = TopicCatalog(directories, broker, files, durability)
+        self._traffic = Traffic(clock)
+        self._registry = registry = LogRegistry(state, directories, catalog, broker, options, self._traffic)
+        self._readers = Readers(state, directories, catalog, registry, files, clock)
+        self._loading = Loading(state, broker, directories, registry)
+
+    def _make_work(self) -> None:
+        """Make the owners of changes and of background work."""
+        state, directories, broker = self._state, self._directories, self._broker
+        files, clock = self._files, self._clock
+        catalog, registry, scheduler, user = self._catalog, self._registry, self._scheduler, weakref.ref(self)
+        self._deletions = deletions = LogDeletions(registry, scheduler, files)
+        self._moves = moves = Moves(state, directories, catalog, registry, deletions, files)
+        self._topic_life = TopicLife(state, broker, directories, catalog, registry, deletions, moves, files)
+        self._commits = Commits(directories, catalog, registry, files, clock)
+        self._cleaner = cleaner = BackgroundCleaner(state, broker, registry, scheduler, clock, files, user)
+        self._tasks = BackgroundTasks(
+            state, broker, directories, registry, self._loading, cleaner, scheduler, clock, user
+        )
 
     def _settle(self) -> None:
         """Finish interrupted commits. If that fails, this stays closed."""

@@ -53,7 +53,8 @@ class LogRegistry:
             directory.on_failure = self._directory_failed
 
     def after_fork(self) -> None:
-        """Reset in a forked child, where no thread is loading a log."""
+        """Reset in a forked child, where no thread is loading or cleaning a log."""
+        self.cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
         self._condition = threading.Condition(self._state.lock)  # type: ignore[arg-type]
         self._waiting = 0  # threads that wait for the end of a load
         self._pending: dict[Partition, int] = {}  # of each log that is being loaded: the thread that loads it
@@ -203,6 +204,7 @@ class LogRegistry:
             topic_id=topic_id,
             topic_id_stored=checkpoint.check_topic_id(path, topic_id),
             broker=self._broker.current,
+            cleanings=self.cleanings,
             config_known=entry is not None,
             segments_left=segments_left,
             cleaned_to=directory.cleaned_to(key),
