@@ -40,7 +40,7 @@ int kl_arrow_schema(struct ArrowSchema *s, const char *format, const char *name,
     return KL_OK;
 }
 
-/* The private data of an exported array: its pointers and a share of its owner. */
+/* The private data of an exported array: its pointers and a reference to its owner. */
 typedef struct {
     void (*drop)(void *);
     void *owner;

@@ -1,9 +1,9 @@
-/* The Arrow C data and stream interfaces: three structs, the whole contract between two libraries in one process.
+/* The Arrow C data and stream interfaces: three structs, which are all that two libraries in one process must agree on.
  * https://arrow.apache.org/docs/format/CDataInterface.html, /CStreamInterface.html
  *
- * The producer fills a struct.  The consumer may move it by a plain copy, which marks the old one released (release =
- * NULL), and calls release once when done, from any thread.  A child can be moved out of its parent, so it has its own
- * share of the data.
+ * The producer fills a struct.  The consumer may move it: it copies the struct and marks the old one released (release
+ * = NULL).  It calls release once when it no longer needs the data, from any thread.  A child can be moved out of its
+ * parent, so it has its own reference to the data.
  */
 #ifndef KL_ARROW_H
 #define KL_ARROW_H
@@ -51,9 +51,9 @@ struct ArrowArrayStream {
  * KL_OK | -ENOMEM */
 int kl_arrow_schema(struct ArrowSchema *out, const char *format, const char *name, int64_t n);
 
-/* Make an array with n_buffers NULL buffers and n_children children, each of them empty and released.  It has a share
- * of its owner, and its release calls drop(owner).
- * KL_OK | -ENOMEM, and the share then remains the caller's. */
+/* Make an array with n_buffers NULL buffers and n_children children, each of them empty and released.  It has a
+ * reference to its owner, and its release calls drop(owner).
+ * KL_OK | -ENOMEM, and the reference then remains the caller's. */
 int kl_arrow_array(struct ArrowArray *out, int64_t length, int64_t n_buffers, int64_t n_children, void (*drop)(void *),
                    void *owner);
 

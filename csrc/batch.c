@@ -8,7 +8,7 @@
 #include "varint.h"
 
 enum {
-    SEEN = 18,      /* fewer bytes at an end are not looked at: up to the magic and one more, as in Kafka's files */
+    SEEN = 18,      /* fewer bytes at an end are ignored: up to the magic and one more, as in Kafka's files */
     HEADER_MIN = 2, /* of a record header: two lengths of one byte */
 };
 
@@ -199,7 +199,7 @@ __attribute__((always_inline)) static inline int validate(const uint8_t *payload
         if (sum != NULL && at >= sum->at)
             kl_sum_reach(sum, at);
         int status;
-        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        const uint8_t *after = kl_record_scan(at, end, &record, &status);
         if (after == NULL) {
             *bad = i;
             return status;

@@ -82,9 +82,9 @@ static inline int32_t kl_batch_size(const uint8_t *at) {
     return length + KL_BATCH_PREFIX;
 }
 
-/* The walk over batches that a client or a leader has sent: find where the one at at[0..left) ends, and its magic.  Sets
- * size and magic alone, and only where it is said.  Kafka: ByteBufferLogInputStream, which differs from the walk over
- * files in what it ignores at an end and in the magics that it accepts.
+/* The walk over batches that a client or a leader has sent: find the end of the batch at at[0..left), and its magic.
+ * Sets only size and magic, and only with KL_OK.  Kafka: ByteBufferLogInputStream, which differs from the walk over
+ * files in the bytes that it ignores at an end and in the magics that it accepts.
  *
  *   KL_OK          a whole batch or message of magic 0, 1 or 2: both are set
  *   KL_ETRUNCATED  fewer bytes than up to the magic, or it does not end within left bytes
@@ -117,8 +117,8 @@ static inline int kl_batch_frame(const uint8_t *at, size_t left, kl_batch_t *out
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
-/* The walk over batches: read the header of the batch at at, of which at[0..held) is in memory, and which must end in at
- * most left bytes.  A buffer has held == left; of a file only headers need to be read.  Never reads at[held].
+/* The walk over batches: read the header of the batch at at, of which at[0..held) is in memory, and which must end in
+ * at most left bytes.  A buffer has held == left; of a file only headers need to be read.  Never reads at[held].
  *
  *   KL_OK          a whole batch; the next one is at at + size
  *   KL_ETRUNCATED  it does not end within left bytes: size is set, all other fields too if its magic is 2 or above.  Or
@@ -138,8 +138,8 @@ void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
 /* CRC-32C over bytes 21 .. size of the batch at at. */
 uint32_t kl_batch_crc(const uint8_t *at, int32_t size);
 
-/* The checksum of a batch, computed during a walk over its records: slightly ahead of the walk, so that each byte is
- * loaded from memory once for both. */
+/* The checksum of a batch, computed during a walk over its records.  It stays slightly ahead of the walk, so that each
+ * byte is loaded from memory only once. */
 typedef struct {
     const uint8_t *at; /* the sum covers the bytes before this */
     const uint8_t *end;
@@ -152,10 +152,10 @@ static inline kl_sum_t kl_sum_begin(const uint8_t *at, int32_t size, size_t step
     return (kl_sum_t){.at = at + KL_BATCH_CRC_FROM, .end = at + size, .step = step};
 }
 
-/* Advance it past at, or to the end. */
+/* Advance the checksum past at, or to the end. */
 void kl_sum_reach(kl_sum_t *sum, const uint8_t *at);
 
-/* Advance it to the end: the same as kl_batch_crc. */
+/* Advance the checksum to the end and return it: the same as kl_batch_crc. */
 uint32_t kl_sum_end(kl_sum_t *sum);
 
 /* One record of an uncompressed payload.  key and value are NULL for null; headers is the first header's first byte;

@@ -12,7 +12,7 @@
  * *bad set. */
 static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
                                   kl_record_t *record, int *status, int32_t *bad) {
-    const uint8_t *after = kl_walk_record(at, end, record, status);
+    const uint8_t *after = kl_record_scan(at, end, record, status);
     if (after == NULL) {
         *bad = i;
         return NULL;
@@ -151,8 +151,9 @@ static void keep_all(chooser_t *c, doubt_t *d) {
     d->n = 0;
 }
 
-/* Has pass 1 noted every record of a batch, so that the map knows which are stale?  Whether it has noted a
- * transaction's records depends on how that ended.  Waste is counted by keys, and a purge uses no other rule. */
+/* Has pass 1 put every record of a batch into the map, so that the map knows which ones are stale?  Whether
+ * the records of a transaction are in the map depends on how the transaction ended.  Waste is counted by keys, and a
+ * purge uses no other rule: both need the keys. */
 static inline int is_noted(const kl_clean_rules_t *rules, const kl_batch_t *b) {
     int64_t last = kl_batch_last_offset(b);
     return b->magic >= 2 && !(b->attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)) &&
@@ -367,7 +368,7 @@ int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_
     int status;
     if (b->count == 0)
         return -1;
-    if (kl_walk_record(records, records + size, &record, &status) == NULL || record.key == NULL || record.key_size < 4)
+    if (kl_record_scan(records, records + size, &record, &status) == NULL || record.key == NULL || record.key_size < 4)
         return -2;
     return kl_load_u16(record.key + 2);
 }

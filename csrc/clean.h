@@ -1,5 +1,5 @@
-/* Compaction of the plain records of one batch: note their keys (pass 1), choose and write the survivors (pass 2).  The
- * caller has checked the batch's checksum, and decompressed it.
+/* Compaction of the plain records of one batch: put their keys into the map (pass 1), choose the records that survive
+ * and write them (pass 2).  The caller has checked the batch's checksum, and decompressed it.
  *
  * Survivors are copied byte by byte.  Their offset deltas stay, because the batch keeps its base offset; their
  * timestamp deltas change if its base timestamp does: to the first survivor's timestamp, or to the delete horizon.
@@ -13,7 +13,7 @@
 #include "waste.h"
 
 /* Pass 1: put the key of each record at or above start into the map, except records without a key.
- * KL_OK | KL_EFULL (the map; records after *latest have not been noted) | any code of kl_payload_validate
+ * KL_OK | KL_EFULL (the map is full; keys of records after *latest are not in it) | any code of kl_payload_validate
  * (*bad is set): KL_EORDER for an offset outside its batch, which would make older records look like the newest ones.
  * If offsets do not rise within their batch, stale ones are no longer tracked.  Records without a key or a value are
  * marked. *latest is the offset of the last key that was put, unchanged if there was none. */
@@ -53,7 +53,7 @@ typedef struct {
 /* How many runs a batch of count records may leave. */
 static inline size_t kl_clean_runs_max(int32_t count) { return (size_t)count / 2 + 1; }
 
-/* What pass 1 knows about a batch as a whole.  If it knows this much, its records need not even be decompressed:
+/* What pass 1 knows about a batch as a whole.  In these two cases its records need not even be decompressed:
  * STALE: each record's key has a later offset.  kl_clean_choose would find no survivor.
  * INTACT: no record's key has a later offset, and none is a tombstone.  kl_clean_choose would set whole. */
 typedef enum {
@@ -63,9 +63,9 @@ typedef enum {
 } kl_fate_t;
 kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b);
 
-/* Pass 2, first half: choose.  runs has space for kl_clean_runs_max(b->count).
- * all: keep all, for a control batch, whose record's key is not a user key.  marker_done: it ends a transaction without
- * remaining records, so it gets a horizon.
+/* Pass 2, first half: choose the survivors.  runs has space for kl_clean_runs_max(b->count).
+ * all: keep all records; for a control batch, whose record's key is not a user key.  marker_done: the batch ends a
+ * transaction that has no records left, so it gets a delete horizon.
  * KL_OK, or any code of kl_payload_validate, with *bad set. */
 int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all,
                     int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad);
@@ -75,12 +75,12 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
 int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_clean_run_t *runs, const kl_cleaned_t *out,
                        int64_t base_offset, uint8_t *to);
 
-/* Write their header at at, sealed: *b's, with the changes.  The size bytes after the header are there already; codec
- * is theirs. */
+/* Write the header of the survivors at at, with its checksum: the header *b with the changes.  The size bytes after the
+ * header have been written already; codec is the one that they are compressed with. */
 void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t base_offset, int codec, int64_t size,
                    uint8_t *at);
 
-/* Write the 61 bytes of a batch that has lost all records and stays for its offsets and its producer's sequence. */
+/* Write the 61 bytes of a batch that has lost all records, and is kept for its offsets and its producer's sequence. */
 void kl_clean_empty(const kl_batch_t *b, uint8_t *at);
 
 /* Result so far of a search for one key. */

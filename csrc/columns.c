@@ -25,7 +25,7 @@ typedef struct {
     size_t capacity;
 } buffer_t;
 
-/* Which entries are valid.  No bits before the first null: until then all are. */
+/* Which entries are valid.  There are no bits until the first null: before that, all entries are valid. */
 typedef struct {
     buffer_t bits;
     int64_t nulls;
@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     int32_t size;
     union {
-        uint8_t bytes[VIEW_INLINE]; /* up to as many, followed by zeros */
+        uint8_t bytes[VIEW_INLINE]; /* up to this many bytes, followed by zeros */
         struct {
             uint8_t prefix[4];
             int32_t slot;
@@ -345,7 +345,7 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
     return (int64_t)size;
 }
 
-/* --- a block in ---------------------------------------------------------------------------------------------------- */
+/* --- a block in --------------------------------------------------------------------------------------------------- */
 
 static inline int control_key_ok(const kl_record_t *r) { return r->key_size >= 4 && (r->key[0] & 0x80) == 0; }
 
@@ -364,7 +364,7 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     int status = KL_OK;
     for (; i < b->count && n < BLOCK; i++) {
         kl_record_t r;
-        const uint8_t *after = kl_walk_record(from, end, &r, &status);
+        const uint8_t *after = kl_record_scan(from, end, &r, &status);
         if (after == NULL)
             break;
         if (control && !control_key_ok(&r)) {
@@ -699,7 +699,7 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     return status;
 }
 
-/* Remove what kl_columns_pick does not keep from a block. */
+/* Remove the records that kl_columns_pick does not keep from a block. */
 static void keep_picked(kl_columns_t *c, block_t *block) {
     int n = 0, with_headers = 0;
     for (int i = 0; i < block->n; i++) {
@@ -768,7 +768,7 @@ int kl_columns_append_unverified(kl_columns_t *c, const kl_batch_t *b, const uin
     return kl_sum_end(&sum) == b->crc ? status : KL_ECRC;
 }
 
-/* --- schema out ----------------------------------------------------------------------------------------------------- */
+/* --- schema out --------------------------------------------------------------------------------------------------- */
 
 static int headers_schema(struct ArrowSchema *s, const char *item) {
     int status = kl_arrow_schema(s, "+l", "headers", 1);
@@ -815,7 +815,7 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int flags, struct ArrowSc
     return KL_OK;
 }
 
-/* --- arrays out ------------------------------------------------------------------------------------------------------ */
+/* --- arrays out --------------------------------------------------------------------------------------------------- */
 
 static void drop_share(void *owner) { kl_columns_drop(owner); }
 

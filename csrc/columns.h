@@ -18,10 +18,10 @@
  *   leaderEpoch     int32
  *
  * A kl_columns_t grows batch by batch and is then exported, any number of times.  Exported arrays share it: it is
- * reference-counted, and the last release, on any thread, gives its buffers back to their pool.  No record bytes are
- * referred to once append has returned, except by views: these keep their bytes (kl_columns_pin) until that last
- * release. Buffers are 64-byte aligned.  A header key that is not UTF-8 is repaired (utf8.h), because Arrow's consumers
- * do not check strings.
+ * reference-counted, and the last release, on any thread, returns its buffers to their pool.  After append has
+ * returned, nothing refers to the bytes of the records, except views: these keep their bytes (kl_columns_pin) until
+ * that last release.  Buffers are 64-byte aligned.  A header key that is not UTF-8 is repaired (utf8.h), because
+ * consumers of Arrow data do not check strings.
  */
 #ifndef KL_COLUMNS_H
 #define KL_COLUMNS_H
@@ -57,19 +57,20 @@ typedef struct kl_columns kl_columns_t;
  * KL_OK | -ENOMEM */
 int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, kl_columns_t **out);
 
-/* Release one share; the last one frees. NULL is allowed. */
+/* Release one reference; the last release frees the columns. NULL is allowed. */
 void kl_columns_drop(kl_columns_t *columns);
 
-/* Before views: the following payloads are in bytes[0 .. size), which stay until release(owner), called once, with the
- * last share.  Returns the number to pass to kl_columns_from, which returns to what was pinned before; or -ENOMEM, and
- * the owner then remains the caller's. */
+/* Call this before views are appended: the following payloads are in bytes[0 .. size), which stay until release(owner)
+ * is called, once, when the last reference is released.  Returns a number: kl_columns_from with it makes these bytes
+ * current again.  Or -ENOMEM, and the owner then remains the caller's. */
 int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner);
 void kl_columns_from(kl_columns_t *columns, int pinned);
 
 /* The following records are of this partition.  The topic's bytes, in UTF-8, must stay until the last append. */
 void kl_columns_origin(kl_columns_t *columns, const char *topic, size_t size, int32_t partition);
 
-/* Of the following records keep only those with these n offsets, which rise, and stay until the last append. */
+/* Keep only those of the following records that have one of these n offsets, which rise.  The array must stay until the
+ * last append. */
 void kl_columns_pick(kl_columns_t *columns, const int64_t *offsets, size_t n);
 
 /* Append the records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
@@ -81,8 +82,8 @@ void kl_columns_pick(kl_columns_t *columns, const int64_t *offsets, size_t n);
 int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
                       int64_t stop, double hint, int32_t *bad);
 
-/* The same for an uncompressed batch at batch whose checksum has not been checked: KL_ECRC if it is wrong, whatever
- * other failure there is. */
+/* The same for an uncompressed batch at batch whose checksum has not been checked: KL_ECRC if the checksum is wrong,
+ * even if there is another failure. */
 int kl_columns_append_unverified(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *batch, int64_t start,
                                  int64_t stop, double hint, int32_t *bad);
 

@@ -10,8 +10,8 @@
  * bytes with the same remainder, and these are xor'ed with the 16 bytes that are n further on.  In the end 16 bytes are
  * left, whose crc is that of all bytes before (see make_fold for the arithmetic).
  *
- * Folding leaves the unit of the crc32 instruction idle.  In blocks of 6 KiB and more, the kernel of 512 bits gives it a
- * third of the bytes, as three streams, in the same loop: 1.4 times as fast.
+ * Folding leaves the unit of the crc32 instruction idle.  In blocks of 6 KiB and more, the kernel of 512 bits gives it
+ * a third of the bytes, as three streams, in the same loop: 1.4 times as fast.
  *
  * All tables and constants are computed once, when the library is loaded, before any thread can use them.
  */
@@ -45,7 +45,7 @@ typedef struct {
     uint64_t first, second;
 } fold_t;
 static fold_t fold_64, fold_128, fold_256;
-static fold_t fold_lanes[4]; /* each of four neighbours to the place of the last, which itself is not moved */
+static fold_t fold_lanes[4]; /* they move each of four neighbouring lanes to the position of the last one */
 
 static uint32_t crc_table(uint32_t crc, const uint8_t *data, size_t size) {
     crc = ~crc;
@@ -67,7 +67,8 @@ static uint32_t crc_table(uint32_t crc, const uint8_t *data, size_t size) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* clang 14 and newer does not count the instruction crc32 to SSE 4.2; older ones, and gcc before 11, do not know its name. */
+/* clang 14 and newer does not count the instruction crc32 to SSE 4.2; older ones, and gcc before 11, do not know its
+ * name. */
 #if defined(__clang__) && __clang_major__ >= 14
 #define SSE42 "sse4.2,crc32"
 #else
@@ -193,7 +194,7 @@ WIDE_512 static inline uint32_t past(uint64_t crc, uint32_t factor) {
 /* Four registers, 256 bytes per step, beside three streams of the crc32 instruction, which another unit executes.
  *
  * The streams have the first bytes, in three parts, and the folds all others, so that they can go on alone at the end.
- * What the streams amount to is then moved to the place that the folds have reached. */
+ * The crc of the streams is then moved to the position that the folds have reached. */
 WIDE_512 static uint32_t block512(uint32_t start, const uint8_t *data, size_t size) {
     size_t steps = size < STREAMS_MIN ? 0 : (size - 256) / (256 + 3 * STREAM_STEP);
     const uint8_t *first = data, *second = first + steps * STREAM_STEP, *third = second + steps * STREAM_STEP;
@@ -208,7 +209,7 @@ WIDE_512 static uint32_t block512(uint32_t start, const uint8_t *data, size_t si
         b = move512(b, factors, load512(data + 64));
         c = move512(c, factors, load512(data + 128));
         d = move512(d, factors, load512(data + 192));
-        for (int line = 0; line < 256; line += 64) /* four places at a time are many for the processor's own prefetch */
+        for (int line = 0; line < 256; line += 64) /* the processor alone does not prefetch at four positions */
             _mm_prefetch((const char *)data + 1024 + line, _MM_HINT_T0);
         for (size_t i = at; i < at + STREAM_STEP; i += 8) {
             crc = _mm_crc32_u64(crc, load64(first + i));
@@ -280,8 +281,8 @@ static fold_t make_fold(size_t n) {
     return (fold_t){.first = (uint64_t)x_power(8 * n + 64 - 1) << 32, .second = (uint64_t)x_power(8 * n - 1) << 32};
 }
 
-/* The factor that moves a crc past n zero bytes.  The product of two numbers of 32 bits, read as 64 bits, is the product
- * times x, and its crc is that times x^32. */
+/* The factor that moves a crc past n zero bytes.  The product of two numbers of 32 bits, read as 64 bits, is the
+ * product times x, and its crc is that times x^32. */
 static uint32_t make_factor(size_t n) { return x_power(8 * n - 33); }
 
 /* Tables that move a crc past `part` zero bytes. */

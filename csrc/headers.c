@@ -258,6 +258,6 @@ int kl_headers_export(const kl_batch_t *rows, int64_t count, int64_t segment_bas
         else
             root.release(&root);
     }
-    drop(block); /* the exported arrays have their own shares */
+    drop(block); /* the exported arrays have their own references */
     return status;
 }

@@ -19,8 +19,8 @@
  *   magic                 int8
  *   segment_base_offset   int64, the same for all rows
  *
- * An export copies: the rows may change or go away after it.  Its buffers are one block, 64-byte aligned, which the last
- * release frees, on any thread.
+ * An export copies: the rows may change or be freed after it.  Its buffers are one block, 64-byte aligned, which the
+ * last release frees, on any thread.
  */
 #ifndef KL_HEADERS_H
 #define KL_HEADERS_H

@@ -27,8 +27,8 @@ int32_t kl_offset_index_position(const uint8_t *entries, int32_t n, int32_t targ
 /* Largest slot whose timestamp <= target, or -1. */
 int32_t kl_time_index_floor(const uint8_t *entries, int32_t n, int64_t target);
 
-/* The state that keeps a segment's indexes consistent with its .log.  Plain values: copying it and adding to a copy
- * with null entries is a rehearsal. */
+/* The state that keeps a segment's indexes consistent with its .log.  It has plain values only.  Adding to a copy whose
+ * entries are null is a rehearsal: it computes the state after an append, and writes nothing. */
 typedef struct {
     uint8_t *offset_entries; /* null in a rehearsal */
     uint8_t *time_entries;   /* null in a rehearsal */

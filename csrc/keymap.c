@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-/* --- SipHash (Aumasson, Bernstein) with 128 bits out ---------------------------------------------------------------- */
+/* --- SipHash (Aumasson, Bernstein) with 128 bits out -------------------------------------------------------------- */
 
 #define ROTATE(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 #define SIP_ROUND                                                                                                      \
@@ -78,7 +78,7 @@ static void sip_many(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n, 
         out[i] = sip(hash->k0, hash->k1, keys[i].at, keys[i].size, 1, 3);
 }
 
-/* --- AES-128-CMAC (RFC 4493) ---------------------------------------------------------------------------------------- */
+/* --- AES-128-CMAC (RFC 4493) -------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 
@@ -219,16 +219,16 @@ const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int ke
     return "siphash-1-3-128";
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static inline int64_t tail_of(int64_t slots) { return slots < KL_KEYMAP_TAIL ? slots : KL_KEYMAP_TAIL; }
 
 /* Without the slot that stays empty. */
 static inline int64_t all_slots_of(int64_t slots) { return slots + tail_of(slots); }
 
-enum { LOOKED_AT = 4 }; /* entries compared at a time, of which one is empty at the latest */
+enum { COMPARED = 4 }; /* entries compared at a time, of which one is empty at the latest */
 
-size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(all_slots_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
+size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(all_slots_of(slots_max) + COMPARED) * sizeof(kl_entry_t); }
 
 /* Set the table to one of its sizes: slots_max halved this many times.  So each size is at least twice the previous. */
 static void set_size(kl_keymap_t *map, int halvings) {
@@ -295,9 +295,9 @@ static inline int64_t home_of(const kl_keymap_t *map, uint64_t high) {
     return (int64_t)((unsigned __int128)high * (uint64_t)map->slots >> 64);
 }
 
-/* The first entry at or after a hash's home that is not before it in order: the hash's own place. An empty slot, whose
+/* The slot of a hash: the first entry at or after its home that is not before it in order. An empty slot, whose
  * order is 0, ends the search by itself. */
-static inline kl_entry_t *place_of(const kl_keymap_t *map, const kl_hash_t *hash) {
+static inline kl_entry_t *slot_of(const kl_keymap_t *map, const kl_hash_t *hash) {
     kl_entry_t *e = map->entries + home_of(map, hash->high);
     uint64_t order = ~hash->high;
     for (;;) { /* four at a time: the number passed is unpredictable, and a mispredicted branch costs more */
@@ -316,7 +316,7 @@ static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
 }
 
 /* Double the slots, in the same memory: all entries, which are in order, are moved side by side to the end of the new
- * table and from there, first to last, to their new places.  A new place is never after the position that is read: the
+ * table and from there, first to last, to their new slots.  A new slot is never after the position that is read: the
  * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk.
  * Which slots are taken and how far apart homes are is unpredictable, so neither loop branches on it. */
 static void grow(kl_keymap_t *map) {
@@ -345,7 +345,7 @@ static void grow(kl_keymap_t *map) {
 
 /* Put one key; returns 0, or 1 if the table's tail is full. */
 static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offset) {
-    kl_entry_t *e = place_of(map, hash), *free = e;
+    kl_entry_t *e = slot_of(map, hash), *free = e;
     if (holds(e, hash)) {
         mark_stale(map, (int64_t)e->offset_1 - 1, offset);
         e->offset_1 = (uint64_t)offset + 1;
@@ -398,7 +398,7 @@ void kl_keymap_get(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, int6
     kl_hash_t hashes[KL_KEYMAP_GROUP];
     hash_ahead(map, keys, n, hashes);
     for (int32_t i = 0; i < n; i++) {
-        const kl_entry_t *e = place_of(map, hashes + i);
+        const kl_entry_t *e = slot_of(map, hashes + i);
         offsets[i] = holds(e, hashes + i) ? (int64_t)e->offset_1 - 1 : -1;
     }
 }

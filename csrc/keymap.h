@@ -3,7 +3,7 @@
  *   table := entry{slots + tail + 1}          entry := ~high:u64 low:u64 offset+1:u64     24 bytes, zeros where empty
  *
  *   K1  entries are in the order of their hashes, each at or after its home, home = high * slots / 2^64; no slot
- *       between its home and its place is empty
+ *       between an entry's home and the entry is empty
  *   K2  so a search for a missing key ends at the first larger hash, long before the first empty slot
  *   K3  the last slot of the table is always empty: no search needs a bound
  *   K4  the table begins small and doubles in place, as it fills, up to slots_max: few keys fit into the CPU cache
@@ -116,8 +116,8 @@ static inline void kl_keymap_mark(kl_keymap_t *map, int64_t offset) {
 int kl_keymap_is_marked(const kl_keymap_t *map, int64_t offset, int64_t n);
 
 /* Put n <= KL_KEYMAP_GROUP keys in order, each with its offset (>= 0); for a key that is there already the new offset
- * replaces the old.  Returns how many went in: fewer than n if the map is full before that key, known or not, as in
- * Kafka. */
+ * replaces the old.  Returns how many were put: fewer than n if the map is full before the next key, even if it has
+ * that key, as in Kafka. */
 int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *offsets, int32_t n);
 
 /* Get the offsets of n <= KL_KEYMAP_GROUP keys, -1 for one that is missing. */

@@ -36,11 +36,11 @@ static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timesta
     return n + 1;
 }
 
-/* Magic 2 ------------------------------------------------------------------------------------------------------------ */
+/* Magic 2 ---------------------------------------------------------------------------------------------------------- */
 
 /* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison
- * a record, without a branch.  It may suspect a record that refusal_of() accepts (no time at all, the one age that has
- * no negative), and never the reverse. */
+ * a record, without a branch.  It may flag a record that refusal_of() accepts (one without a timestamp, or with the one
+ * age that has no negative), but it flags every record that refusal_of() refuses. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
@@ -54,7 +54,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        const uint8_t *after = kl_record_scan(at, end, &record, &status);
         if (after == NULL) {
             *bad = i;
             return status;
@@ -187,7 +187,7 @@ void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8
     }
 }
 
-/* Magic 0 and 1 ------------------------------------------------------------------------------------------------------ */
+/* Magic 0 and 1 ---------------------------------------------------------------------------------------------------- */
 
 /* The size of the next whole message of a set, 0 at its end or where the last is cut short, or KL_ELENGTH. */
 static int64_t message_size(const kl_set_t *set, size_t from) {

@@ -1,9 +1,9 @@
 /* A partition leader's checks of a producer's records, and the payloads that it writes if it cannot keep the
- * producer's: from another codec, or from messages of magic 0 and 1.
+ * producer's payload: because it has another codec, or messages of magic 0 and 1.
  *
- * A scan goes over every record once and stores only that something is wrong; the list of what is wrong is made by
- * another walk, for the few callers that need it.  Between scan and write the bytes must not change.  Nothing
- * here allocates.
+ * A scan reads every record once and stores only whether a record may be refused.  A second walk makes the list of the
+ * refused records, for the few callers that need it.  Between scan and write the bytes must not change.  Nothing here
+ * allocates.
  * Kafka: LogValidator.
  */
 #ifndef KL_LEADER_H
@@ -19,10 +19,10 @@ typedef struct {
     int64_t now;
     int64_t before_max;   /* how far a timestamp may be before now, and after it; both at least 0 */
     int64_t after_max;
-    int range_checked;    /* the topic keeps the producers' times.  -1, no time, is always allowed */
-    int negative_refused; /* no other negative time either: the batch is rewritten, which does not accept one */
+    int range_checked;    /* the topic keeps the producers' timestamps.  -1, no timestamp, is always allowed */
+    int negative_refused; /* no other negative timestamp is allowed: a rewritten batch cannot have one */
     int key_required;     /* the topic is compacted */
-    int stamped;          /* the batch is LogAppendTime, which a producer must not set */
+    int stamped;          /* the batch has the LogAppendTime attribute, which a producer must not set */
 } kl_leader_rules_t;
 
 typedef enum {
@@ -65,8 +65,8 @@ int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, i
 int64_t kl_leader_rewrite_size(const uint8_t *payload, size_t size, int32_t count);
 void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8_t *to);
 
-/* A set of messages of magic 0 or 1, back to back: those in a wrapper or, if wrapped is 0, produced ones as received,
- * each a batch of its own. */
+/* A set of messages of magic 0 or 1, one directly after the other: the messages in a wrapper or, if wrapped is 0,
+ * messages as the producer sent them, each a batch of its own. */
 typedef struct {
     const uint8_t *at;
     size_t size;

@@ -176,7 +176,7 @@ static int check_set(const uint8_t *set, size_t size, const kl_message_t *wrappe
 
 /* Compute the records' offsets: in magic 1 the last one has the wrapper's offset.  A wrapper at 0 holds produced data
  * without offsets from a broker: its messages keep theirs, and the last one's offset is the set's. */
-static int place(const kl_message_t *wrapper, int64_t last_inner, kl_legacy_t *shape) {
+static int set_offsets(const kl_message_t *wrapper, int64_t last_inner, kl_legacy_t *shape) {
     int numbered = wrapper != NULL && wrapper->offset != 0;
     int64_t last = numbered ? wrapper->offset : last_inner;
     if (numbered && wrapper->magic == 1 &&
@@ -199,7 +199,7 @@ int kl_legacy_measure(const uint8_t *set, size_t size, const kl_message_t *wrapp
     if (status != KL_OK)
         return status;
     *bad = 0;
-    status = place(wrapper, last, &shape);
+    status = set_offsets(wrapper, last, &shape);
     if (status != KL_OK)
         return status;
     size_t at = 0;

@@ -23,8 +23,9 @@ typedef struct {
 /* The most bytes that a payload can decompress to, computed from its blocks; -1 for one that is refused. */
 int64_t kl_lz4_plain_max(const uint8_t *payload, size_t size);
 
-/* Decompress a payload to to[0..capacity). Returns the number of bytes, or -1 if the payload is refused or does not fit:
- * kl_lz4_plain_max(payload) bytes are enough. Stays within both buffers even if another thread changes the payload. */
+/* Decompress a payload to to[0..capacity).  Returns the number of bytes, or -1 if the payload is refused or does not
+ * fit: kl_lz4_plain_max(payload) bytes are enough.  Stays within both buffers even if another thread changes the
+ * payload. */
 int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to, int64_t capacity);
 
 /* The space that kl_lz4_pack needs for size bytes. */

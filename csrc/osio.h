@@ -1,5 +1,5 @@
-/* Every kernel call of the engine that moves or keeps bytes goes through a table, passed as argument: the real one is
- * kl_io_libc, tests use tables that fail, tear and delay.
+/* Every system call of the engine that reads, writes or syncs files goes through a table of functions, which is passed
+ * as an argument.  kl_io_libc is the real one.  The tables of tests make calls fail, write only a part, or take long.
  *
  * The wrappers below continue after EINTR and after short counts, and return -errno.
  */

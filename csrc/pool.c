@@ -14,7 +14,7 @@
 
 enum {
     PAGE = 4096,
-    WASTE_MAX = 2, /* times as large as requested: more would withhold it from a call that needs it */
+    WASTE_MAX = 2, /* times the requested size: a larger buffer is kept for a call that needs it */
 };
 
 static int enter(kl_pool_t *pool) { return atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire) == 0; }

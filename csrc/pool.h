@@ -1,5 +1,5 @@
-/* A few large buffers, kept from one call to the next: touching fresh memory costs more than filling it, because every
- * page of it is a fault, and malloc returns large blocks to the kernel when they are freed.
+/* A few large buffers, kept from one call to the next.  The first access to new memory costs more than filling it,
+ * because it causes a page fault for every page, and malloc returns large blocks to the kernel when they are freed.
  *
  *   P1  any thread may take and give at any moment, with or without the GIL; no thread ever waits: if the pool is busy,
  *       the call uses malloc and free instead (so a fork in the middle costs the child its pool and nothing else).
@@ -7,7 +7,7 @@
  *       KL_POOL_BUFFER_MAX.  The newest stay.
  *   P3  buffers below KL_POOL_BUFFER_MIN bytes come from malloc, which keeps these itself.
  *
- * A pool is all zero at first and lives as long as the process, because the last buffer may return very late.
+ * A pool is all zero at first and lives as long as the process, because the last buffer may be given back very late.
  * Buffers are 64-byte aligned, those of KL_POOL_BUFFER_MIN and more page-aligned; their content is undefined.  They may
  * be given to a pool or to free().
  */

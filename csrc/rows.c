@@ -7,7 +7,7 @@
 #include "encode.h"
 #include "status.h"
 
-/* --- types --------------------------------------------------------------------------------------------------------- */
+/* --- types -------------------------------------------------------------------------------------------------------- */
 
 static int refuse(int status, char *message, const char *what, const char *name, const char *format) {
     snprintf(message, KL_ROWS_MESSAGE, what, name, format);
@@ -116,12 +116,12 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
     for (int i = 0; i < (int)schema->n_children; i++) {
         const struct ArrowSchema *child = schema->children[i];
         const char *name = child->name != NULL ? child->name : "";
-        int *place = strcmp(name, "key") == 0         ? &rows->key_child
+        int *field = strcmp(name, "key") == 0         ? &rows->key_child
                      : strcmp(name, "value") == 0     ? &rows->value_child
                      : strcmp(name, "timestamp") == 0 ? &rows->timestamp_child
                      : strcmp(name, "headers") == 0   ? &rows->headers_child
                                                       : NULL;
-        if (place == NULL) {
+        if (field == NULL) {
             if (passed_over(name))
                 continue;
             return refuse(KL_ELENGTH, message,
@@ -129,12 +129,12 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
                           "key=, and leaves out others by %s",
                           name, "ignore_other_columns=True");
         }
-        if (*place >= 0)
+        if (*field >= 0)
             return refuse(KL_ELENGTH, message, "column '%.60s' occurs twice%s", name, "");
-        *place = i;
-        int status = place == &rows->key_child     ? bind_bytes(child, name, &rows->key, message)
-                     : place == &rows->value_child ? bind_bytes(child, name, &rows->value, message)
-                     : place == &rows->timestamp_child ? bind_time(child, &rows->timestamp, message)
+        *field = i;
+        int status = field == &rows->key_child     ? bind_bytes(child, name, &rows->key, message)
+                     : field == &rows->value_child ? bind_bytes(child, name, &rows->value, message)
+                     : field == &rows->timestamp_child ? bind_time(child, &rows->timestamp, message)
                                                        : bind_headers(child, &rows->headers, message);
         if (status != KL_OK)
             return status;
@@ -144,7 +144,7 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
     return KL_OK;
 }
 
-/* --- arrays -------------------------------------------------------------------------------------------------------- */
+/* --- arrays ------------------------------------------------------------------------------------------------------- */
 
 static kl_valid_t valid_of(const struct ArrowArray *array, int64_t first) {
     if (array->null_count == 0 || array->n_buffers < 1 || array->buffers[0] == NULL)
@@ -280,7 +280,7 @@ int64_t kl_rows_bytes(const kl_rows_t *rows, int64_t from) {
     return span(&rows->key, from, length) + span(&rows->value, from, length);
 }
 
-/* --- records ------------------------------------------------------------------------------------------------------- */
+/* --- records ------------------------------------------------------------------------------------------------------ */
 
 /* The range of a row's headers in the list's items. */
 static void headers_range(const kl_list_column_t *column, int64_t i, int64_t *from, int64_t *to) {

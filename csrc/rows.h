@@ -4,9 +4,9 @@
  *   timestamp    of any unit, or int64 of milliseconds; finer ones are rounded down
  *   headers      list, large list or map of a struct of key and value
  *
- * kl_rows_bind checks the types once per schema, kl_rows_point sets the pointers once per array: after that a row needs
- * no type check.  Offsets, sizes and pointers inside an array are trusted, as in the Arrow C interface; what a
- * kl_rows_t points to must stay alive and unchanged as long as it is used.
+ * kl_rows_bind checks the types once per schema, and kl_rows_point sets the pointers once per array: after that a row
+ * needs no type check.  Offsets, sizes and pointers inside an array are trusted, as in the Arrow C interface.  The
+ * memory that a kl_rows_t points to must stay allocated and unchanged as long as the kl_rows_t is used.
  * Nothing here allocates or touches Python.
  */
 #ifndef KL_ROWS_H
@@ -100,9 +100,9 @@ int64_t kl_rows_bytes(const kl_rows_t *rows, int64_t from);
 typedef enum {
     KL_ROWS_DONE,       /* no more rows */
     KL_ROWS_FULL,       /* the next row belongs to another batch */
-    KL_ROWS_SPACE,      /* it needs `more` bytes after size */
-    KL_ROWS_SIZE,       /* it is larger than a batch may be: `more` bytes of batch */
-    KL_ROWS_KEY,        /* it has no key, and must */
+    KL_ROWS_SPACE,      /* the next row needs `more` bytes after size */
+    KL_ROWS_SIZE,       /* the next row is larger than a batch may be: the batch would have `more` bytes */
+    KL_ROWS_KEY,        /* the next row has no key, but a key is required */
     KL_ROWS_NEGATIVE,   /* its timestamp is negative and not -1 */
     KL_ROWS_TIMESTAMP,  /* its timestamp is out of range */
     KL_ROWS_OVERFLOW,   /* its timestamp does not fit into 64 bits of milliseconds */

@@ -1,7 +1,8 @@
 /* Reads the common kind of record inline: every number in few bytes, every length inside the record.
  *
- * Any other record, invalid or only rare, is NULL here and left to kl_record_next, so that only one function reports
- * what is wrong.  kl_record_next accepts what is accepted here, with the same result (selftest/scan.c).
+ * For any other record, invalid or only rare, the inline function returns NULL, and kl_record_next reads it, so that
+ * only one function reports errors.  kl_record_next accepts every record that is accepted here, with the same result
+ * (selftest/scan.c).
  */
 #ifndef KL_SCAN_H
 #define KL_SCAN_H
@@ -121,7 +122,7 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
 
 /* Read the record at at[0 .. end - at), of any kind.  Returns its end, or NULL with *status set: any code of
  * kl_record_next, or KL_ECOUNT if no byte is left. */
-static inline const uint8_t *kl_walk_record(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
+static inline const uint8_t *kl_record_scan(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
     const uint8_t *after = kl_scan_record(at, end, out);
     if (after != NULL)
         return after;

@@ -23,7 +23,7 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* ---- no SIGPIPE ---------------------------------------------------------------------------------------------------- */
+/* ---- no SIGPIPE -------------------------------------------------------------------------------------------------- */
 
 typedef struct guard {
     sigset_t before;
@@ -52,7 +52,7 @@ static void guard_off(const guard_t *guard) {
     sigset_t set;
     if (!guard->blocked)
         return;
-    if (!guard->was_pending) { /* raised by this call, if any: one that had moved bytes reports it in no other way */
+    if (!guard->was_pending) { /* this call may have raised it: after some bytes, no errno reports that */
         only_sigpipe(&set);
         sigtimedwait(&set, NULL, &at_once);
     }
@@ -61,7 +61,7 @@ static void guard_off(const guard_t *guard) {
 
 /* ---- one step of each method: bytes sent, 0 at the end of the file, -errno, or one of these -------------- */
 
-enum { NOT_SO = -100000, NO_MEMORY = -100001 };
+enum { NOT_SUPPORTED = -100000, NO_MEMORY = -100001 };
 
 /* Does this errno mean that the kernel does not support this method, rather than an error of the file or the target? */
 static int refused(int error) {
@@ -87,7 +87,7 @@ static int64_t by_sendfile(const kl_io_t *io, int to, int from, kl_send_t *s) {
         return n;
     n = -errno;
     if (refused((int)-n))
-        return NOT_SO;
+        return NOT_SUPPORTED;
     if (n == -EIO)
         s->of_target = target_failed(io, to, from, s->at);
     return n;
@@ -106,7 +106,7 @@ static int open_pipe(kl_send_t *s) {
 static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
     ssize_t n;
     if (!open_pipe(s))
-        return NOT_SO;
+        return NOT_SUPPORTED;
     if (s->held == 0) {
         off_t at = s->at;
         size_t size = (size_t)(s->left < PIPE_BYTES ? s->left : PIPE_BYTES);
@@ -114,7 +114,7 @@ static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
         if (n == 0)
             return 0;
         if (n < 0)
-            return refused(errno) || errno == EAGAIN ? NOT_SO : -errno; /* EAGAIN: a pipe that takes no page */
+            return refused(errno) || errno == EAGAIN ? NOT_SUPPORTED : -errno; /* EAGAIN: a pipe that takes no page */
         s->held = (size_t)n;
     }
     s->asked = (int64_t)s->held;
@@ -124,7 +124,7 @@ static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
         return n;
     }
     s->of_target = 1;
-    return n == 0 || refused(errno) ? NOT_SO : -errno;
+    return n == 0 || refused(errno) ? NOT_SUPPORTED : -errno;
 }
 
 static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
@@ -154,17 +154,17 @@ static int64_t step(const kl_io_t *io, int to, int from, kl_send_t *s) {
     for (;;) {
         int64_t n;
         s->of_target = 0;
-        if (s->way == KL_BY_COPY)
+        if (s->method == KL_BY_COPY)
             return by_copy(io, to, from, s);
-        n = s->way == KL_BY_SENDFILE ? by_sendfile(io, to, from, s) : by_splice(io, to, from, s);
-        if (n != NOT_SO)
+        n = s->method == KL_BY_SENDFILE ? by_sendfile(io, to, from, s) : by_splice(io, to, from, s);
+        if (n != NOT_SUPPORTED)
             return n;
         kl_send_end(s); /* what the pipe held is read again */
-        s->way++;
+        s->method++;
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole slice --------------------------------------------------------------------------------------------- */
 
 /* Returns 0 if the target may take more. */
 static int wait_for(int to, int64_t wait_ns, int64_t *waited_ns) {
@@ -191,7 +191,7 @@ static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
         if (n > 0) {
             s->at += n;
             s->left -= n;
-            s->went[s->way] += n;
+            s->sent[s->method] += n;
             s->waited_ns = 0;
             unseen += n;
             if (s->wait_ns < 0 && (n < s->asked || unseen >= UNSEEN))

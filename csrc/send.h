@@ -5,34 +5,35 @@
  *   copy      read into memory that the caller provides, and send from there: always works
  *
  * If the kernel refuses a method (EINVAL, ENOSYS, EOPNOTSUPP, ...), the next one is used, even in the middle of a
- * slice. Only bytes that the target has taken count as sent: what a pipe or the memory still held is read again.
+ * slice. Only bytes that the target has taken count as sent: bytes that were still in the pipe or in memory are read
+ * again.
  *
- * A peer that is gone is -EPIPE, never a SIGPIPE: unless the process ignores the signal, it is blocked in this thread
- * during the call.
+ * If the peer has closed the connection, the result is -EPIPE, never a SIGPIPE: unless the process ignores the signal,
+ * it is blocked in this thread during the call.
  */
 #ifndef KL_SEND_H
 #define KL_SEND_H
 
 #include "osio.h"
 
-enum { KL_BY_SENDFILE, KL_BY_SPLICE, KL_BY_COPY, KL_WAYS };
+enum { KL_BY_SENDFILE, KL_BY_SPLICE, KL_BY_COPY, KL_SEND_METHODS };
 
 enum {
     KL_SEND_DONE = 0,
     KL_SEND_ENDS = 1,         /* the file ends before the slice does */
-    KL_SEND_WANTS_MEMORY = 2, /* provide some, and call again */
+    KL_SEND_WANTS_MEMORY = 2, /* provide memory, and call again */
 };
 
 /* The rest of a slice, and what was sent. The caller initializes all of it, with zeros unless stated otherwise. */
 typedef struct kl_send {
     int64_t at;            /* byte of the file that goes next */
     int64_t left;          /* bytes still to send */
-    int64_t went[KL_WAYS]; /* bytes sent, by method */
-    int64_t wait_ns;       /* how long to wait for a target that takes nothing: -1 no limit, 0 not at all */
-    int64_t waited_ns;     /* of that, since the last byte was sent */
+    int64_t sent[KL_SEND_METHODS]; /* bytes sent, by method */
+    int64_t wait_ns;       /* how long to wait for a target that takes no bytes: -1 without a limit, 0 not at all */
+    int64_t waited_ns;     /* how long it has waited since the last byte was sent */
     int64_t asked;         /* the size requested by the last call that moved bytes */
     int of_target;         /* 1 if the last error came from the target, not from the file */
-    int way;
+    int method;
     int pipe[2];    /* with pipe_open: of splice */
     int pipe_open;
     char *memory;   /* of the copy method */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static inline kl_wasted_t *place_of(kl_waste_t *w, uint64_t high, uint64_t low) {
+static inline kl_wasted_t *counter_of(kl_waste_t *w, uint64_t high, uint64_t low) {
     uint64_t mask = (uint64_t)w->slots - 1, at = high & mask;
     while (w->table[at].records != 0 && (w->table[at].high != high || w->table[at].low != low))
         at = (at + 1) & mask;
@@ -55,18 +55,18 @@ static void reduce(kl_waste_t *w) {
     }
     memset(w->table, 0, (size_t)w->slots * sizeof(kl_wasted_t));
     for (int64_t i = 0; i < stay; i++)
-        *place_of(w, w->scratch[i].high, w->scratch[i].low) = w->scratch[i];
+        *counter_of(w, w->scratch[i].high, w->scratch[i].low) = w->scratch[i];
     w->keys = stay;
 }
 
 void kl_waste_add(kl_waste_t *w, kl_key_t key, int64_t n, int64_t offset) {
     kl_hash_t hash;
     w->hash->many(w->hash, &key, 1, &hash);
-    kl_wasted_t *at = place_of(w, hash.high, hash.low);
+    kl_wasted_t *at = counter_of(w, hash.high, hash.low);
     if (at->records == 0) {
         if (w->keys >= w->slots / 4 * 3) {
             reduce(w);
-            at = place_of(w, hash.high, hash.low);
+            at = counter_of(w, hash.high, hash.low);
         }
         *at = (kl_wasted_t){.high = hash.high, .low = hash.low};
         w->keys++;

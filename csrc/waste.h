@@ -8,7 +8,8 @@
  *   W2  while given_up is 0 every number is exact; afterwards the real records are at least as many as reported
  *   W3  given_up <= 2 * all bytes / (slots * 3 / 4): at least half of the counters are reduced by as much each time
  *
- * A key is its keyed 128-bit hash (keymap.h) and the offset of one of its records, from which the key can be read.
+ * A key is stored as its keyed 128-bit hash (keymap.h) and the offset of one of its records, from which the key can be
+ * read.
  */
 #ifndef KL_WASTE_H
 #define KL_WASTE_H

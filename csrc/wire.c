@@ -17,7 +17,7 @@ typedef struct {
     size_t left;
     const kl_wire_sink_t *sink;
     void *context;
-    kl_wire_place_t *place;
+    kl_wire_location_t *location;
 } reader_t;
 
 #define TRY(call)                                                                                                      \
@@ -136,7 +136,8 @@ static int read_blob(reader_t *r, const kl_wire_field_t *field, uint8_t flags) {
     return KL_OK;
 }
 
-/* What precedes a struct that may be null: a byte, negative if it is; in a tagged field an unsigned varint, 0 if it is. */
+/* Reads what precedes a struct that may be null: a byte, negative for null; in a tagged field an unsigned varint, 0 for
+ * null. */
 static int read_presence(reader_t *r, uint8_t flags, int *is_there) {
     if (flags & KL_WIRE_TAGGED) {
         uint32_t stored;
@@ -154,7 +155,7 @@ static int read_presence(reader_t *r, uint8_t flags, int *is_there) {
 /* A value that is not an array: a whole field, or an element, which cannot be null. */
 static inline int read_one(reader_t *r, const kl_wire_field_t *field, int is_element, int depth) {
     uint8_t flags = is_element ? field->flags & KL_WIRE_COMPACT : field->flags;
-    r->place->at = r->at;
+    r->location->at = r->at;
     if (field->kind < KL_WIRE_STRING)
         return read_fixed(r, field);
     if (field->kind < KL_WIRE_STRUCT)
@@ -169,13 +170,13 @@ static inline int read_one(reader_t *r, const kl_wire_field_t *field, int is_ele
 }
 
 static int read_field(reader_t *r, const kl_wire_field_t *field, int depth) {
-    r->place->depth = depth + 1;
-    r->place->steps[depth].field = field;
-    r->place->steps[depth].index = -1;
+    r->location->depth = depth + 1;
+    r->location->steps[depth].field = field;
+    r->location->steps[depth].index = -1;
     if (!(field->flags & KL_WIRE_ARRAY))
         return read_one(r, field, 0, depth);
     int64_t count;
-    r->place->at = r->at;
+    r->location->at = r->at;
     TRY(read_length(r, field, 0, &count));
     if (count < 0)
         return r->sink->null(r->context, field);
@@ -183,8 +184,8 @@ static int read_field(reader_t *r, const kl_wire_field_t *field, int depth) {
         return KL_ECOUNT;
     TRY(r->sink->array(r->context, field, (uint32_t)count));
     for (int64_t i = 0; i < count; i++) {
-        r->place->depth = depth + 1;
-        r->place->steps[depth].index = i;
+        r->location->depth = depth + 1;
+        r->location->steps[depth].index = i;
         TRY(read_one(r, field, 1, depth));
     }
     return r->sink->end(r->context);
@@ -196,7 +197,7 @@ static int read_tagged(reader_t *r, const kl_wire_field_t *field, size_t size, i
     r->left = size;
     TRY(read_field(r, field, depth));
     if (r->left != 0) {
-        r->place->at = r->at;
+        r->location->at = r->at;
         return KL_ESLACK;
     }
     r->left = after;
@@ -206,13 +207,13 @@ static int read_tagged(reader_t *r, const kl_wire_field_t *field, size_t size, i
 static int read_tags(reader_t *r, const kl_wire_field_t *known, uint16_t known_count, int depth) {
     uint32_t count, tag, size;
     int64_t last = -1;
-    r->place->at = r->at;
+    r->location->at = r->at;
     TRY(read_uvarint(r, &count));
     if (count > r->left / 2)
         return KL_ECOUNT;
     for (uint16_t next = 0; count != 0; count--) {
-        r->place->depth = depth;
-        r->place->at = r->at;
+        r->location->depth = depth;
+        r->location->at = r->at;
         TRY(read_uvarint(r, &tag));
         if (tag <= last)
             return KL_EORDER;
@@ -237,17 +238,17 @@ static int read_struct(reader_t *r, const kl_wire_field_t *field, uint32_t numbe
     for (uint16_t i = 0; i < s->plain; i++)
         TRY(read_field(r, &fields[i], depth));
     if (s->flexible) {
-        r->place->depth = depth;
+        r->location->depth = depth;
         TRY(read_tags(r, fields + s->plain, s->tagged, depth));
     }
     return r->sink->end(r->context);
 }
 
 int kl_wire_decode(const kl_wire_program_t *program, const uint8_t *at, size_t size, const kl_wire_sink_t *sink,
-                   void *context, size_t *used, kl_wire_place_t *place) {
-    reader_t r = {program, at, size, sink, context, place};
-    place->at = at;
-    place->depth = 0;
+                   void *context, size_t *used, kl_wire_location_t *location) {
+    reader_t r = {program, at, size, sink, context, location};
+    location->at = at;
+    location->depth = 0;
     TRY(read_struct(&r, NULL, 0, 0));
     *used = size - r.left;
     return KL_OK;
@@ -260,7 +261,7 @@ typedef struct {
     const kl_wire_source_t *source;
     void *context;
     kl_wire_out_t *out;
-    kl_wire_place_t *place;
+    kl_wire_location_t *location;
 } writer_t;
 
 static const struct {
@@ -373,7 +374,7 @@ static int write_byte(writer_t *w, uint8_t value) {
     return KL_OK;
 }
 
-/* A struct, after a byte that says whether it is there if it may be null. */
+/* A struct; if it may be null, a byte before it states whether it is present. */
 static int write_nested(writer_t *w, const kl_wire_field_t *field, uint8_t flags, int depth) {
     int nullable = flags & KL_WIRE_NULLABLE;
     int status = w->source->begin(w->context, field, field->child);
@@ -397,9 +398,9 @@ static int write_one(writer_t *w, const kl_wire_field_t *field, int is_element, 
 }
 
 static int write_field(writer_t *w, const kl_wire_field_t *field, int depth) {
-    w->place->depth = depth + 1;
-    w->place->steps[depth].field = field;
-    w->place->steps[depth].index = -1;
+    w->location->depth = depth + 1;
+    w->location->steps[depth].field = field;
+    w->location->steps[depth].index = -1;
     if (!(field->flags & KL_WIRE_ARRAY))
         return write_one(w, field, 0, depth);
     uint32_t count = 0;
@@ -411,8 +412,8 @@ static int write_field(writer_t *w, const kl_wire_field_t *field, int depth) {
         return KL_ELENGTH;
     TRY(write_length(w, field->flags, 0, count));
     for (uint32_t i = 0; i < count; i++) {
-        w->place->depth = depth + 1;
-        w->place->steps[depth].index = i;
+        w->location->depth = depth + 1;
+        w->location->steps[depth].index = i;
         TRY(write_one(w, field, 1, depth));
     }
     return w->source->end(w->context);
@@ -441,9 +442,9 @@ static int write_tags(writer_t *w, const kl_wire_field_t *tagged, uint16_t tagge
     TRY(write_byte(w, 0)); /* the count: a schema has fewer than 128 tags */
     uint8_t count = 0;
     for (uint16_t i = 0; i < tagged_count; i++) {
-        w->place->depth = depth + 1;
-        w->place->steps[depth].field = &tagged[i];
-        w->place->steps[depth].index = -1;
+        w->location->depth = depth + 1;
+        w->location->steps[depth].field = &tagged[i];
+        w->location->steps[depth].index = -1;
         int omitted = w->source->omit(w->context, &tagged[i]);
         TRY(omitted);
         if (omitted)
@@ -467,9 +468,9 @@ static int write_struct(writer_t *w, uint32_t number, int depth) {
         const kl_wire_field_t *lacking = &fields[s->plain + s->tagged + i];
         if (lacking->flags & KL_WIRE_IGNORABLE)
             continue;
-        w->place->depth = depth + 1;
-        w->place->steps[depth].field = lacking;
-        w->place->steps[depth].index = -1;
+        w->location->depth = depth + 1;
+        w->location->steps[depth].field = lacking;
+        w->location->steps[depth].index = -1;
         int omitted = w->source->omit(w->context, lacking);
         TRY(omitted);
         if (!omitted)
@@ -479,10 +480,10 @@ static int write_struct(writer_t *w, uint32_t number, int depth) {
 }
 
 int kl_wire_encode(const kl_wire_program_t *program, const kl_wire_source_t *source, void *context, kl_wire_out_t *out,
-                   kl_wire_place_t *place) {
-    writer_t w = {program, source, context, out, place};
-    place->at = NULL;
-    place->depth = 0;
+                   kl_wire_location_t *location) {
+    writer_t w = {program, source, context, out, location};
+    location->at = NULL;
+    location->depth = 0;
     int status = source->begin(context, NULL, 0);
     TRY(status);
     return status == KL_WIRE_NULL ? KL_ENULL : write_struct(&w, 0, 0);

@@ -1,4 +1,4 @@
-/* Kafka's wire protocol: one walker over schemas, which reads and writes every message.
+/* Kafka's wire protocol: one decoder and one encoder for every message; the layout of a message is data.
  *
  * A program is the layout of one version of one message.  Its structs lie in one array, its fields in another:
  *
@@ -6,8 +6,8 @@
  *   struct  := plain fields, then tagged fields by tag, then the fields that this version lacks
  *   field   := kind, flags, child (a struct), tag, minimum size of an element
  *
- * The walker knows bytes and lengths; values come from a source and go to a sink, both of the caller.  It allocates
- * nothing.  Programs are trusted: they are compiled from klog's own schemas.  The bytes are not:
+ * This code handles bytes and lengths.  The caller provides a source that returns the values, and a sink that takes
+ * them.  Nothing here allocates.  Programs are trusted: they are compiled from klog's own schemas.  The bytes are not:
  *
  *   W1  no byte outside at[0..size) is read
  *   W2  an array's count is at most the remaining bytes divided by the minimum size of an element, so what a sink
@@ -73,9 +73,9 @@ typedef struct {
     const kl_wire_field_t *fields;
 } kl_wire_program_t;
 
-/* Takes the values of a message in the order of their bytes; a tagged field only if it is there.  Each function returns
- * KL_OK, or a negative number that ends the walk.  field is NULL for the message itself; an element has the field of
- * its array.  Bytes of a blob are valid as long as the input. */
+/* Takes the values of a message in the order of their bytes; a tagged field only if it is present.  Each function
+ * returns KL_OK, or a negative number, which ends the decoding.  field is NULL for the message itself; an element has
+ * the field of its array.  Bytes of a blob are valid as long as the input. */
 typedef struct {
     int (*begin)(void *context, const kl_wire_field_t *field, uint32_t number); /* a struct, until its end() */
     int (*array)(void *context, const kl_wire_field_t *field, uint32_t count);  /* an array, until its end() */
@@ -86,12 +86,12 @@ typedef struct {
     int (*null)(void *context, const kl_wire_field_t *field);
 } kl_wire_sink_t;
 
-/* Gives the values of a message in the same order.  begin, array and blob may return KL_WIRE_NULL.
+/* Returns the values of a message in the same order.  begin, array and blob may return KL_WIRE_NULL.
  *
- * omit: 1 if the field's value is its default, else 0.  Asked for tagged fields, whose default is not written, and for
- * fields that the version lacks and that are not ignorable.
- * splice: for records whose blob() had no address: `size` bytes belong at this position of the output, which does not
- * have them.  A tagged field has no records, because it moves after it has been written.
+ * omit: 1 if the field's value is its default, else 0.  It is called for tagged fields, whose default is not written,
+ * and for fields that the version lacks and that are not ignorable.
+ * splice: called for records whose blob() returned no address: the caller must insert `size` bytes at this position of
+ * the output.  A tagged field has no records, because its bytes are moved after they have been written.
  */
 typedef struct {
     int (*begin)(void *context, const kl_wire_field_t *field, uint32_t number);
@@ -104,7 +104,8 @@ typedef struct {
     int (*splice)(void *context, size_t position, size_t size);
 } kl_wire_source_t;
 
-/* Where the walk is: for an error's text.  index is that of an element, or -1. */
+/* The path to the current value, for the text of an error: one step for each nested field.  index: of an array's
+ * element, or -1. */
 typedef struct {
     const kl_wire_field_t *field;
     int64_t index;
@@ -114,7 +115,7 @@ typedef struct {
     const uint8_t *at; /* decoding: the first byte of the value that failed */
     int depth;         /* steps in use */
     kl_wire_step_t steps[KL_WIRE_DEPTH];
-} kl_wire_place_t;
+} kl_wire_location_t;
 
 /* at[0..used) is written.  grow() makes capacity - used at least `more`, or returns a negative number. */
 typedef struct kl_wire_out {
@@ -126,15 +127,15 @@ typedef struct kl_wire_out {
 /* Read one message from at[0..size); *used is its size.  Unknown tagged fields are skipped.
  * KL_OK | KL_ETRUNCATED | KL_EOVERLONG | KL_ELENGTH (negative, or too large) | KL_ECOUNT (more elements than the bytes
  * can hold) | KL_ENULL | KL_EORDER (tags that do not rise) | KL_ESLACK (bytes left in a tagged field) | what a sink
- * returned.  After a failure *place says where. */
+ * returned.  After a failure *location has the path and the position of the value that failed. */
 int kl_wire_decode(const kl_wire_program_t *program, const uint8_t *at, size_t size, const kl_wire_sink_t *sink,
-                   void *context, size_t *used, kl_wire_place_t *place);
+                   void *context, size_t *used, kl_wire_location_t *location);
 
 /* Append one message to *out.
  * KL_OK | KL_ENULL | KL_ERANGE (an integer outside its type) | KL_ELACKS (a value that the version cannot carry) |
  * KL_ELENGTH (a string above KL_WIRE_STRING_MAX, a uuid that has not 16 bytes, or anything above INT32_MAX) | what a
  * source or grow() returned. */
 int kl_wire_encode(const kl_wire_program_t *program, const kl_wire_source_t *source, void *context, kl_wire_out_t *out,
-                   kl_wire_place_t *place);
+                   kl_wire_location_t *location);
 
 #endif

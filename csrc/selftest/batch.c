@@ -133,7 +133,7 @@ void test_walk(void) {
     }
 }
 
-/* What the walk may return for bytes of any content. */
+/* The results that the walk may return for bytes of any content. */
 static void check_next(const uint8_t *bytes, size_t held, size_t left) {
     uint8_t *at = exact_copy(bytes, held);
     kl_batch_t b;

@@ -54,7 +54,7 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     /* A search for the first record's key finds as many records as a purge of it removes. */
     kl_record_t first;
     int walked;
-    if (b->count > 0 && kl_walk_record(records, records + size, &first, &walked) != NULL && first.key != NULL) {
+    if (b->count > 0 && kl_record_scan(records, records + size, &first, &walked) != NULL && first.key != NULL) {
         kl_found_t found = {.key = {first.key, (size_t)first.key_size}};
         rules.purged = found.key;
         int looked = kl_clean_find(&found, &header, records, size, &bad);

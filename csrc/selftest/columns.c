@@ -1,4 +1,4 @@
-/* Shared columns, columns of views, and what those pin. */
+/* Shared columns, columns of views, and the payloads that views pin. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>

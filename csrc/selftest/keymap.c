@@ -126,7 +126,7 @@ void test_key_map(void) {
             int64_t slots = sizes[k], limit = hostile ? slots : slots * 9 / 10;
             kl_keymap_t map;
             void *memory = calloc(1, kl_keymap_bytes(slots));
-            int64_t *model = malloc((size_t)slots * 2 * sizeof *model); /* the key is its place here */
+            int64_t *model = malloc((size_t)slots * 2 * sizeof *model); /* indexed by the key's number */
             uint64_t *names = malloc((size_t)slots * 2 * sizeof *names);
             if (memory == NULL || model == NULL || names == NULL)
                 abort();

@@ -9,8 +9,8 @@
 
 static const kl_leader_rules_t anything = {.now = 1700000000000};
 
-/* What a leader keeps unchanged: the scan agrees with kl_payload_validate, lists only what it suspects, and what it
- * rewrites has the measured size and contains the same records. */
+/* The scan agrees with kl_payload_validate, only payloads that it has flagged have refused records, and a rewritten
+ * payload has the measured size and contains the same records. */
 static void leader_walk(const uint8_t *payload, size_t size, int32_t count, const kl_leader_rules_t *rules) {
     uint8_t *at = exact_copy(payload, size);
     int32_t bad = -7, other = -7;

@@ -1,4 +1,4 @@
-/* The fast path, the walk and the columns accept the same payloads, whatever is in them. */
+/* The fast path, kl_record_next and the columns accept the same payloads, valid or not. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 
 static kl_pool_t pool;
 
-/* kl_record_next gives the same result for all that the fast path accepts. Returns how many records took the fast path.
- * */
+/* kl_record_next gives the same result for every record that the fast path accepts. Returns how many records the fast
+ * path has read. */
 static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t scanned = 0;

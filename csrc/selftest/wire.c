@@ -33,7 +33,7 @@ static const uint8_t bytes[] = {
     0,                                                                            /* no tags */
 };
 
-/* Values as they come, for the source to give back. */
+/* Keeps the decoded values, so that the source can return them. */
 typedef struct {
     const uint8_t *at[64];
     int64_t number[64];
@@ -108,58 +108,61 @@ static const kl_wire_source_t source = {give_begin, give_array, on_end,    give_
 
 static int no_space(kl_wire_out_t *out, size_t more) { return -88; }
 
-static int decode(const uint8_t *at, size_t size, values_t *values, kl_wire_place_t *place) {
+static int decode(const uint8_t *at, size_t size, values_t *values, kl_wire_location_t *location) {
     uint8_t *copy = exact_copy(at, size);
     size_t used = 0;
     *values = (values_t){0};
-    int status = kl_wire_decode(&program, copy, size, &sink, values, &used, place);
+    int status = kl_wire_decode(&program, copy, size, &sink, values, &used, location);
     CHECK(status != KL_OK || used <= size);
-    CHECK(place->at >= copy && place->at <= copy + size);
-    place->at = at + (place->at - copy);
+    CHECK(location->at >= copy && location->at <= copy + size);
+    location->at = at + (location->at - copy);
     free(copy);
     return status;
 }
 
 void test_wire(void) {
     static values_t values;
-    kl_wire_place_t place;
+    kl_wire_location_t location;
     size_t used = 0;
     values = (values_t){0};
-    CHECK(kl_wire_decode(&program, bytes, sizeof bytes, &sink, &values, &used, &place) == KL_OK && used == sizeof bytes);
+    CHECK(kl_wire_decode(&program, bytes, sizeof bytes, &sink, &values, &used, &location) == KL_OK);
+    CHECK(used == sizeof bytes);
     static const int64_t expected[] = {0, -2, 2, 2, 1, 65535, 1, 1, 9, 0, 16, -1, 3};
     CHECK(values.used == sizeof expected / sizeof *expected);
     CHECK(memcmp(values.number, expected, sizeof expected) == 0);
 
     uint8_t space[128];
     kl_wire_out_t out = {space, 0, sizeof space, no_space};
-    CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_OK);
+    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_OK);
     CHECK(out.used == sizeof bytes && memcmp(space, bytes, sizeof bytes) == 0);
     values.next = 0;
     values.splices = 1;
     out.used = 0;
-    CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_OK);
+    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_OK);
     CHECK(out.used == sizeof bytes - 3 && values.spliced == sizeof bytes - 4);
     values.next = 0;
     values.lacking = 1;
     out.used = 0;
-    CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_ELACKS && place.steps[0].field == &fields[5]);
+    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_ELACKS);
+    CHECK(location.steps[0].field == &fields[5]);
     for (size_t capacity = 0; capacity < 8; capacity++) { /* an integer reserves 8 bytes */
         values.next = 0;
         kl_wire_out_t small = {space, 0, capacity, no_space};
-        CHECK(kl_wire_encode(&program, &source, &values, &small, &place) == -88);
+        CHECK(kl_wire_encode(&program, &source, &values, &small, &location) == -88);
     }
     values.next = 0;
     values.number[1] = (int64_t)INT32_MAX + 1;
     out.used = 0;
-    CHECK(kl_wire_encode(&program, &source, &values, &out, &place) == KL_ERANGE && place.steps[0].field == &fields[0]);
+    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_ERANGE);
+    CHECK(location.steps[0].field == &fields[0]);
 }
 
 void test_wire_hostile(void) {
     static values_t values;
-    kl_wire_place_t place;
+    kl_wire_location_t location;
     uint8_t copy[sizeof bytes];
     for (size_t size = 0; size < sizeof bytes; size++) {
-        int status = decode(bytes, size, &values, &place);
+        int status = decode(bytes, size, &values, &location);
         CHECK(status == KL_ETRUNCATED || status == KL_ECOUNT || status == KL_ESLACK);
     }
     static const struct {
@@ -179,14 +182,14 @@ void test_wire_hostile(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         memcpy(copy, bytes, sizeof bytes);
         copy[rows[i].at] = rows[i].byte;
-        int status = decode(copy, sizeof copy, &values, &place);
+        int status = decode(copy, sizeof copy, &values, &location);
         CHECK(status == rows[i].status);
-        CHECK(status == KL_OK || place.depth == rows[i].depth);
+        CHECK(status == KL_OK || location.depth == rows[i].depth);
     }
     for (int i = 0; i < 20000; i++) {
         memcpy(copy, bytes, sizeof bytes);
         for (size_t k = random_below(4) + 1; k != 0; k--)
             copy[random_below(sizeof copy)] = (uint8_t)random_u64();
-        decode(copy, 1 + random_below(sizeof copy), &values, &place);
+        decode(copy, 1 + random_below(sizeof copy), &values, &location);
     }
 }

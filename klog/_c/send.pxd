@@ -13,7 +13,7 @@ cdef extern from "send.h" nogil:
     ctypedef struct kl_send_t:
         int64_t at
         int64_t left
-        int64_t went[3]
+        int64_t sent[3]
         int64_t wait_ns
         int64_t waited_ns
         int of_target

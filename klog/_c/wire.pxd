@@ -52,7 +52,7 @@ cdef extern from "wire.h":
         const kl_wire_field_t *field
         int64_t index
 
-    ctypedef struct kl_wire_place_t:
+    ctypedef struct kl_wire_location_t:
         const uint8_t *at
         int depth
         kl_wire_step_t steps[8]
@@ -64,6 +64,6 @@ cdef extern from "wire.h":
         int (*grow)(kl_wire_out_t *out, size_t more) except -1
 
     int kl_wire_decode(const kl_wire_program_t *program, const uint8_t *at, size_t size, const kl_wire_sink_t *sink,
-                       void *context, size_t *used, kl_wire_place_t *place) except -1
+                       void *context, size_t *used, kl_wire_location_t *location) except -1
     int kl_wire_encode(const kl_wire_program_t *program, const kl_wire_source_t *source, void *context,
-                       kl_wire_out_t *out, kl_wire_place_t *place) except -1
+                       kl_wire_out_t *out, kl_wire_location_t *location) except -1

@@ -146,9 +146,9 @@ cpdef int64_t send_slice(target, LogFile file, int64_t position, int64_t size, S
     finally:
         kl_send_end(&send)
         if counts is not None:
-            counts.sendfile += send.went[KL_BY_SENDFILE]
-            counts.splice += send.went[KL_BY_SPLICE]
-            counts.copied += send.went[KL_BY_COPY]
+            counts.sendfile += send.sent[KL_BY_SENDFILE]
+            counts.splice += send.sent[KL_BY_SPLICE]
+            counts.copied += send.sent[KL_BY_COPY]
     return size - send.left
 
 

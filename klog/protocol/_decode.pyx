@@ -12,7 +12,7 @@ from klog._c.bytes cimport kl_load_u64
 from klog._c.status cimport KL_ESLACK, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
     KL_WIRE_BOOL, KL_WIRE_DEPTH, KL_WIRE_RECORDS, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_decode, kl_wire_field_t,
-    kl_wire_place_t, kl_wire_sink_t, kl_wire_struct_t,
+    kl_wire_location_t, kl_wire_sink_t, kl_wire_struct_t,
 )
 from klog.protocol._message cimport Shape, allocate, slot, slot_offset
 from klog.protocol._program cimport ObjectProgram, program_of, text_of
@@ -183,7 +183,7 @@ cdef object uuid_from(const uint8_t *at):
 # The message at a position of the buffer; *after is the position after it.
 cdef object walk(ObjectProgram program, object buffer, Py_ssize_t position, Py_ssize_t *after, bint ends):
     cdef Decoder d
-    cdef kl_wire_place_t place
+    cdef kl_wire_location_t location
     cdef Py_buffer held
     cdef size_t used = 0
     cdef int status
@@ -197,9 +197,9 @@ cdef object walk(ObjectProgram program, object buffer, Py_ssize_t position, Py_s
     try:
         if position > held.len:
             raise ValueError(f"position={position}: the buffer has {held.len} bytes")
-        status = kl_wire_decode(&program.c, d.base + position, held.len - position, &SINK, &d, &used, &place)
+        status = kl_wire_decode(&program.c, d.base + position, held.len - position, &SINK, &d, &used, &location)
         if status != KL_OK:
-            raise corrupt(program, text_of(status), program.path(&place), place.at - d.base)
+            raise corrupt(program, text_of(status), program.path(&location), location.at - d.base)
         after[0] = position + <Py_ssize_t>used
         if ends and after[0] != held.len:
             raise corrupt(program, text_of(KL_ESLACK), "", after[0])

@@ -10,7 +10,7 @@ from klog._c.bytes cimport kl_store_u32
 from klog._c.status cimport KL_ELACKS, KL_ERANGE, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
     KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_RECORDS, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_encode, kl_wire_field_t,
-    kl_wire_out_t, kl_wire_place_t, kl_wire_source_t, kl_wire_struct_t,
+    kl_wire_out_t, kl_wire_location_t, kl_wire_source_t, kl_wire_struct_t,
 )
 from klog.protocol._message cimport Shape, slot
 from klog.protocol._program cimport ObjectProgram, program_of, text_of
@@ -46,7 +46,7 @@ cdef struct Encoder:
     PyObject *parts             # a list of (position, records), or NULL: records are copied
     size_t spliced              # bytes of the records in parts
     PyObject *program
-    kl_wire_place_t *place
+    kl_wire_location_t *location
     PyObject *kept              # owned: the object whose bytes the walker copies next
     Py_buffer held              # the buffer whose bytes the walker copies next
     bint is_held
@@ -245,18 +245,18 @@ cdef int grow(kl_wire_out_t *c, size_t more) except -1:
 # Append a message to the output; parts: a list for its records, or None. Returns the bytes of records in parts.
 cdef size_t walk(ObjectProgram program, object message, object parts, Output *out) except? 0:
     cdef Encoder e
-    cdef kl_wire_place_t place
+    cdef kl_wire_location_t location
     cdef int status
     e.structs, e.fields, e.offsets, e.numbers = program.structs, program.fields, program.offsets, program.numbers
-    e.shapes, e.program, e.place, e.root = program.shapes, <PyObject *>program, &place, <PyObject *>message
+    e.shapes, e.program, e.location, e.root = program.shapes, <PyObject *>program, &location, <PyObject *>message
     e.parts = NULL if parts is None else <PyObject *>parts
     e.kept, e.is_held, e.spliced, e.depth = NULL, False, 0, 0
     try:
-        status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &place)
+        status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &location)
         if status == KL_ELACKS:
             raise UnsupportedVersion(
-                f"{program.name} version {program.version} has no field {program.path(&place)}, whose value is not the "
-                "default; use a version that has it, or leave the default"
+                f"{program.name} version {program.version} has no field {program.path(&location)}, whose value is not "
+                "the default; use a version that has it, or leave the default"
             )
         if status != KL_OK:
             raise ValueError(f"{program.name} version {program.version}: {here(&e)}: {text_of(status)}")
@@ -269,7 +269,7 @@ cdef size_t walk(ObjectProgram program, object message, object parts, Output *ou
 
 # The path of the field that the walk is at.
 cdef str here(Encoder *e):
-    return (<ObjectProgram>e.program).path(e.place) or "message"
+    return (<ObjectProgram>e.program).path(e.location) or "message"
 
 
 def encode(message, version):

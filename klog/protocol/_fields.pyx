@@ -14,7 +14,7 @@ from cpython.object cimport PyObject
 from klog._c.status cimport KL_ELACKS, KL_ERANGE, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
     KL_WIRE_ARRAY, KL_WIRE_BOOL, KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_decode,
-    kl_wire_encode, kl_wire_field_t, kl_wire_place_t, kl_wire_sink_t, kl_wire_source_t, kl_wire_struct_t,
+    kl_wire_encode, kl_wire_field_t, kl_wire_location_t, kl_wire_sink_t, kl_wire_source_t, kl_wire_struct_t,
 )
 from klog.protocol._encode cimport Output, finish, start
 from klog.protocol._program cimport Program, Programs, text_of
@@ -230,7 +230,7 @@ def decode_fields(message, version, buffer, position=0):
     cdef FieldsProgram program = <FieldsProgram>programs_named(message).program(version)
     cdef Py_ssize_t begin = position if type(position) is int and position >= 0 else whole("position", position, 0)
     cdef Decoder d
-    cdef kl_wire_place_t place
+    cdef kl_wire_location_t location
     cdef Py_buffer held
     cdef const uint8_t *base
     cdef size_t used = 0
@@ -244,11 +244,11 @@ def decode_fields(message, version, buffer, position=0):
         if begin > held.len:
             raise ValueError(f"position={begin}: the buffer has {held.len} bytes")
         base = <const uint8_t *>held.buf
-        status = kl_wire_decode(&program.c, base + begin, held.len - begin, &SINK, &d, &used, &place)
+        status = kl_wire_decode(&program.c, base + begin, held.len - begin, &SINK, &d, &used, &location)
         if status != KL_OK:
-            path = program.path(&place)
+            path = program.path(&location)
             where = f"{program.name} version {program.version}, {path or 'its tagged fields'}"
-            at = place.at - base
+            at = location.at - base
             raise CorruptFrame(f"{where}: {text_of(status)}", position=at, field=path or None)
         return <object>d.root, begin + <Py_ssize_t>used
     finally:
@@ -271,7 +271,7 @@ cdef struct Encoder:
     PyObject *defaults
     PyObject *root
     PyObject *program
-    kl_wire_place_t *place
+    kl_wire_location_t *location
     PyObject *kept              # owned: the object whose bytes the walker copies next
     Py_buffer held              # the buffer whose bytes the walker copies next
     bint is_held
@@ -364,7 +364,7 @@ cdef int check_names(Encoder *e, Source *top) except -1:
     for name in <dict>top.target:
         if name not in names:
             program = <FieldsProgram>e.program
-            where = ".".join(filter(None, (program.name, program.path(e.place).rpartition(".")[0])))
+            where = ".".join(filter(None, (program.name, program.path(e.location).rpartition(".")[0])))
             raise TypeError(f"{where} has no field {name!r}; it has {', '.join(names) or 'none'}")
     return 0
 
@@ -460,7 +460,7 @@ cdef int omit(void *context, const kl_wire_field_t *field) except -1:
 
 # The path of the field that the walk is at.
 cdef str here(Encoder *e):
-    return (<FieldsProgram>e.program).path(e.place) or "fields"
+    return (<FieldsProgram>e.program).path(e.location) or "fields"
 
 
 def encode_fields(message, version, fields, bytes prefix=b""):
@@ -475,27 +475,27 @@ def encode_fields(message, version, fields, bytes prefix=b""):
     """
     cdef FieldsProgram program = <FieldsProgram>programs_named(message).program(version)
     cdef Py_ssize_t ahead = PyBytes_GET_SIZE(prefix)
-    cdef kl_wire_place_t place
+    cdef kl_wire_location_t location
     cdef Encoder e
     cdef Output out
     cdef int status
     e.structs, e.fields, e.names, e.defaults = (
         program.structs, program.fields, <PyObject *>program.names, <PyObject *>program.defaults
     )
-    e.root, e.program, e.place = <PyObject *>fields, <PyObject *>program, &place
+    e.root, e.program, e.location = <PyObject *>fields, <PyObject *>program, &location
     e.kept, e.is_held, e.depth = NULL, False, 0
-    place.depth = 0
+    location.depth = 0
     if ahead > 16:
         raise ValueError(f"prefix: at most 16 bytes expected, not {ahead}")
     start(&out)
     memcpy(out.c.at, PyBytes_AS_STRING(prefix), ahead)
     out.c.used = ahead
     try:
-        status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &place)
+        status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &location)
         if status == KL_ELACKS:
             raise UnsupportedVersion(
-                f"{program.name} version {program.version} has no field {program.path(&place)}, whose value is not the "
-                "default; use a version that has it, or leave the default"
+                f"{program.name} version {program.version} has no field {program.path(&location)}, whose value is not "
+                "the default; use a version that has it, or leave the default"
             )
         if status != KL_OK:
             raise ValueError(f"{program.name} version {program.version}: {here(&e)}: {text_of(status)}")

@@ -1,6 +1,6 @@
 cimport cython
 from cpython.object cimport PyObject
-from klog._c.wire cimport kl_wire_field_t, kl_wire_place_t, kl_wire_program_t, kl_wire_struct_t
+from klog._c.wire cimport kl_wire_field_t, kl_wire_location_t, kl_wire_program_t, kl_wire_struct_t
 
 
 # One version of one message: the program of csrc/wire.h, and the names of its fields.
@@ -13,7 +13,7 @@ cdef class Program:
     cdef readonly int version
 
     # topics[3].partitions[0].index
-    cdef str path(self, const kl_wire_place_t *place)
+    cdef str path(self, const kl_wire_location_t *location)
 
 
 # The same for messages as objects.

@@ -54,11 +54,11 @@ cdef class Program:
         PyMem_Free(self.structs)
         PyMem_Free(self.fields)
 
-    cdef str path(self, const kl_wire_place_t *place):
+    cdef str path(self, const kl_wire_location_t *location):
         steps = []
-        for depth in range(place.depth):
-            name = self.names[place.steps[depth].field - self.fields]
-            index = place.steps[depth].index
+        for depth in range(location.depth):
+            name = self.names[location.steps[depth].field - self.fields]
+            index = location.steps[depth].index
             steps.append(name if index < 0 else f"{name}[{index}]")
         return ".".join(steps)
 

@@ -10,7 +10,7 @@ cdef enum:
     NEWEST = 64
 
 
-ctypedef struct place_t:
+ctypedef struct batch_position_t:
     int64_t position
     int64_t base_offset
     int64_t last_offset
@@ -25,7 +25,8 @@ cdef class IndexPair(Reusable):
     cdef readonly str times_path
     cdef readonly bint writable
     cdef object __weakref__
-    cdef place_t *newest    # a ring buffer of the positions of the last batches that add() has added; NULL before the first
+    # A ring buffer of the positions of the last batches that add() has added; NULL before the first one.
+    cdef batch_position_t *newest
     cdef int64_t added      # batches in it, also those that were overwritten
     cdef readonly object beyond     # (offset, position) of the first entry that limit() has dropped, or None
 
@@ -33,6 +34,6 @@ cdef class IndexPair(Reusable):
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
     cdef int attach(self, int32_t offsets=*, int32_t times=*) except -1
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1
-    cdef bint find_newest(self, int64_t offset, place_t *found) noexcept
+    cdef bint find_newest(self, int64_t offset, batch_position_t *found) noexcept
     cdef int clear_tail(self, int32_t offsets, int32_t times) except -1
     cdef int keep(self, kl_indexer_t *before) except -1

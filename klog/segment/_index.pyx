@@ -276,20 +276,20 @@ cdef class IndexPair(Reusable):
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
         cdef const kl_batch_t *b
-        cdef place_t *place
+        cdef batch_position_t *added
         if self.newest == NULL:
-            self.newest = <place_t *>PyMem_Malloc(NEWEST * sizeof(place_t))
+            self.newest = <batch_position_t *>PyMem_Malloc(NEWEST * sizeof(batch_position_t))
         for i in range(first, stop):
             b = &group.batches[i]
             kl_indexer_add(&self.x, b, position + b.position - start)
             if self.newest == NULL:     # no memory: the positions are only a shortcut, and the bytes are written
                 continue
-            place = &self.newest[self.added % NEWEST]
-            place.position, place.size = position + b.position - start, b.size
-            place.base_offset, place.last_offset = b.base_offset, kl_batch_last_offset(b)
+            added = &self.newest[self.added % NEWEST]
+            added.position, added.size = position + b.position - start, b.size
+            added.base_offset, added.last_offset = b.base_offset, kl_batch_last_offset(b)
             self.added += 1
 
-    cdef bint find_newest(self, int64_t offset, place_t *found) noexcept:
+    cdef bint find_newest(self, int64_t offset, batch_position_t *found) noexcept:
         """Find the first batch that ends at or above offset, if it is among the newest ones."""
         cdef int64_t low = max(self.added - NEWEST, 0), high = self.added, middle
         if low == high or offset < self.newest[low % NEWEST].base_offset or \

@@ -1,6 +1,6 @@
-/* Messages of the wire protocol: what is read can be written, and is then read as the same values; written again it has
- * the same bytes.  The first two bytes choose the message and its version: wire_programs.h, made by programs.py, has the
- * program of each. */
+/* Messages of the wire protocol: a message that is decoded can be encoded, and decodes again to the same values;
+ * encoded a second time it has the same bytes.  The first two bytes of the input choose the message and its version:
+ * wire_programs.h, made by programs.py, has the program of each. */
 #include "fuzz.h"
 
 #include "status.h"
@@ -124,10 +124,10 @@ static int grow(kl_wire_out_t *out, size_t more) {
 
 static kl_wire_out_t write_all(const kl_wire_program_t *program, tape_t *tape, int splices) {
     kl_wire_out_t out = {.grow = grow};
-    kl_wire_place_t place;
+    kl_wire_location_t location;
     tape->next = tape->spliced = 0;
     tape->splices = splices;
-    CLAIM(kl_wire_encode(program, &source, tape, &out, &place) == KL_OK);
+    CLAIM(kl_wire_encode(program, &source, tape, &out, &location) == KL_OK);
     CLAIM(tape->next == tape->used);
     return out;
 }
@@ -147,17 +147,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const kl_wire_program_t *program = &programs[(choices[0] | choices[1] << 8) % (sizeof programs / sizeof *programs)];
     uint8_t *copy = fuzz_exact(data, size);
     tape_t tape = {0}, again = {0};
-    kl_wire_place_t place;
+    kl_wire_location_t location;
     size_t used = 0;
-    int status = kl_wire_decode(program, copy, size, &sink, &tape, &used, &place);
-    CLAIM(place.at >= copy && place.at <= copy + size && place.depth >= 0 && place.depth <= KL_WIRE_DEPTH);
+    int status = kl_wire_decode(program, copy, size, &sink, &tape, &used, &location);
+    CLAIM(location.at >= copy && location.at <= copy + size && location.depth >= 0 && location.depth <= KL_WIRE_DEPTH);
     if (status != KL_OK) {
         CLAIM(status == KL_ETRUNCATED || status == KL_EOVERLONG || status == KL_ELENGTH || status == KL_ECOUNT ||
               status == KL_ENULL || status == KL_EORDER || status == KL_ESLACK);
     } else {
         CLAIM(used <= size);
         kl_wire_out_t out = write_all(program, &tape, 0);
-        CLAIM(kl_wire_decode(program, out.at, out.used, &sink, &again, &used, &place) == KL_OK && used == out.used);
+        CLAIM(kl_wire_decode(program, out.at, out.used, &sink, &again, &used, &location) == KL_OK && used == out.used);
         claim_same(&tape, &again);
         kl_wire_out_t apart = write_all(program, &again, 1);
         CLAIM(apart.used + again.spliced == out.used);

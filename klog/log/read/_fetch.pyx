@@ -18,7 +18,7 @@ from klog.disk._send cimport check_target, send_slice
 from klog.log.state._counters cimport Counters
 from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
-from klog.segment._index cimport IndexPair, place_t
+from klog.segment._index cimport IndexPair, batch_position_t
 from klog.segment._scan cimport header_at, locate_shortly
 from klog.segment._span cimport NEAR, reach
 from klog.segment._state cimport SegmentState, number_of
@@ -94,7 +94,7 @@ cdef class FetchData:
         cdef IndexPair index
         cdef LogFile file
         cdef kl_batch_t b
-        cdef place_t place
+        cdef batch_position_t found
         cdef int64_t offset = self.offset, position, limit, stop, next_offset
         cdef int64_t first = 0      # bytes of the first batch, 0: not known
         cdef int64_t second = -1    # the offset after it, -1: not certain
@@ -121,8 +121,8 @@ cdef class FetchData:
         if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
             limit, next_offset = position_of(file, index, segment, bound), bound
         position = -1
-        if index.find_newest(offset, &place) and place.base_offset <= offset:
-            position, first, second = place.position, place.size, place.last_offset + 1
+        if index.find_newest(offset, &found) and found.base_offset <= offset:
+            position, first, second = found.position, found.size, found.last_offset + 1
         elif writes:
             position = log.fetch_positions.find(offset, segment.base_offset, &certain)
         if position < 0:
@@ -382,9 +382,9 @@ cdef bint trusted(const kl_batch_t *b, int64_t offset) noexcept:
 cdef int64_t position_of(LogFile file, IndexPair index, SegmentState segment, int64_t offset) except -2:
     """Return the position of the first batch that ends at or above offset; -1: the full path is needed."""
     cdef kl_batch_t b
-    cdef place_t place
-    if index.find_newest(offset, &place):
-        return place.position
+    cdef batch_position_t found
+    if index.find_newest(offset, &found):
+        return found.position
     if locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) and trusted(&b, offset):
         return b.position
     return -1
