@@ -3,7 +3,8 @@ from libc.stdint cimport int64_t
 
 
 cdef class KeyMap:
-    """The map in C, and its memory. A caller that uses `map` without the GIL keeps the object alive and is its only user."""
+    """The map in C, and its memory. A caller that uses `map` without the GIL keeps the object alive and is its only
+    user."""
     cdef kl_keymap_t map
     cdef void *memory
     cdef size_t mapped

@@ -64,7 +64,8 @@ def use_direct(bint on, /):
 
 
 def unpack(payload, int64_t bytes_max, /):
-    """Decompress an lz4 payload. None if it is not of the common form, is damaged, or may become more than bytes_max."""
+    """Decompress an lz4 payload. None if it is not of the common form, is damaged, or may become more than
+    bytes_max."""
     cdef Py_buffer view
     cdef const kl_lz4_t *functions = direct_lz4()
     cdef Result result

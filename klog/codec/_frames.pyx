@@ -47,8 +47,8 @@ cdef inline uint64_t load(const uint8_t *at, int size) noexcept nogil:
 
 
 def lz4_frame(payload, /):
-    """Walk the frame at the start of the payload. Returns the position after its end mark, the maximal decompressed size
-    of a block, and a bound on that of the frame. Bytes after the frame are ignored."""
+    """Walk the frame at the start of the payload. Returns the position after its end mark, the maximal decompressed
+    size of a block, and a bound on that of the frame. Bytes after the frame are ignored."""
     cdef Py_buffer view
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Memory for decompressed payloads, kept from one to the next.
 
-  K1  fresh memory costs one page fault for each 4 KiB, which takes longer than lz4, and malloc gives large blocks back to
-      the kernel when they are freed. So results lie in pooled memory (csrc/pool.h).
+  K1  fresh memory costs one page fault for each 4 KiB, which takes longer than lz4, and malloc gives large blocks back
+      to the kernel when they are freed. So results lie in pooled memory (csrc/pool.h).
   K2  a result that is small, or fills little of its memory, is a copy of its own (`bytes`), so that an object that is
       kept never holds much more memory than its size.
   K3  the caller that fills a Result is its only owner; once finished it is read-only.

@@ -6,8 +6,8 @@
       posted to it. So responses leave in the order of the requests
   C2  the memory of a frame grows with the bytes that arrive (F1); bytes that are not looked at yet are at most one
       receive, BUFFER_BYTES
-  C3  the next request is handled only when at most 64 KiB of responses, of less than SENDING_MAX measured requests, wait
-      to be sent: a peer that does not read costs that and one response
+  C3  the next request is handled only when at most 64 KiB of responses, of less than SENDING_MAX measured requests,
+      wait to be sent: a peer that does not read costs that and one response
   C4  after the peer has closed, the complete requests that it had sent are still handled; after an error they are not
 
 Descriptors are edge-triggered: `readable` and `writable` keep what the kernel has reported, until a call is refused or
@@ -591,9 +591,9 @@ cdef class Request:
     """
 
     def respond(self, parts, *, throttle_ms=0):
-        """Send a response. parts: bytes, a buffer or a FileSlice, or a list or tuple of them. They must not change until they
-        have been sent. throttle_ms: how long the connection is not read afterwards. Raises RuntimeError if the request has
-        been completed."""
+        """Send a response. parts: bytes, a buffer or a FileSlice, or a list or tuple of them. They must not change
+        until they have been sent. throttle_ms: how long the connection is not read afterwards. Raises RuntimeError if
+        the request has been completed."""
         found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
         self.end(RESPONDED, found, waits(throttle_ms))
 
@@ -611,9 +611,10 @@ cdef class Request:
         self.end(REFUSED, found, 0)
 
     def measure(self, double now, Durations queue not None, Durations send not None, Durations total not None):
-        """Note the times of the response, each once, in the network thread: queue, until that thread takes it; send, from
-        then until the socket has taken its last byte or the connection is closed; total, from the arrival of the request
-        until then. now: of the monotonic clock, in seconds. To be called before the request is completed, else ignored."""
+        """Note the times of the response, each once, in the network thread: queue, until that thread takes it; send,
+        from then until the socket has taken its last byte or the connection is closed; total, from the arrival of the
+        request until then. now: of the monotonic clock, in seconds. To be called before the request is completed, else
+        ignored."""
         if not self.completed:
             self.handled = now
             self.queue_times, self.send_times, self.total_times = queue, send, total
@@ -641,7 +642,8 @@ cdef class Request:
         return 0
 
     cdef int taken(self, double now) except -1:
-        """The network thread has the response. In an iteration of the loop that began before the handler ended: at once."""
+        """The network thread has the response. In an iteration of the loop that began before the handler ended: at
+        once."""
         if self.total_times is not None:
             now = max(now, self.handled)
             self.queue_times.note_ns(<int64_t>((now - self.handled) * 1e9))

@@ -395,8 +395,8 @@ cdef class PairIterator(RecordIterator):
         return self.pair(record.key, record.value)
 
     cdef inline tuple pair(self, key, value):
-        """The last tuple again if only this iterator still holds it, as zip() does, else a new one. The garbage collector
-        need not look at it: it holds no objects that hold others."""
+        """The last tuple again if only this iterator still holds it, as zip() does, else a new one. The garbage
+        collector need not look at it: it holds no objects that hold others."""
         cdef tuple made = self.last
         # Since Python 3.14 a tuple keeps its hash, which would be that of the items before.
         if PY_VERSION_HEX < 0x030E0000 and made is not None and Py_REFCNT(made) == 2:   # self.last and made
@@ -595,7 +595,8 @@ def decode(
     path and file_position (of the buffer's first byte) are used in positions and errors. Raises CorruptBatch for
     invalid bytes, with kind "crc" or "length", and for a partial batch at the end, unless allow_partial is true. A
     message of magic 0 or 1 is returned as a batch; if it has a codec, as the batch of all its inner messages. With
-    legacy=False it raises UnsupportedBatch, for callers that support only magic 2. lazy, payloads, origin: see iter_records().
+    legacy=False it raises UnsupportedBatch, for callers that support only magic 2. lazy, payloads, origin: see
+    iter_records().
     """
     cdef Source source = Source(buffer, path, file_position, lazy, origin)
     source.refuses_legacy = not flag_of("legacy", legacy)

@@ -68,7 +68,7 @@ cdef object MISSING = object()
 cdef tuple EMPTY = ()
 
 
-# What a caller gives ---------------------------------------------------------------------------------------------------
+# What a caller gives --------------------------------------------------------------------------------------------------
 
 cdef object own_bytes(object value, str name):
     """Return bytes unchanged, other buffers as a copy; a subclass could hold references, which Record must not (M3)."""
@@ -304,7 +304,8 @@ cdef int read_lazy(Record record) except -1:
     if type(record) is not LazyRecord or (<LazyRecord>record).pin == NULL:
         raise AttributeError("a klog.Record that was made without its __init__() has no key, value and headers")
     lazy = record
-    _pin = <object>lazy.pin  # also held here: making headers may let another thread run, which may drop the record's pin
+    # Also held here: making headers may let another thread run, which may drop the record's pin.
+    _pin = <object>lazy.pin
     key = bytes_or_none(lazy.at_key, lazy.key_size)
     value = bytes_or_none(lazy.at_value, lazy.value_size)
     headers = read_headers(lazy.at_headers, lazy.headers_size, lazy.header_count) if lazy.header_count else EMPTY

@@ -1,8 +1,9 @@
 """Gives encoded batches their offsets: those of a staged file begin at 0, and outside the checksum.
 
-Only the base offset and the leader epoch of a header change, and what they are before does not matter: a crash may leave
-a file of which some headers are changed already, or half of one is. With an append time, the timestamps of a batch change too,
-as in a topic of message.timestamp.type=LogAppendTime, and the checksum, which covers them, is computed again.
+Only the base offset and the leader epoch of a header change, and what they are before does not matter: a crash may
+leave a file of which some headers are changed already, or half of one is. With an append time, the timestamps of a
+batch change too, as in a topic of message.timestamp.type=LogAppendTime, and the checksum, which covers them, is
+computed again.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

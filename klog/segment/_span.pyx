@@ -33,9 +33,9 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
     """Return the end of the last whole batch from byte `at` on that ends at or before byte limit <= end. An impossible
     length ends the scan before it.
 
-    size: bytes of the batch before `at`; 0: not known. first: bytes of the batch at `at`, also beyond limit; 0: there is
-    no whole batch. next_offset: the offset that the batch at `at` begins with; set to the one after the last batch, -1
-    unless the batches and the one after them follow each other, in bytes and in offsets.
+    size: bytes of the batch before `at`; 0: not known. first: bytes of the batch at `at`, also beyond limit; 0: there
+    is no whole batch. next_offset: the offset that the batch at `at` begins with; set to the one after the last batch,
+    -1 unless the batches and the one after them follow each other, in bytes and in offsets.
     """
     cdef kl_batch_t b
     cdef int64_t skip

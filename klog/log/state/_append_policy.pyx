@@ -72,8 +72,8 @@ cdef class AppendPolicy:
         encoder.use_times(now, low, high, -1)
 
     cpdef BatchGroup next_group(self, Encoder encoder, int64_t bytes_max):
-        """The next group of the encoder, None at the end. A batch has the smaller of two limits; the error names the one
-        that was exceeded."""
+        """The next group of the encoder, None at the end. A batch has the smaller of two limits; the error names the
+        one that was exceeded."""
         try:
             return encoder.take_group(bytes_max)
         except RecordTooLarge as error:

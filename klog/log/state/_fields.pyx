@@ -9,8 +9,8 @@ cdef class ProducerFields:
     """Of Producers."""
 
     cdef int appended(self, int64_t end, dict entries) except -1:
-        """An append up to end has been written. entries: those that replace entries of its producers, or None. It cannot
-        fail if the producers have entries."""
+        """An append up to end has been written. entries: those that replace entries of its producers, or None. It
+        cannot fail if the producers have entries."""
         if entries is not None:
             for producer_id, entry in entries.items():
                 self.entries[producer_id] = entry

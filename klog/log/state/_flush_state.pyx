@@ -53,7 +53,8 @@ cdef class FlushState:
         return flush_ms != INT64_MAX and monotonic_ms(self.clock) - self.since_ms >= flush_ms
 
     def synced_up_to(self, int64_t recovery_point):
-        """All below recovery_point is on disk after a roll, or no longer in the log after a restart at another offset."""
+        """All below recovery_point is on disk after a roll, or no longer in the log after a restart at another
+        offset."""
         self.recovery_point = recovery_point
 
     def recount(self, int64_t flushed_bytes):

@@ -158,7 +158,8 @@ cpdef AppendInfo append_group_locked(LogCore log, BatchGroup group, int64_t now)
 
 
 cdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
-    """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime sets."""
+    """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime
+    sets."""
     cdef int64_t time
     if not log.append_policy.stamps:
         return now

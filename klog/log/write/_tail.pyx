@@ -76,8 +76,8 @@ cdef class Tail:
 
     What needs the full path:
 
-      tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of the
-                          log end, no leader epoch yet, or an active segment that does not take appends yet or begins
+      tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of
+                          the log end, no leader epoch yet, or an active segment that does not take appends yet or begins
                           beyond the log end
       led_locked          (_append) no whole batch, another leader epoch
       followed_locked     (_append) the same, messages of magic 0 and 1, offsets below the log end, for raft also beyond
