@@ -29,7 +29,7 @@ enum { WRITE, FOLLOW, LEAD };
 /* Check a batch as a follower, or as a leader, which also sets its base offset.  Returns whether it is valid. */
 static int take(uint8_t *at, size_t size, int64_t offset, int role) {
     const kl_leader_rules_t rules = {.now = INT64_MAX / 2, .before_max = INT64_MAX / 2, .after_max = 3600000};
-    kl_findings_t found;
+    kl_leader_result_t found;
     kl_batch_t b;
     int32_t bad;
     if (kl_batch_header(at, size, &b) != KL_OK || b.crc != kl_batch_crc(at, b.size))
@@ -37,7 +37,7 @@ static int take(uint8_t *at, size_t size, int64_t offset, int role) {
     if (role == FOLLOW)
         return 1;
     if (kl_leader_scan(at + KL_BATCH_HEADER, size - KL_BATCH_HEADER, b.count, b.base_timestamp, &rules, &found, &bad) !=
-            KL_OK || found.disorder >= 0)
+            KL_OK || found.misnumbered >= 0)
         return 0;
     b.base_offset = offset;
     kl_batch_header_store(at, &b);

@@ -40,12 +40,12 @@ int kl_arrow_schema(struct ArrowSchema *s, const char *format, const char *name,
     return KL_OK;
 }
 
-/* The private data of an exported array: its pointers and a reference to its owner. */
+/* The private data of an exported array: its buffer pointers and a reference to its owner. */
 typedef struct {
     void (*drop)(void *);
     void *owner;
     const void *buffers[];
-} share_t;
+} exported_t;
 
 static void release_children(struct ArrowArray *a) {
     for (int64_t i = 0; i < a->n_children; i++) {
@@ -59,38 +59,38 @@ static void release_children(struct ArrowArray *a) {
 
 static void release_array(struct ArrowArray *a) {
     release_children(a);
-    share_t *share = a->private_data;
-    share->drop(share->owner);
-    free(share);
+    exported_t *exported = a->private_data;
+    exported->drop(exported->owner);
+    free(exported);
     a->release = NULL;
 }
 
 int kl_arrow_array(struct ArrowArray *a, int64_t length, int64_t n_buffers, int64_t n_children, void (*drop)(void *),
                    void *owner) {
     memset(a, 0, sizeof *a);
-    share_t *share = calloc(1, sizeof *share + (size_t)n_buffers * sizeof *share->buffers);
-    if (share == NULL)
+    exported_t *exported = calloc(1, sizeof *exported + (size_t)n_buffers * sizeof *exported->buffers);
+    if (exported == NULL)
         return -ENOMEM;
     if (n_children != 0) {
         a->children = calloc((size_t)n_children, sizeof *a->children);
         if (a->children == NULL) {
-            free(share);
+            free(exported);
             return -ENOMEM;
         }
     }
-    share->drop = drop;
-    share->owner = owner;
+    exported->drop = drop;
+    exported->owner = owner;
     a->length = length;
     a->n_buffers = n_buffers;
-    a->buffers = share->buffers;
+    a->buffers = exported->buffers;
     a->n_children = n_children;
-    a->private_data = share;
+    a->private_data = exported;
     a->release = release_array;
     for (int64_t i = 0; i < n_children; i++) {
         a->children[i] = calloc(1, sizeof **a->children);
         if (a->children[i] == NULL) {
             release_children(a);
-            free(share);
+            free(exported);
             memset(a, 0, sizeof *a); /* released: its parent must not release it again */
             return -ENOMEM;
         }

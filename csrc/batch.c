@@ -8,7 +8,7 @@
 #include "varint.h"
 
 enum {
-    SEEN = 18,      /* fewer bytes at an end are ignored: up to the magic and one more, as in Kafka's files */
+    BYTES_MIN = 18, /* fewer bytes at an end are ignored: up to the magic and one more, as in Kafka's files */
     HEADER_MIN = 2, /* of a record header: two lengths of one byte */
 };
 
@@ -29,7 +29,7 @@ void kl_batch_fields(const uint8_t *at, kl_batch_t *out) {
 }
 
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
-    if (left < SEEN)
+    if (left < BYTES_MIN)
         return KL_ETRUNCATED;
     int32_t size = kl_batch_size(at);
     int8_t magic = (int8_t)at[KL_AT_MAGIC];
@@ -191,8 +191,8 @@ int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *use
 __attribute__((always_inline)) static inline int validate(const uint8_t *payload, size_t size, int32_t count,
                                                           int32_t last_offset_delta, kl_sum_t *sum, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
-    int32_t before = -1, disorder = -1;
-    if (count == 0) /* left by the cleaner; Kafka does not check the bytes after it */
+    int32_t before = -1, misplaced = -1;
+    if (count == 0) /* the cleaner has removed the records; Kafka does not check the bytes after the header */
         return KL_OK;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
@@ -204,8 +204,8 @@ __attribute__((always_inline)) static inline int validate(const uint8_t *payload
             *bad = i;
             return status;
         }
-        if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)
-            disorder = i;
+        if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && misplaced < 0)
+            misplaced = i;
         before = record.offset_delta;
         at = after;
     }
@@ -213,8 +213,8 @@ __attribute__((always_inline)) static inline int validate(const uint8_t *payload
         *bad = count;
         return KL_ESLACK;
     }
-    if (last_offset_delta >= 0 && disorder >= 0) {
-        *bad = disorder;
+    if (last_offset_delta >= 0 && misplaced >= 0) {
+        *bad = misplaced;
         return KL_EORDER;
     }
     return KL_OK;

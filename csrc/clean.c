@@ -10,7 +10,7 @@
 
 /* Read the i-th record of a batch, whose offset must be one of the batch. Returns its end, or NULL with *status and
  * *bad set. */
-static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
+static inline const uint8_t *next_record(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
                                   kl_record_t *record, int *status, int32_t *bad) {
     const uint8_t *after = kl_record_scan(at, end, record, status);
     if (after == NULL) {
@@ -26,7 +26,7 @@ static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t 
 }
 
 /* Check that no bytes are left after the last record. A batch without records is not checked. */
-static inline int walked(const kl_batch_t *b, const uint8_t *at, const uint8_t *end, int32_t *bad) {
+static inline int check_end(const kl_batch_t *b, const uint8_t *at, const uint8_t *end, int32_t *bad) {
     if (b->count == 0 || at == end)
         return KL_OK;
     *bad = b->count;
@@ -40,7 +40,7 @@ typedef struct {
     int32_t n;
 } group_t;
 
-static int note_group(kl_keymap_t *map, group_t *group, int64_t *latest) {
+static int put_group(kl_keymap_t *map, group_t *group, int64_t *latest) {
     int32_t put = kl_keymap_put(map, group->keys, group->offsets, group->n);
     if (put > 0)
         *latest = group->offsets[put - 1];
@@ -49,7 +49,7 @@ static int note_group(kl_keymap_t *map, group_t *group, int64_t *latest) {
     return full;
 }
 
-int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
+int kl_clean_put_keys(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                   int64_t *latest, int32_t *bad) {
     const uint8_t *at = records, *end = records + size;
     int32_t last_delta = -1;
@@ -58,10 +58,10 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        if ((at = walk(b, i, at, end, &record, &status, bad)) == NULL)
+        if ((at = next_record(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
         if (record.offset_delta <= last_delta)
-            kl_keymap_forget_stale(map);
+            kl_keymap_untrack_stale(map);
         last_delta = record.offset_delta;
         int64_t offset = b->base_offset + record.offset_delta;
         if (record.key == NULL || record.value == NULL)
@@ -70,15 +70,15 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
             continue;
         group.keys[group.n] = (kl_key_t){record.key, (size_t)record.key_size};
         group.offsets[group.n] = offset;
-        if (++group.n == KL_KEYMAP_GROUP && note_group(map, &group, latest))
+        if (++group.n == KL_KEYMAP_GROUP && put_group(map, &group, latest))
             return KL_EFULL;
     }
-    if (walked(b, at, end, bad) != KL_OK)
+    if (check_end(b, at, end, bad) != KL_OK)
         return KL_ESLACK;
-    return group.n != 0 && note_group(map, &group, latest) ? KL_EFULL : KL_OK;
+    return group.n != 0 && put_group(map, &group, latest) ? KL_EFULL : KL_OK;
 }
 
-/* Records not yet decided. */
+/* Records about which no decision has been made. */
 typedef struct {
     kl_key_t keys[KL_KEYMAP_GROUP];
     int64_t offsets[KL_KEYMAP_GROUP];
@@ -86,7 +86,7 @@ typedef struct {
     uint32_t from[KL_KEYMAP_GROUP], to[KL_KEYMAP_GROUP];
     uint8_t tombstone[KL_KEYMAP_GROUP];
     int32_t n;
-} doubt_t;
+} pending_t;
 
 typedef struct {
     const kl_clean_rules_t *rules;
@@ -94,12 +94,13 @@ typedef struct {
     kl_clean_run_t *runs;
     kl_cleaned_t *out;
     int64_t max_timestamp;
-    int tombstones_stay, has_tombstone;
+    int keep_tombstones, has_tombstone;
 } chooser_t;
 
-static inline int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); } /* wraps, as in Java */
+/* Wraps, as in Java. */
+static inline int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
-static inline void keep(chooser_t *c, const doubt_t *d, int32_t i) {
+static inline void keep(chooser_t *c, const pending_t *d, int32_t i) {
     kl_cleaned_t *out = c->out;
     int64_t timestamp = add64(c->b->base_timestamp, d->deltas[i]);
     if (out->runs != 0 && c->runs[out->runs - 1].to == d->from[i])
@@ -120,7 +121,7 @@ static inline int same_key(kl_key_t a, kl_key_t b) {
     return a.at != NULL && a.size == b.size && (a.size == 0 || memcmp(a.at, b.at, a.size) == 0);
 }
 
-static void purge(chooser_t *c, doubt_t *d) {
+static void purge(chooser_t *c, pending_t *d) {
     for (int32_t i = 0; i < d->n; i++) {
         if (!same_key(d->keys[i], c->rules->purged))
             keep(c, d, i);
@@ -128,7 +129,7 @@ static void purge(chooser_t *c, doubt_t *d) {
     d->n = 0;
 }
 
-static void decide(chooser_t *c, doubt_t *d) {
+static void decide(chooser_t *c, pending_t *d) {
     int64_t found[KL_KEYMAP_GROUP];
     int64_t latest = c->rules->latest_offset;
     kl_keymap_get(c->rules->map, d->keys, d->n, found);
@@ -137,7 +138,7 @@ static void decide(chooser_t *c, doubt_t *d) {
             keep(c, d, i);
         else if (d->keys[i].at == NULL)
             c->out->keyless++;
-        else if (d->offsets[i] >= found[i] && (!d->tombstone[i] || c->tombstones_stay))
+        else if (d->offsets[i] >= found[i] && (!d->tombstone[i] || c->keep_tombstones))
             keep(c, d, i);
         else if (c->rules->waste != NULL)
             kl_waste_add(c->rules->waste, d->keys[i], d->to[i] - d->from[i], d->offsets[i]);
@@ -145,57 +146,58 @@ static void decide(chooser_t *c, doubt_t *d) {
     d->n = 0;
 }
 
-static void keep_all(chooser_t *c, doubt_t *d) {
+static void keep_all(chooser_t *c, pending_t *d) {
     for (int32_t i = 0; i < d->n; i++)
         keep(c, d, i);
     d->n = 0;
 }
 
-/* Has pass 1 put every record of a batch into the map, so that the map knows which ones are stale?  Whether
- * the records of a transaction are in the map depends on how the transaction ended.  Waste is counted by keys, and a
- * purge uses no other rule: both need the keys. */
-static inline int is_noted(const kl_clean_rules_t *rules, const kl_batch_t *b) {
+/* Has pass 1 put every key of a batch into the map, so that its bits show which records are stale?  Whether it has put
+ * those of a transaction depends on how the transaction ended.  Waste is counted by keys, and a purge uses no other
+ * rule: both need the keys. */
+static inline int keys_in_map(const kl_clean_rules_t *rules, const kl_batch_t *b) {
     int64_t last = kl_batch_last_offset(b);
     return b->magic >= 2 && !(b->attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)) &&
            rules->purged.at == NULL && rules->waste == NULL && last <= rules->latest_offset && last >= b->base_offset &&
            kl_keymap_tracks(rules->map, b->base_offset, last - b->base_offset + 1);
 }
 
-kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b) {
-    if (b->count == 0 || b->count - 1 != b->last_offset_delta || !is_noted(rules, b))
-        return KL_FATE_UNKNOWN;
+kl_prediction_t kl_clean_predict(const kl_clean_rules_t *rules, const kl_batch_t *b) {
+    if (b->count == 0 || b->count - 1 != b->last_offset_delta || !keys_in_map(rules, b))
+        return KL_PREDICT_NOTHING;
     int64_t stale = kl_keymap_count_stale(rules->map, b->base_offset, b->count);
     if (stale == b->count)
-        return KL_FATE_STALE;
-    return stale == 0 && !kl_keymap_is_marked(rules->map, b->base_offset, b->count) ? KL_FATE_INTACT : KL_FATE_UNKNOWN;
+        return KL_PREDICT_EMPTY;
+    int unmarked = !kl_keymap_is_marked(rules->map, b->base_offset, b->count);
+    return stale == 0 && unmarked ? KL_PREDICT_WHOLE : KL_PREDICT_NOTHING;
 }
 
 /* Skip a record by its length alone; NULL if it is not of the common kind. */
-static inline const uint8_t *pass_by(const uint8_t *at, const uint8_t *end) {
+static inline const uint8_t *skip_record(const uint8_t *at, const uint8_t *end) {
     uint32_t length;
-    if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
+    if (end - at < KL_SCAN_MIN || (at = kl_varint_scan(at, end, &length)) == NULL || length & 1)
         return NULL;
     length >>= 1;
     return (ptrdiff_t)length > end - at ? NULL : at + length;
 }
 
-/* Choose among the records of a batch that is_noted, without reading their keys.  Offsets rise from record to record,
- * as pass 1 has checked: if there are as many records as offsets, the i-th has the i-th offset. Stale ones are
- * skipped. */
-static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end, int32_t *bad) {
+/* Choose among the records of a batch with keys_in_map, without reading their keys.  Offsets rise from record to
+ * record, as pass 1 has checked: if there are as many records as offsets, the i-th has the i-th offset.  Stale records
+ * are skipped. */
+static int choose_by_offset(chooser_t *c, const uint8_t *records, const uint8_t *end, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
     int dense = b->count - 1 == b->last_offset_delta;
-    doubt_t d;
+    pending_t d;
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
         const uint8_t *after;
-        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (after = pass_by(at, end)) != NULL) {
+        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (after = skip_record(at, end)) != NULL) {
             at = after;
             continue;
         }
-        if ((after = walk(b, i, at, end, &record, &status, bad)) == NULL)
+        if ((after = next_record(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
         d.offsets[0] = b->base_offset + record.offset_delta;
         d.deltas[0] = record.timestamp_delta;
@@ -205,23 +207,23 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
         at = after;
         if (record.key == NULL)
             c->out->keyless++;
-        else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->tombstones_stay))
+        else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->keep_tombstones))
             keep(c, &d, 0);
     }
-    return walked(b, at, end, bad);
+    return check_end(b, at, end, bad);
 }
 
 /* The same for other batches: keep all records, or those that the map selects. */
 static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, int all, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
-    void (*rule)(chooser_t *, doubt_t *) = all ? keep_all : c->rules->purged.at != NULL ? purge : decide;
-    doubt_t d;
+    void (*rule)(chooser_t *, pending_t *) = all ? keep_all : c->rules->purged.at != NULL ? purge : decide;
+    pending_t d;
     d.n = 0;
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        const uint8_t *after = next_record(b, i, at, end, &record, &status, bad);
         if (after == NULL)
             return status;
         d.keys[d.n] = (kl_key_t){record.key, record.key == NULL ? 0 : (size_t)record.key_size};
@@ -234,7 +236,7 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
         if (++d.n == KL_KEYMAP_GROUP)
             rule(c, &d);
     }
-    if (walked(b, at, end, bad) != KL_OK)
+    if (check_end(b, at, end, bad) != KL_OK)
         return KL_ESLACK;
     if (d.n != 0)
         rule(c, &d);
@@ -243,19 +245,19 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
 
 int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all,
                     int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad) {
-    int timed = (b->attributes & KL_ATTR_DELETE_HORIZON) != 0 && b->magic >= 2;
+    int has_horizon = (b->attributes & KL_ATTR_DELETE_HORIZON) != 0 && b->magic >= 2;
     chooser_t c = {.rules = rules, .b = b, .runs = runs, .out = out, .max_timestamp = -1};
-    c.tombstones_stay =
-        b->magic < 2 ? rules->keep_legacy_tombstones : !timed || rules->now < b->base_timestamp;
+    c.keep_tombstones =
+        b->magic < 2 ? rules->keep_legacy_tombstones : !has_horizon || rules->now < b->base_timestamp;
     *out = (kl_cleaned_t){0};
-    int status = !all && is_noted(rules, b) ? choose_noted(&c, records, records + size, bad)
+    int status = !all && keys_in_map(rules, b) ? choose_by_offset(&c, records, records + size, bad)
                                             : choose_any(&c, records, records + size, all, bad);
     if (status != KL_OK)
         return status;
     if (out->count == 0)
         return KL_OK;
     int purges = rules->purged.at != NULL;
-    out->sets_horizon = b->magic >= 2 && !timed && !purges && (c.has_tombstone || marker_done);
+    out->sets_horizon = b->magic >= 2 && !has_horizon && !purges && (c.has_tombstone || marker_done);
     out->whole = out->count == b->count && !out->sets_horizon && (b->magic >= 2 || purges);
     if (b->attributes & KL_ATTR_LOG_APPEND_TIME)
         out->base_timestamp = out->max_timestamp = b->max_timestamp; /* readers use it as every record's time */
@@ -263,7 +265,7 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
         out->max_timestamp = c.max_timestamp;
     if (out->sets_horizon)
         out->base_timestamp = rules->new_horizon;
-    else if (timed)
+    else if (has_horizon)
         out->base_timestamp = b->base_timestamp;
     /* Each number may take its longest encoding. */
     out->bytes_max = (int64_t)size + (int64_t)out->count * (KL_VARINT_MAX + KL_VARLONG_MAX + KL_VARINT_MAX);
@@ -273,18 +275,18 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
 int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_clean_run_t *runs, const kl_cleaned_t *out,
                        int64_t base_offset, uint8_t *to) {
     int64_t shift = add64(b->base_timestamp, -out->base_timestamp);
-    int stamped = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    int log_append_time = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
     int32_t moved = (int32_t)(base_offset - b->base_offset);
     uint8_t *start = to;
     for (int32_t i = 0; i < out->runs; i++) {
         const uint8_t *at = records + runs[i].from, *end = records + runs[i].to;
-        if (shift == 0 && moved == 0 && !stamped) {
+        if (shift == 0 && moved == 0 && !log_append_time) {
             memcpy(to, at, (size_t)(end - at));
             to += end - at;
             continue;
         }
         while (at != end) {
-            int32_t length = 0, offset_delta = 0; /* bytes walked over before decode without errors */
+            int32_t length = 0, offset_delta = 0; /* these bytes have been decoded before, without errors */
             int64_t delta = 0;
             size_t used = 0;
             kl_varint_decode(at, (size_t)(end - at), &length, &used);
@@ -295,7 +297,7 @@ int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_cle
             at += used;
             kl_varint_decode(at, (size_t)(after - at), &offset_delta, &used);
             at += used;
-            delta = stamped ? add64(out->max_timestamp, -out->base_timestamp) : add64(delta, shift);
+            delta = log_append_time ? add64(out->max_timestamp, -out->base_timestamp) : add64(delta, shift);
             offset_delta -= moved;
             size_t rest = (size_t)(after - at);
             to += kl_varint_encode(to, (int32_t)(1 + kl_varlong_size(delta) + kl_varint_size(offset_delta) + rest));
@@ -348,7 +350,7 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        const uint8_t *after = next_record(b, i, at, end, &record, &status, bad);
         if (after == NULL)
             return status;
         if (record.key != NULL && same_key((kl_key_t){record.key, (size_t)record.key_size}, found->key)) {
@@ -360,7 +362,7 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
         }
         at = after;
     }
-    return walked(b, at, end, bad);
+    return check_end(b, at, end, bad);
 }
 
 int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_t size) {

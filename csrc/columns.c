@@ -47,13 +47,13 @@ typedef struct {
             uint8_t prefix[4];
             int32_t slot;
             int32_t offset;
-        } far;
+        } ref;
     };
 } view_t;
 
 _Static_assert(sizeof(view_t) == 16, "Arrow's layout");
 
-/* Bytes that views point into; offsets have 31 bits, so large ones take several slots, the first of which owns them. */
+/* Bytes that views point into.  Offsets have 31 bits, so a large run of bytes takes several slots; the first owns it. */
 typedef struct {
     void (*release)(void *);
     void *owner; /* NULL: none */
@@ -70,7 +70,7 @@ typedef struct {
 } slots_t;
 
 struct kl_columns {
-    atomic_int_fast64_t shares;
+    atomic_int_fast64_t references;
     kl_pool_t *pool; /* of all the buffers below */
     int n;
     kl_column_t kinds[KL_COLUMN_KINDS];
@@ -83,7 +83,7 @@ struct kl_columns {
     const char *topic_at;
     size_t topic_size;
     int32_t partition_number;
-    const int64_t *picked; /* the offsets to keep that were not passed yet; NULL: all */
+    const int64_t *picked; /* the next of the offsets to keep; NULL: all records are kept */
     const int64_t *picked_end;
     buffer_t offset;
     buffer_t timestamp;
@@ -127,16 +127,16 @@ typedef struct {
 static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
     if (b->capacity - b->size >= more)
         return KL_OK;
-    uint64_t wish = b->size + more;
+    uint64_t needed = b->size + more;
     uint64_t ahead = 2 * (uint64_t)b->capacity;
     if (b->capacity <= ALIGNMENT) {
         double guess = (double)more * hint;
         ahead = guess < AHEAD_MAX ? (uint64_t)guess : AHEAD_MAX;
     }
-    if (ahead > wish)
-        wish = ahead;
+    if (ahead > needed)
+        needed = ahead;
     size_t capacity = 0;
-    uint8_t *data = kl_pool_take(c->pool, wish, &capacity);
+    uint8_t *data = kl_pool_take(c->pool, needed, &capacity);
     if (data == NULL)
         return -ENOMEM;
     if (b->size != 0)
@@ -236,7 +236,7 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, 
     kl_columns_t *c = calloc(1, sizeof *c);
     if (c == NULL)
         return -ENOMEM;
-    atomic_init(&c->shares, 1);
+    atomic_init(&c->references, 1);
     c->pool = pool;
     c->n = n;
     c->views = flags & KL_COLUMNS_VIEWS;
@@ -270,7 +270,7 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int flags, 
 }
 
 void kl_columns_drop(kl_columns_t *c) {
-    if (c == NULL || atomic_fetch_sub_explicit(&c->shares, 1, memory_order_acq_rel) != 1)
+    if (c == NULL || atomic_fetch_sub_explicit(&c->references, 1, memory_order_acq_rel) != 1)
         return;
     buffer_t *plain[] = {&c->offset,    &c->timestamp,      &c->timestamp_valid.bits, &c->timestamp_type, &c->leader_epoch,
                          &c->partition, &c->header_offsets, &c->header_valid.bits};
@@ -345,7 +345,7 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
     return (int64_t)size;
 }
 
-/* --- a block in --------------------------------------------------------------------------------------------------- */
+/* --- parse and append blocks -------------------------------------------------------------------------------------- */
 
 static inline int control_key_ok(const kl_record_t *r) { return r->key_size >= 4 && (r->key[0] & 0x80) == 0; }
 
@@ -515,7 +515,7 @@ static int put_runs(kl_columns_t *c, binary_t *b, const runs_t *runs, const bloc
 }
 
 /* Copy the bytes, followed by zeros: in two loads if the payload has enough bytes after them. */
-static inline void view_near(view_t *v, const uint8_t *from, int32_t size, const uint8_t *end) {
+static inline void inline_view(view_t *v, const uint8_t *from, int32_t size, const uint8_t *end) {
     memset(v->bytes, 0, VIEW_INLINE);
     if (end - from < VIEW_INLINE) {
         if (size > 0)
@@ -558,7 +558,7 @@ static int put_views(kl_columns_t *c, binary_t *b, const runs_t *runs, const blo
         }
         to[i].size = size;
         if (size <= VIEW_INLINE) {
-            view_near(&to[i], at, size, block->end);
+            inline_view(&to[i], at, size, block->end);
             continue;
         }
         /* Beyond the slot's 31-bit offsets, or before the slot, if a key has just begun one: begin a slot here. */
@@ -569,9 +569,9 @@ static int put_views(kl_columns_t *c, binary_t *b, const runs_t *runs, const blo
                 return status;
             from = at;
         }
-        memcpy(to[i].far.prefix, at, 4);
-        to[i].far.slot = c->slots.current;
-        to[i].far.offset = (int32_t)(at - from);
+        memcpy(to[i].ref.prefix, at, 4);
+        to[i].ref.slot = c->slots.current;
+        to[i].ref.offset = (int32_t)(at - from);
     }
     b->data.size += sizeof(view_t) * (size_t)n;
     return KL_OK;
@@ -768,7 +768,7 @@ int kl_columns_append_unverified(kl_columns_t *c, const kl_batch_t *b, const uin
     return kl_sum_end(&sum) == b->crc ? status : KL_ECRC;
 }
 
-/* --- schema out --------------------------------------------------------------------------------------------------- */
+/* --- export the schema -------------------------------------------------------------------------------------------- */
 
 static int headers_schema(struct ArrowSchema *s, const char *item) {
     int status = kl_arrow_schema(s, "+l", "headers", 1);
@@ -815,14 +815,14 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int flags, struct ArrowSc
     return KL_OK;
 }
 
-/* --- arrays out --------------------------------------------------------------------------------------------------- */
+/* --- export arrays ------------------------------------------------------------------------------------------------ */
 
-static void drop_share(void *owner) { kl_columns_drop(owner); }
+static void drop_reference(void *owner) { kl_columns_drop(owner); }
 
 static int begin_array(struct ArrowArray *a, kl_columns_t *c, int64_t length, int64_t n_buffers, int64_t n_children) {
-    int status = kl_arrow_array(a, length, n_buffers, n_children, drop_share, c);
+    int status = kl_arrow_array(a, length, n_buffers, n_children, drop_reference, c);
     if (status == KL_OK)
-        atomic_fetch_add_explicit(&c->shares, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&c->references, 1, memory_order_relaxed);
     return status;
 }
 

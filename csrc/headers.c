@@ -60,14 +60,14 @@ int kl_headers_schema(const kl_header_t *kinds, int n, struct ArrowSchema *out) 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    atomic_int_fast64_t shares;
+    atomic_int_fast64_t references;
     size_t used; /* bytes of the block that columns have */
     _Alignas(ALIGNMENT) uint8_t bytes[];
 } block_t;
 
 static void drop(void *owner) {
     block_t *block = owner;
-    if (atomic_fetch_sub_explicit(&block->shares, 1, memory_order_acq_rel) == 1)
+    if (atomic_fetch_sub_explicit(&block->references, 1, memory_order_acq_rel) == 1)
         free(block);
 }
 
@@ -105,7 +105,7 @@ static void *take(block_t *block, size_t size) {
 static int begin(struct ArrowArray *a, block_t *block, int64_t length, int64_t n_buffers, int64_t n_children) {
     int status = kl_arrow_array(a, length, n_buffers, n_children, drop, block);
     if (status == KL_OK)
-        atomic_fetch_add_explicit(&block->shares, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
     return status;
 }
 
@@ -246,7 +246,7 @@ int kl_headers_export(const kl_batch_t *rows, int64_t count, int64_t segment_bas
     if (posix_memalign(&memory, ALIGNMENT, size) != 0)
         return -ENOMEM;
     block_t *block = memory;
-    atomic_init(&block->shares, 1);
+    atomic_init(&block->references, 1);
     block->used = 0;
     struct ArrowArray root;
     int status = begin(&root, block, count, 1, n);

@@ -20,7 +20,7 @@ static inline int32_t time_offset_at(const uint8_t *e, int32_t i) {
     return (int32_t)kl_load_u32(e + (size_t)i * KL_TIME_ENTRY + 8);
 }
 
-int32_t kl_offset_index_sound(const uint8_t *e, int32_t n) {
+int32_t kl_offset_index_valid(const uint8_t *e, int32_t n) {
     int32_t last_offset = -1, last_position = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t offset = offset_at(e, i), position = position_at(e, i);
@@ -32,7 +32,7 @@ int32_t kl_offset_index_sound(const uint8_t *e, int32_t n) {
     return n;
 }
 
-int32_t kl_time_index_sound(const uint8_t *e, int32_t n) {
+int32_t kl_time_index_valid(const uint8_t *e, int32_t n) {
     int64_t last_time = -1;
     int32_t last_offset = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -153,7 +153,7 @@ void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position) {
         x->max_timestamp = b->max_timestamp;
         x->max_timestamp_offset = last_offset;
     }
-    if (x->since > x->interval) {
+    if (x->bytes_since_entry > x->interval) {
         int64_t relative = last_offset - x->base_offset;
         if (x->offset_count < x->offset_capacity && relative > x->last_relative && relative <= INT32_MAX &&
             position <= INT32_MAX) {
@@ -166,9 +166,9 @@ void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position) {
             x->last_relative = (int32_t)relative;
         }
         time_append(x, x->time_capacity - 1);
-        x->since = 0;
+        x->bytes_since_entry = 0;
     }
-    x->since += b->size;
+    x->bytes_since_entry += b->size;
 }
 
 int kl_indexer_close(kl_indexer_t *x) {
@@ -196,12 +196,12 @@ int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t siz
 
 int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                        int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) {
-    kl_indexer_t rehearsal = *x;
-    rehearsal.offset_entries = rehearsal.time_entries = 0;
+    kl_indexer_t dry_run = *x;
+    dry_run.offset_entries = dry_run.time_entries = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (kl_indexer_must_roll(&rehearsal, &batches[i], size, segment_bytes, segment_ms, waited_ms))
+        if (kl_indexer_must_roll(&dry_run, &batches[i], size, segment_bytes, segment_ms, waited_ms))
             return i;
-        kl_indexer_add(&rehearsal, &batches[i], size);
+        kl_indexer_add(&dry_run, &batches[i], size);
         size += batches[i].size;
     }
     return n;

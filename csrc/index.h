@@ -3,7 +3,7 @@
  *   .index      entry := relative_offset:i32 position:i32    8 bytes, both rise strictly
  *   .timeindex  entry := timestamp:i64 relative_offset:i32   12 bytes, timestamp rises strictly, offset never falls
  *
- * Big-endian.  Entries fill the file from the front; what follows the last one is zeros.
+ * Big-endian.  Entries fill the file from the front; the bytes after the last one are zeros.
  * Kafka: OffsetIndex, TimeIndex, AbstractIndex, LogSegment.append.
  */
 #ifndef KL_INDEX_H
@@ -17,8 +17,8 @@ enum { KL_OFFSET_ENTRY = 8, KL_TIME_ENTRY = 12 };
 
 /* Number of valid entries among the first n: the prefix whose keys rise as the format requires and whose slots are not
  * zeros (position 0 never has an entry in .index; a 0/0 slot ends .timeindex). */
-int32_t kl_offset_index_sound(const uint8_t *entries, int32_t n);
-int32_t kl_time_index_sound(const uint8_t *entries, int32_t n);
+int32_t kl_offset_index_valid(const uint8_t *entries, int32_t n);
+int32_t kl_time_index_valid(const uint8_t *entries, int32_t n);
 
 /* Largest slot whose relative offset <= target, or -1. */
 int32_t kl_offset_index_floor(const uint8_t *entries, int32_t n, int32_t target);
@@ -28,12 +28,12 @@ int32_t kl_offset_index_position(const uint8_t *entries, int32_t n, int32_t targ
 int32_t kl_time_index_floor(const uint8_t *entries, int32_t n, int64_t target);
 
 /* The state that keeps a segment's indexes consistent with its .log.  It has plain values only.  Adding to a copy whose
- * entries are null is a rehearsal: it computes the state after an append, and writes nothing. */
+ * entries are null is a dry run: it computes the state after an append, and writes nothing. */
 typedef struct {
-    uint8_t *offset_entries; /* null in a rehearsal */
-    uint8_t *time_entries;   /* null in a rehearsal */
+    uint8_t *offset_entries; /* null in a dry run */
+    uint8_t *time_entries;   /* null in a dry run */
     int64_t base_offset;
-    int64_t since;           /* log bytes since the last index entry */
+    int64_t bytes_since_entry; /* size of the batches since the last index entry */
     int64_t max_timestamp;   /* largest so far, -1 for none */
     int64_t max_timestamp_offset;
     int64_t last_time;       /* timestamp of the last time entry, -1 for none */

@@ -108,7 +108,7 @@ AES_INLINE __m128i last_block(const kl_keyhash_t *hash, const uint8_t *at, size_
     size_t left = size & 15;
     if (size != 0 && left == 0)
         return _mm_xor_si128(_mm_loadu_si128((const __m128i *)(at + size - 16)),
-                             _mm_loadu_si128((const __m128i *)hash->whole));
+                             _mm_loadu_si128((const __m128i *)hash->subkey_1));
     uint64_t low, high = 0;
     if (size > left)
         at += size - left; /* not for a NULL key, which has no bytes */
@@ -119,7 +119,7 @@ AES_INLINE __m128i last_block(const kl_keyhash_t *hash, const uint8_t *at, size_
     } else {
         low = load_few(at, left) | (uint64_t)0x80 << (8 * left);
     }
-    return _mm_xor_si128(_mm_set_epi64x((int64_t)high, (int64_t)low), _mm_loadu_si128((const __m128i *)hash->cut));
+    return _mm_xor_si128(_mm_set_epi64x((int64_t)high, (int64_t)low), _mm_loadu_si128((const __m128i *)hash->subkey_2));
 }
 
 AES_INLINE void store_hash(__m128i x, kl_hash_t *out) {
@@ -190,8 +190,8 @@ AES static void aes_init(kl_keyhash_t *hash, const uint8_t *secret) {
     x = _mm_aesenclast_si128(x, _mm_loadu_si128((const __m128i *)hash->rounds[10]));
     uint8_t zero[16];
     _mm_storeu_si128((__m128i *)zero, x);
-    twice(zero, hash->whole);
-    twice(hash->whole, hash->cut);
+    twice(zero, hash->subkey_1);
+    twice(hash->subkey_1, hash->subkey_2);
 }
 
 static int has_aes(void) {
@@ -245,7 +245,7 @@ void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, 
     map->stale_count = count;
 }
 
-void kl_keymap_forget_stale(kl_keymap_t *map) { map->stale_count = 0; }
+void kl_keymap_untrack_stale(kl_keymap_t *map) { map->stale_count = 0; }
 
 /* How many of bits [at, end) are set. */
 static int64_t count_bits(const uint64_t *words, uint64_t at, uint64_t end) {

@@ -45,7 +45,7 @@ typedef void (*kl_keyhash_fn)(const kl_keyhash_t *hash, const kl_key_t *keys, in
 
 struct kl_keyhash {
     uint8_t rounds[11][16]; /* AES round keys */
-    uint8_t whole[16], cut[16]; /* CMAC's two subkeys: for a last block of 16 bytes, and for one of fewer */
+    uint8_t subkey_1[16], subkey_2[16]; /* K1 and K2 of CMAC: for a last block of 16 bytes, and for one of fewer */
     uint64_t k0, k1; /* SipHash */
     kl_keyhash_fn many;
 };
@@ -85,9 +85,9 @@ void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t l
 
 /* From now on track which of count offsets, starting with first, are stale.  words: count / 64 zeroed words, rounded
  * up; marked: a 64th of that.  A bit is valid only for an offset that has been put, and only until
- * kl_keymap_forget_stale, which ends the tracking: for offsets that turn out not to rise. */
+ * kl_keymap_untrack_stale, which ends the tracking, because the offsets do not rise. */
 void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, int64_t first, int64_t count);
-void kl_keymap_forget_stale(kl_keymap_t *map);
+void kl_keymap_untrack_stale(kl_keymap_t *map);
 
 /* Are the n offsets from this one on among those that are tracked? */
 static inline int kl_keymap_tracks(const kl_keymap_t *map, int64_t offset, int64_t n) {

@@ -14,8 +14,8 @@ static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_
 static kl_refused_t refusal_of(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
     if (rules->key_required && !has_key)
         return KL_REFUSED_KEY;
-    if (rules->stamped)
-        return KL_REFUSED_STAMPED;
+    if (rules->log_append_time)
+        return KL_REFUSED_LOG_APPEND_TIME;
     if (timestamp == -1)
         return KL_REFUSED_NOT;
     if (rules->range_checked) {
@@ -26,13 +26,13 @@ static kl_refused_t refusal_of(const kl_leader_rules_t *rules, int has_key, int6
     return rules->negative_refused && timestamp < 0 ? KL_REFUSED_NEGATIVE : KL_REFUSED_NOT;
 }
 
-static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
+static int32_t add_refusal(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
                     kl_refusal_t *to, int32_t space) {
-    kl_refused_t why = refusal_of(rules, has_key, timestamp);
-    if (why == KL_REFUSED_NOT)
+    kl_refused_t reason = refusal_of(rules, has_key, timestamp);
+    if (reason == KL_REFUSED_NOT)
         return n;
     if (n < space)
-        to[n] = (kl_refusal_t){.timestamp = timestamp, .number = number, .why = why};
+        to[n] = (kl_refusal_t){.timestamp = timestamp, .number = number, .reason = reason};
     return n + 1;
 }
 
@@ -42,15 +42,15 @@ static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timesta
  * a record, without a branch.  It may flag a record that refusal_of() accepts (one without a timestamp, or with the one
  * age that has no negative), but it flags every record that refusal_of() refuses. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                   const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
+                   const kl_leader_rules_t *rules, kl_leader_result_t *out, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
     const uint64_t newest = (uint64_t)rules->now + (uint64_t)rules->after_max;
     const uint64_t span =
         rules->range_checked ? (uint64_t)rules->before_max + (uint64_t)rules->after_max : UINT64_MAX;
     const int64_t below = rules->negative_refused ? 0 : INT64_MIN;
     int64_t max_timestamp = -1, first_timestamp = -1;
-    int32_t disorder = 0, keys = 0;
-    unsigned suspect = 0;
+    int32_t misnumbered = 0, keys = 0;
+    unsigned may_be_refused = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
         int status;
@@ -60,8 +60,8 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
             return status;
         }
         int64_t timestamp = wrap_add(base_timestamp, record.timestamp_delta);
-        suspect |= (unsigned)(newest - (uint64_t)timestamp > span) | (unsigned)(timestamp < below);
-        disorder |= record.offset_delta ^ i;
+        may_be_refused |= (unsigned)(newest - (uint64_t)timestamp > span) | (unsigned)(timestamp < below);
+        misnumbered |= record.offset_delta ^ i;
         keys |= record.key_size;
         if (timestamp > max_timestamp)
             max_timestamp = timestamp;
@@ -73,14 +73,14 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
         *bad = count;
         return KL_ESLACK;
     }
-    *out = (kl_findings_t){
+    *out = (kl_leader_result_t){
         .max_timestamp = max_timestamp,
         .first_timestamp = first_timestamp,
         .count = count,
-        .disorder = -1,
-        .suspects = (int)suspect | (rules->key_required && keys < 0) | (rules->stamped != 0),
+        .misnumbered = -1,
+        .may_be_refused = (int)may_be_refused | (rules->key_required && keys < 0) | (rules->log_append_time != 0),
     };
-    if (disorder != 0) { /* rare, so finding it takes another walk */
+    if (misnumbered != 0) { /* rare, so the record is searched for only now */
         at = payload;
         for (int32_t i = 0; i < count; i++) {
             kl_record_t record;
@@ -88,7 +88,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
             if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
                 break;
             if (record.offset_delta != i) {
-                out->disorder = i;
+                out->misnumbered = i;
                 break;
             }
             at += used;
@@ -106,14 +106,14 @@ int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, i
         size_t used = 0;
         if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
             break;
-        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, space);
+        n = add_refusal(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, space);
         at += used;
     }
     return n;
 }
 
 /* The fields of the new record except its headers, which are measured here and written by the caller. */
-static void renewed(const kl_record_t *record, const uint8_t *after, int32_t number, int64_t shift,
+static void rewritten(const kl_record_t *record, const uint8_t *after, int32_t number, int64_t shift,
                     kl_record_in_t *out) {
     int64_t headers_size = 0;
     const uint8_t *at = record->headers;
@@ -150,12 +150,12 @@ int64_t kl_leader_rewrite_size(const uint8_t *payload, size_t size, int32_t coun
     int64_t shift = shift_of(payload, size), total = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
-        kl_record_in_t renew;
+        kl_record_in_t new_record;
         size_t used = 0;
         if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
             break;
-        renewed(&record, at + used, i, shift, &renew);
-        int64_t body = kl_record_body_size(&renew);
+        rewritten(&record, at + used, i, shift, &new_record);
+        int64_t body = kl_record_body_size(&new_record);
         total += (int64_t)kl_varlong_size(body) + body;
         at += used;
     }
@@ -167,15 +167,15 @@ void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8
     int64_t shift = shift_of(payload, size);
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
-        kl_record_in_t renew;
+        kl_record_in_t new_record;
         size_t used = 0;
         if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
             break;
         at += used;
-        renewed(&record, at, i, shift, &renew);
-        int64_t body = kl_record_body_size(&renew);
-        renew.headers_size = 0; /* the body's size counts them; their bytes follow below */
-        to = kl_record_write(to, &renew, body);
+        rewritten(&record, at, i, shift, &new_record);
+        int64_t body = kl_record_body_size(&new_record);
+        new_record.headers_size = 0; /* body includes the headers, whose bytes are written below */
+        to = kl_record_write(to, &new_record, body);
         const uint8_t *from = record.headers;
         for (int32_t h = 0; h < record.header_count; h++) {
             kl_record_header_t header;
@@ -189,7 +189,7 @@ void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8
 
 /* Magic 0 and 1 ---------------------------------------------------------------------------------------------------- */
 
-/* The size of the next whole message of a set, 0 at its end or where the last is cut short, or KL_ELENGTH. */
+/* The size of the next whole message of a set; 0 at its end, or if the last message is cut short; or KL_ELENGTH. */
 static int64_t message_size(const kl_set_t *set, size_t from) {
     size_t left = set->size - from;
     if (left < KL_MESSAGE_PREFIX)
@@ -218,11 +218,11 @@ static int check_frames(const kl_set_t *set, int32_t *bad) {
     return set->magic == 1 && set->offset != 0 && set->offset < last ? KL_EORDER : KL_OK;
 }
 
-static int check_message(const kl_set_t *set, const uint8_t *at, int64_t size, kl_message_t *m, int *foreign) {
-    *foreign = (int8_t)at[KL_AT_MAGIC] != set->magic;
+static int check_message(const kl_set_t *set, const uint8_t *at, int64_t size, kl_message_t *m, int *other_magic) {
+    *other_magic = (int8_t)at[KL_AT_MAGIC] != set->magic;
     if (set->wrapped && (at[KL_MESSAGE_AT_ATTRIBUTES] & KL_ATTR_CODEC) != 0)
         return KL_ECODEC;
-    if (*foreign)
+    if (*other_magic)
         return set->wrapped ? KL_OK : KL_EMAGIC;
     if (set->wrapped && kl_message_crc(at, (int32_t)size) != kl_load_u32(at + KL_MESSAGE_AT_CRC))
         return KL_ECRC;
@@ -240,8 +240,8 @@ static void as_record(const kl_message_t *m, int32_t number, int64_t first_times
     };
 }
 
-int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
-    kl_findings_t found = {.max_timestamp = -1, .first_timestamp = -1, .disorder = -1};
+int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_leader_result_t *out, int32_t *bad) {
+    kl_leader_result_t found = {.max_timestamp = -1, .first_timestamp = -1, .misnumbered = -1};
     int64_t size;
     int status;
     if (set->wrapped && (status = check_frames(set, bad)) != KL_OK)
@@ -249,15 +249,15 @@ int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings
     for (size_t from = 0; (size = message_size(set, from)) > 0; from += (size_t)size) {
         kl_message_t m;
         kl_record_in_t record;
-        int foreign;
-        status = check_message(set, set->at + from, size, &m, &foreign);
+        int other_magic;
+        status = check_message(set, set->at + from, size, &m, &other_magic);
         if (status != KL_OK) {
             *bad = found.count;
             return status;
         }
         int32_t number = found.count++;
-        if (foreign || refusal_of(rules, m.key_size >= 0, m.timestamp) != KL_REFUSED_NOT) {
-            found.suspects = 1;
+        if (other_magic || refusal_of(rules, m.key_size >= 0, m.timestamp) != KL_REFUSED_NOT) {
+            found.may_be_refused = 1;
             if (!set->wrapped)
                 break;
             continue;
@@ -283,15 +283,15 @@ int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rule
     size_t from = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_message_t m;
-        int foreign;
+        int other_magic;
         int64_t size = message_size(set, from);
-        if (size <= 0 || check_message(set, set->at + from, size, &m, &foreign) != KL_OK)
+        if (size <= 0 || check_message(set, set->at + from, size, &m, &other_magic) != KL_OK)
             break;
-        if (!foreign) {
-            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, space);
+        if (!other_magic) {
+            n = add_refusal(rules, m.key_size >= 0, m.timestamp, i, n, to, space);
         } else {
             if (n < space)
-                to[n] = (kl_refusal_t){.timestamp = -1, .number = i, .why = KL_REFUSED_MAGIC};
+                to[n] = (kl_refusal_t){.timestamp = -1, .number = i, .reason = KL_REFUSED_MAGIC};
             n++;
         }
         from += (size_t)size;
@@ -299,15 +299,15 @@ int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rule
     return n;
 }
 
-void kl_set_write(const kl_set_t *set, const kl_findings_t *findings, uint8_t *to) {
+void kl_set_write(const kl_set_t *set, const kl_leader_result_t *result, uint8_t *to) {
     size_t from = 0;
-    for (int32_t i = 0; i < findings->count; i++) {
+    for (int32_t i = 0; i < result->count; i++) {
         kl_message_t m;
         kl_record_in_t record;
         int64_t size = message_size(set, from);
         if (size <= 0 || kl_message_next(set->at + from, (size_t)size, &m) != KL_OK)
             break;
-        as_record(&m, i, findings->first_timestamp, &record);
+        as_record(&m, i, result->first_timestamp, &record);
         to = kl_record_write(to, &record, kl_record_body_size(&record));
         from += (size_t)size;
     }

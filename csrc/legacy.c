@@ -112,7 +112,7 @@ uint32_t kl_message_crc(const uint8_t *at, int32_t size) {
     return ~crc;
 }
 
-/* The next message of a set: KL_OK, KL_ETRUNCATED at its end (or where the last is cut short), or a failure. */
+/* The next message of a set: KL_OK, KL_ETRUNCATED at its end, or if the last message is cut short; or a failure. */
 static int inner_next(const uint8_t *set, size_t size, size_t at, const kl_message_t *wrapper, kl_message_t *m) {
     if (at == size)
         return KL_ETRUNCATED;
@@ -124,8 +124,9 @@ static int inner_next(const uint8_t *set, size_t size, size_t at, const kl_messa
 
 /* In a LogAppendTime wrapper all messages have its time. */
 static int64_t time_of(const kl_message_t *m, const kl_message_t *wrapper) {
-    int stamped = wrapper != NULL && wrapper->magic == 1 && (wrapper->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
-    return stamped ? wrapper->timestamp : m->timestamp;
+    if (wrapper != NULL && wrapper->magic == 1 && (wrapper->attributes & KL_ATTR_LOG_APPEND_TIME) != 0)
+        return wrapper->timestamp;
+    return m->timestamp;
 }
 
 /* Both deltas wrap in 64 bits, as the reader's sums do. */
@@ -159,7 +160,7 @@ static int check_set(const uint8_t *set, size_t size, const kl_message_t *wrappe
             shape->base_timestamp = time_of(&m, wrapper);
         }
         if (m.slack != 0)
-            shape->loose = 1;
+            shape->ignored_bytes = 1;
         *last = m.offset;
         shape->count++;
         at += (size_t)m.size;
@@ -170,7 +171,7 @@ static int check_set(const uint8_t *set, size_t size, const kl_message_t *wrappe
     if (shape->count == 0)
         return KL_ECOUNT;
     if (at != size)
-        shape->loose = 1;
+        shape->ignored_bytes = 1;
     return KL_OK;
 }
 

@@ -6,7 +6,7 @@
  * size counts the bytes after itself; crc is zlib's CRC-32 of all bytes after it.  Any negative size of a key or value
  * is null.  attributes: bits 0 to 2 codec, bit 3 LogAppendTime (magic 1).  A message without a codec is a batch of one
  * record.  One with a codec is a wrapper: its value is the codec stream of whole messages without codec.  Their offsets
- * are absolute in magic 0; in magic 1 they are relative, and the last of them has the wrapper's own offset. 
+ * are absolute in magic 0; in magic 1 they are relative, and the last of them has the wrapper's own offset.
  * Big-endian. Kafka: LegacyRecord, AbstractLegacyRecordBatch.
  */
 #ifndef KL_LEGACY_H
@@ -70,7 +70,7 @@ typedef struct {
     int64_t payload_size;
     int32_t count;
     int32_t bad_crc;          /* number of the first message whose checksum does not match, -1 for none */
-    int32_t loose;            /* 1: bytes that Kafka's reader ignores, after a value or after the last whole message */
+    int32_t ignored_bytes;    /* 1: Kafka's reader ignores bytes after a value or after the last whole message */
 } kl_legacy_t;
 
 /* Check every message of a set of size bytes: the decompressed value of *wrapper or, if wrapper is NULL, one message

@@ -107,7 +107,7 @@ int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t a
 }
 
 /* Remove n bytes from the front of the parts: used parts are dropped, and so are empty ones. */
-static void use_up(struct iovec **parts, int *count, size_t n) {
+static void advance(struct iovec **parts, int *count, size_t n) {
     while (*count > 0 && n >= (*parts)->iov_len) {
         n -= (*parts)->iov_len;
         (*parts)++;
@@ -121,7 +121,7 @@ static void use_up(struct iovec **parts, int *count, size_t n) {
 
 int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags) {
     int64_t done = 0;
-    use_up(&parts, &n, 0);
+    advance(&parts, &n, 0);
     while (n > 0) {
         ssize_t got = io->preadv2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at + done, flags);
         if (got < 0) {
@@ -132,13 +132,13 @@ int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t
         if (got == 0)
             break;
         done += got;
-        use_up(&parts, &n, (size_t)got);
+        advance(&parts, &n, (size_t)got);
     }
     return done;
 }
 
 int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags) {
-    use_up(&parts, &n, 0);
+    advance(&parts, &n, 0);
     while (n > 0) {
         ssize_t put = io->pwritev2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at, flags);
         if (put < 0) {
@@ -149,7 +149,7 @@ int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at
         if (put == 0)
             return -EIO;
         at += put;
-        use_up(&parts, &n, (size_t)put);
+        advance(&parts, &n, (size_t)put);
     }
     return 0;
 }

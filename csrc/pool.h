@@ -3,8 +3,8 @@
  *
  *   P1  any thread may take and give at any moment, with or without the GIL; no thread ever waits: if the pool is busy,
  *       the call uses malloc and free instead (so a fork in the middle costs the child its pool and nothing else).
- *   P2  what a pool holds is bounded: KL_POOL_SLOTS buffers, KL_POOL_BYTES_MAX bytes in all, none of more than
- *       KL_POOL_BUFFER_MAX.  The newest stay.
+ *   P2  a pool is bounded: KL_POOL_SLOTS buffers, KL_POOL_BYTES_MAX bytes in all, none of more than
+ *       KL_POOL_BUFFER_MAX.  It keeps the newest ones.
  *   P3  buffers below KL_POOL_BUFFER_MIN bytes come from malloc, which keeps these itself.
  *
  * A pool is all zero at first and lives as long as the process, because the last buffer may be given back very late.

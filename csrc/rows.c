@@ -97,7 +97,7 @@ static int bind_headers(const struct ArrowSchema *schema, kl_list_column_t *colu
 }
 
 /* Other columns of klog's own tables, and of its readers: a new record gets its own values. */
-static int passed_over(const char *name) {
+static int ignored_column(const char *name) {
     static const char *const names[] = {"offset", "timestamp_type", "leader_epoch", "topic", "partition"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0)
@@ -122,7 +122,7 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
                      : strcmp(name, "headers") == 0   ? &rows->headers_child
                                                       : NULL;
         if (field == NULL) {
-            if (passed_over(name))
+            if (ignored_column(name))
                 continue;
             return refuse(KL_ELENGTH, message,
                           "column '%.60s' is none of key, value, timestamp, headers: append() names columns by value=, "
@@ -152,7 +152,7 @@ static kl_valid_t valid_of(const struct ArrowArray *array, int64_t first) {
     return (kl_valid_t){array->buffers[0], first};
 }
 
-static int shapeless(char *message, const char *name) {
+static int invalid_buffers(char *message, const char *name) {
     return refuse(KL_ELENGTH, message, "column '%.60s' does not have the buffers of its Arrow type%s", name, "");
 }
 
@@ -164,7 +164,7 @@ static int point_bytes(kl_bytes_column_t *column, const struct ArrowArray *array
         return KL_OK;
     int64_t least = column->kind == KL_BYTES_FIXED ? 2 : 3;
     if (array->n_buffers < least || (column->kind != KL_BYTES_VIEW && array->n_buffers != least))
-        return shapeless(message, name);
+        return invalid_buffers(message, name);
     column->valid = valid_of(array, first);
     column->entries = array->buffers[1];
     if (array->length == 0)
@@ -195,7 +195,7 @@ static int point_time(kl_time_column_t *column, const struct ArrowArray *array, 
     if (column->kind == KL_TIME_NULL)
         return KL_OK;
     if (array->n_buffers != 2)
-        return shapeless(message, "timestamp");
+        return invalid_buffers(message, "timestamp");
     column->valid = valid_of(array, first);
     column->values = array->buffers[1];
     if (array->length != 0)
@@ -208,7 +208,7 @@ static int point_headers(kl_list_column_t *column, const struct ArrowArray *arra
     if (column->kind == KL_LIST_NULL)
         return KL_OK;
     if (array->n_buffers != 2 || array->n_children != 1 || array->children[0]->n_children != 2)
-        return shapeless(message, "headers");
+        return invalid_buffers(message, "headers");
     column->valid = valid_of(array, first);
     column->entries = array->buffers[1];
     if (array->length != 0)
@@ -364,10 +364,10 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
     int64_t base = b->base_timestamp, largest = b->max_timestamp;
     for (; n < rows->length; n++) {
         const int64_t i = kl_rows_at(rows, n);
-        const int there = kl_valid_at(rows->valid, i);
+        const int present = kl_valid_at(rows->valid, i);
         kl_record_in_t r = {.key_size = -1, .value_size = -1};
         int64_t timestamp = rules->timestamp_default, from = 0, to = 0;
-        if (there) {
+        if (present) {
             r.key = kl_bytes_at(&rows->key, i, &r.key_size);
             r.value = kl_bytes_at(&rows->value, i, &r.value_size);
             if (!time_at(&rows->timestamp, i, timestamp, &timestamp)) {
@@ -386,7 +386,7 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
                 break;
             }
         }
-        if (has_headers && there) {
+        if (has_headers && present) {
             headers_range(&rows->headers, i, &from, &to);
             r.headers_size = headers_size(&rows->headers, from, to);
             r.header_count = (int32_t)(to - from);
@@ -421,7 +421,7 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
             break;
         }
         const int64_t headers = r.headers_size;
-        r.headers_size = 0; /* they come from columns, not from bytes */
+        r.headers_size = 0; /* they are written below, from columns */
         at = kl_record_write(at, &r, body_size);
         if (headers != 0)
             at = headers_write(at, &rows->headers, from, to);

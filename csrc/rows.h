@@ -170,7 +170,7 @@ static inline const uint8_t *kl_bytes_at(const kl_bytes_column_t *column, int64_
     }
 }
 
-/* The array's row that is the i-th of those selected. */
+/* The number in the array of the i-th selected row. */
 static inline int64_t kl_rows_at(const kl_rows_t *rows, int64_t i) {
     return rows->picked != NULL ? rows->picked[i] : i;
 }

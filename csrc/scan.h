@@ -21,7 +21,7 @@ enum {
 
 /* The raw bits of a varint of up to three bytes, sizes and deltas to a million; NULL for a longer one.  The third byte
  * is only read if it is before limit. */
-static inline const uint8_t *kl_scan_varint(const uint8_t *at, const uint8_t *limit, uint32_t *out) {
+static inline const uint8_t *kl_varint_scan(const uint8_t *at, const uint8_t *limit, uint32_t *out) {
     uint32_t bits = at[0];
     if (bits < 0x80) {
         *out = bits;
@@ -39,7 +39,7 @@ static inline const uint8_t *kl_scan_varint(const uint8_t *at, const uint8_t *li
 }
 
 /* Walk count headers with sizes below 64, if they end before end.  Returns the byte after the last one, or NULL. */
-static inline const uint8_t *kl_scan_headers(const uint8_t *at, const uint8_t *end, int32_t count) {
+static inline const uint8_t *kl_headers_scan(const uint8_t *at, const uint8_t *end, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         if (end - at < 2 || at[0] & 0x81 || (at[0] >> 1) + 2 > end - at)
             return NULL;
@@ -54,9 +54,9 @@ static inline const uint8_t *kl_scan_headers(const uint8_t *at, const uint8_t *e
 
 /* Read the record at at[0 .. end - at) if it is of the common kind.  Returns its end, or NULL.
  * A zigzag number is negative if its lowest bit is set: an error for the record, null for key and value. */
-static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *end, kl_record_t *out) {
+static inline const uint8_t *kl_record_scan_common(const uint8_t *at, const uint8_t *end, kl_record_t *out) {
     uint32_t length, offset, size;
-    if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
+    if (end - at < KL_SCAN_MIN || (at = kl_varint_scan(at, end, &length)) == NULL || length & 1)
         return NULL;
     length >>= 1;
     if ((ptrdiff_t)length > end - at)
@@ -81,7 +81,7 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
         at += used;
     }
     out->timestamp_delta = kl_unzigzag64(stamp);
-    if ((at = kl_scan_varint(at, end, &offset)) == NULL || (at = kl_scan_varint(at, end, &size)) == NULL)
+    if ((at = kl_varint_scan(at, end, &offset)) == NULL || (at = kl_varint_scan(at, end, &size)) == NULL)
         return NULL;
     out->offset_delta = kl_unzigzag32(offset);
     /* From here on nothing is read at or after the end of the record: a size and a count follow, one byte each. */
@@ -96,7 +96,7 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
     }
     if ((ptrdiff_t)size > whole - at - 2)
         return NULL;
-    if ((at = kl_scan_varint(at + size, whole, &size)) == NULL)
+    if ((at = kl_varint_scan(at + size, whole, &size)) == NULL)
         return NULL;
     if (size & 1) {
         out->value = NULL;
@@ -117,13 +117,13 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
         return left == 1 ? whole : NULL;
     if (at[0] & 0x81) /* more than 63, or a negative number */
         return NULL;
-    return kl_scan_headers(at + 1, whole, out->header_count) == whole ? whole : NULL;
+    return kl_headers_scan(at + 1, whole, out->header_count) == whole ? whole : NULL;
 }
 
 /* Read the record at at[0 .. end - at), of any kind.  Returns its end, or NULL with *status set: any code of
  * kl_record_next, or KL_ECOUNT if no byte is left. */
 static inline const uint8_t *kl_record_scan(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
-    const uint8_t *after = kl_scan_record(at, end, out);
+    const uint8_t *after = kl_record_scan_common(at, end, out);
     if (after != NULL)
         return after;
     kl_record_t rare; /* separate, so that *out can stay in registers */

@@ -14,7 +14,8 @@
 #define STEP ((int64_t)1 << 30)     /* the most for one call, somewhat less than the kernel's 2 GiB */
 #define PIPE_BYTES (1 << 20)        /* the default limit for a user without privileges */
 #define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the L2 cache */
-#define UNSEEN ((int64_t)1 << 24)    /* the most to send in small steps without checking for a signal */
+/* The most to send in small steps without checking for a signal. */
+#define UNCHECKED_BYTES ((int64_t)1 << 24)
 #define MISALIGN 63                 /* memory keeps the file position's offset in a cache line */
 
 static int64_t now_ns(void) {
@@ -59,7 +60,7 @@ static void guard_off(const guard_t *guard) {
     pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
 }
 
-/* ---- one step of each method: bytes sent, 0 at the end of the file, -errno, or one of these -------------- */
+/* ---- one step of each method: bytes sent, 0 at the end of the file, -errno, or one of these ----------------- */
 
 enum { NOT_SUPPORTED = -100000, NO_MEMORY = -100001 };
 
@@ -81,15 +82,15 @@ static int target_failed(const kl_io_t *io, int to, int from, int64_t at) {
 static int64_t by_sendfile(const kl_io_t *io, int to, int from, kl_send_t *s) {
     off_t at = s->at;
     ssize_t n;
-    s->asked = s->left < STEP ? s->left : STEP;
-    n = io->sendfile(to, from, &at, (size_t)s->asked);
+    s->requested = s->left < STEP ? s->left : STEP;
+    n = io->sendfile(to, from, &at, (size_t)s->requested);
     if (n >= 0)
         return n;
     n = -errno;
     if (refused((int)-n))
         return NOT_SUPPORTED;
     if (n == -EIO)
-        s->of_target = target_failed(io, to, from, s->at);
+        s->from_target = target_failed(io, to, from, s->at);
     return n;
 }
 
@@ -117,13 +118,13 @@ static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
             return refused(errno) || errno == EAGAIN ? NOT_SUPPORTED : -errno; /* EAGAIN: a pipe that takes no page */
         s->held = (size_t)n;
     }
-    s->asked = (int64_t)s->held;
+    s->requested = (int64_t)s->held;
     n = io->splice(s->pipe[0], NULL, to, NULL, s->held, SPLICE_F_MOVE | ((int64_t)s->held < s->left ? SPLICE_F_MORE : 0));
     if (n > 0) {
         s->held -= (size_t)n;
         return n;
     }
-    s->of_target = 1;
+    s->from_target = 1;
     return n == 0 || refused(errno) ? NOT_SUPPORTED : -errno;
 }
 
@@ -140,8 +141,8 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
         s->held = (size_t)got;
         s->held_at = shift;
     }
-    s->asked = (int64_t)s->held;
-    s->of_target = 1; /* any failure from here on */
+    s->requested = (int64_t)s->held;
+    s->from_target = 1; /* any failure from here on */
     n = io->send(to, s->memory + s->held_at, s->held, MSG_NOSIGNAL | ((int64_t)s->held < s->left ? MSG_MORE : 0));
     if (n < 0)
         return -errno;
@@ -153,13 +154,13 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
 static int64_t step(const kl_io_t *io, int to, int from, kl_send_t *s) {
     for (;;) {
         int64_t n;
-        s->of_target = 0;
+        s->from_target = 0;
         if (s->method == KL_BY_COPY)
             return by_copy(io, to, from, s);
         n = s->method == KL_BY_SENDFILE ? by_sendfile(io, to, from, s) : by_splice(io, to, from, s);
         if (n != NOT_SUPPORTED)
             return n;
-        kl_send_end(s); /* what the pipe held is read again */
+        kl_send_end(s); /* the bytes in the pipe are read again */
         s->method++;
     }
 }
@@ -185,7 +186,7 @@ static int wait_for(int to, int64_t wait_ns, int64_t *waited_ns) {
 }
 
 static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
-    int64_t unseen = 0;
+    int64_t unchecked = 0;
     while (s->left > 0) {
         int64_t n = step(io, to, from, s);
         if (n > 0) {
@@ -193,15 +194,15 @@ static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
             s->left -= n;
             s->sent[s->method] += n;
             s->waited_ns = 0;
-            unseen += n;
-            if (s->wait_ns < 0 && (n < s->asked || unseen >= UNSEEN))
+            unchecked += n;
+            if (s->wait_ns < 0 && (n < s->requested || unchecked >= UNCHECKED_BYTES))
                 return -EINTR; /* a signal interrupts a call that waits, and the next call would wait again */
             continue;
         }
         if (n == 0)
-            return KL_SEND_ENDS;
+            return KL_SEND_END_OF_FILE;
         if (n == NO_MEMORY)
-            return KL_SEND_WANTS_MEMORY;
+            return KL_SEND_NEEDS_MEMORY;
         if (n == -EAGAIN)
             n = wait_for(to, s->wait_ns, &s->waited_ns);
         if (n < 0)

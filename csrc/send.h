@@ -20,19 +20,19 @@ enum { KL_BY_SENDFILE, KL_BY_SPLICE, KL_BY_COPY, KL_SEND_METHODS };
 
 enum {
     KL_SEND_DONE = 0,
-    KL_SEND_ENDS = 1,         /* the file ends before the slice does */
-    KL_SEND_WANTS_MEMORY = 2, /* provide memory, and call again */
+    KL_SEND_END_OF_FILE = 1,  /* the file ends before the slice does */
+    KL_SEND_NEEDS_MEMORY = 2, /* provide memory, and call again */
 };
 
 /* The rest of a slice, and what was sent. The caller initializes all of it, with zeros unless stated otherwise. */
 typedef struct kl_send {
-    int64_t at;            /* byte of the file that goes next */
+    int64_t at;            /* position of the next byte to send */
     int64_t left;          /* bytes still to send */
-    int64_t sent[KL_SEND_METHODS]; /* bytes sent, by method */
+    int64_t sent[KL_SEND_METHODS]; /* by method, in bytes */
     int64_t wait_ns;       /* how long to wait for a target that takes no bytes: -1 without a limit, 0 not at all */
     int64_t waited_ns;     /* how long it has waited since the last byte was sent */
-    int64_t asked;         /* the size requested by the last call that moved bytes */
-    int of_target;         /* 1 if the last error came from the target, not from the file */
+    int64_t requested;     /* the size that the last call tried to send */
+    int from_target;       /* 1 if the last error came from the target, not from the file */
     int method;
     int pipe[2];    /* with pipe_open: of splice */
     int pipe_open;
@@ -47,7 +47,7 @@ typedef struct kl_send {
  * always call kl_send_end(). */
 int kl_send(const kl_io_t *io, int to, int from, kl_send_t *send);
 
-/* Close the pipe. What it still holds has not been sent. */
+/* Close the pipe. The bytes in it have not been sent. */
 void kl_send_end(kl_send_t *send);
 
 /* Send bytes of memory before or after a slice: *done advances, otherwise as kl_send. more: other bytes follow at once,

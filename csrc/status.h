@@ -24,7 +24,7 @@ enum {
     KL_EFULL = -5012,       /* an index or a map is full */
     KL_ERANGE = -5013,      /* an integer that its type cannot hold */
     KL_ENULL = -5014,       /* null where the schema allows none */
-    KL_ELACKS = -5015,      /* a value for which the version of the message has no field */
+    KL_ENOFIELD = -5015,    /* a value for which the version of the message has no field */
     KL_ELEGACY = -5016,     /* a message of magic 0 or 1, which csrc/legacy.h reads */
 };
 

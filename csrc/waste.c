@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static inline kl_wasted_t *counter_of(kl_waste_t *w, uint64_t high, uint64_t low) {
+static inline kl_waste_counter_t *counter_of(kl_waste_t *w, uint64_t high, uint64_t low) {
     uint64_t mask = (uint64_t)w->slots - 1, at = high & mask;
     while (w->table[at].records != 0 && (w->table[at].high != high || w->table[at].low != low))
         at = (at + 1) & mask;
@@ -45,30 +45,30 @@ static void reduce(kl_waste_t *w) {
         if (w->table[i].records != 0)
             numbers[n++] = w->table[i].bytes;
     }
-    int64_t less = median(numbers, n), stay = 0;
-    w->given_up += less;
+    int64_t reduction = median(numbers, n), remaining = 0;
+    w->reduced_by += reduction;
     for (int64_t i = 0; i < w->slots; i++) {
-        if (w->table[i].records == 0 || w->table[i].bytes <= less)
+        if (w->table[i].records == 0 || w->table[i].bytes <= reduction)
             continue;
-        w->scratch[stay] = w->table[i];
-        w->scratch[stay++].bytes -= less;
+        w->scratch[remaining] = w->table[i];
+        w->scratch[remaining++].bytes -= reduction;
     }
-    memset(w->table, 0, (size_t)w->slots * sizeof(kl_wasted_t));
-    for (int64_t i = 0; i < stay; i++)
+    memset(w->table, 0, (size_t)w->slots * sizeof(kl_waste_counter_t));
+    for (int64_t i = 0; i < remaining; i++)
         *counter_of(w, w->scratch[i].high, w->scratch[i].low) = w->scratch[i];
-    w->keys = stay;
+    w->keys = remaining;
 }
 
 void kl_waste_add(kl_waste_t *w, kl_key_t key, int64_t n, int64_t offset) {
     kl_hash_t hash;
     w->hash->many(w->hash, &key, 1, &hash);
-    kl_wasted_t *at = counter_of(w, hash.high, hash.low);
+    kl_waste_counter_t *at = counter_of(w, hash.high, hash.low);
     if (at->records == 0) {
         if (w->keys >= w->slots / 4 * 3) {
             reduce(w);
             at = counter_of(w, hash.high, hash.low);
         }
-        *at = (kl_wasted_t){.high = hash.high, .low = hash.low};
+        *at = (kl_waste_counter_t){.high = hash.high, .low = hash.low};
         w->keys++;
     }
     at->bytes += n;

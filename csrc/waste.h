@@ -4,9 +4,10 @@
  *
  *   W1  at most slots * 3 / 4 keys are counted at a time. When another one comes, every counter is reduced by the
  *       median of their bytes, and counters that reach zero are removed: the bytes reported for a key are at most its
- *       real bytes, and at least those less `given_up` (Misra and Gries, weighted)
- *   W2  while given_up is 0 every number is exact; afterwards the real records are at least as many as reported
- *   W3  given_up <= 2 * all bytes / (slots * 3 / 4): at least half of the counters are reduced by as much each time
+ *       real bytes, and at least those minus `reduced_by` (Misra and Gries, weighted)
+ *   W2  while reduced_by is 0 every number is exact; afterwards the real records are at least as many as reported
+ *   W3  reduced_by <= 2 * all bytes / (slots * 3 / 4): each time at least half of the counters are reduced by
+ *       that median
  *
  * A key is stored as its keyed 128-bit hash (keymap.h) and the offset of one of its records, from which the key can be
  * read.
@@ -23,15 +24,15 @@ typedef struct {
     int64_t bytes;
     int64_t records;
     int64_t offset; /* of the record that was counted last */
-} kl_wasted_t;
+} kl_waste_counter_t;
 
 typedef struct {
     const kl_keyhash_t *hash;
-    kl_wasted_t *table;
-    kl_wasted_t *scratch; /* also slots of them */
+    kl_waste_counter_t *table;
+    kl_waste_counter_t *scratch; /* as large as table */
     int64_t slots;
     int64_t keys;
-    int64_t given_up; /* bytes */
+    int64_t reduced_by; /* the sum of the medians, in bytes */
 } kl_waste_t;
 
 /* Add n bytes to a key. */

@@ -465,16 +465,16 @@ static int write_struct(writer_t *w, uint32_t number, int depth) {
     if (s->flexible)
         TRY(write_tags(w, fields + s->plain, s->tagged, depth));
     for (uint16_t i = 0; i < s->absent; i++) {
-        const kl_wire_field_t *lacking = &fields[s->plain + s->tagged + i];
-        if (lacking->flags & KL_WIRE_IGNORABLE)
+        const kl_wire_field_t *absent = &fields[s->plain + s->tagged + i];
+        if (absent->flags & KL_WIRE_IGNORABLE)
             continue;
         w->location->depth = depth + 1;
-        w->location->steps[depth].field = lacking;
+        w->location->steps[depth].field = absent;
         w->location->steps[depth].index = -1;
-        int omitted = w->source->omit(w->context, lacking);
+        int omitted = w->source->omit(w->context, absent);
         TRY(omitted);
         if (!omitted)
-            return KL_ELACKS;
+            return KL_ENOFIELD;
     }
     return w->source->end(w->context);
 }

@@ -132,7 +132,7 @@ int kl_wire_decode(const kl_wire_program_t *program, const uint8_t *at, size_t s
                    void *context, size_t *used, kl_wire_location_t *location);
 
 /* Append one message to *out.
- * KL_OK | KL_ENULL | KL_ERANGE (an integer outside its type) | KL_ELACKS (a value that the version cannot carry) |
+ * KL_OK | KL_ENULL | KL_ERANGE (an integer outside its type) | KL_ENOFIELD (a value that the version cannot carry) |
  * KL_ELENGTH (a string above KL_WIRE_STRING_MAX, a uuid that has not 16 bytes, or anything above INT32_MAX) | what a
  * source or grow() returned. */
 int kl_wire_encode(const kl_wire_program_t *program, const kl_wire_source_t *source, void *context, kl_wire_out_t *out,

@@ -27,26 +27,26 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     int64_t latest = -1, start = b->base_offset + (int64_t)random_below(3);
     uint64_t words[16] = {0}, marked[1] = {0};
     kl_keymap_track_stale(&map, words, marked, start, 1 + (int64_t)random_below(16 * 64));
-    int status = kl_clean_note(&map, &header, records, size, start, &latest, &bad);
+    int status = kl_clean_put_keys(&map, &header, records, size, start, &latest, &bad);
     kl_clean_rules_t rules = {.map = &map, .latest_offset = b->base_offset + (int64_t)random_below((size_t)b->count + 1) - 1,
                               .now = 1700000000000, .new_horizon = 1700000000000 + 86400000,
                               .keep_legacy_tombstones = 1};
     kl_cleaned_t cleaned, again = {0};
     int all = random_below(8) == 0, marker_done = random_below(8) == 0;
     if (status != KL_OK) /* stale offsets are known only for batches that have been noted as a whole */
-        kl_keymap_forget_stale(&map);
+        kl_keymap_untrack_stale(&map);
     int second = kl_clean_choose(&rules, &header, records, size, all, marker_done, runs, &cleaned, &bad);
     /* Choosing by stale offsets gives the same result as looking for each key. */
     kl_clean_run_t *others = malloc(kl_clean_runs_max(b->count) * sizeof *others);
     if (others == NULL)
         abort();
-    kl_fate_t fate = kl_clean_fate(&rules, &header);
-    kl_keymap_forget_stale(&map);
+    kl_prediction_t predicted = kl_clean_predict(&rules, &header);
+    kl_keymap_untrack_stale(&map);
     CHECK(kl_clean_choose(&rules, &header, records, size, all, marker_done, others, &again, &bad) == second);
     if (second == KL_OK) {
         CHECK(again.count == cleaned.count && again.keyless == cleaned.keyless && again.runs == cleaned.runs);
-        CHECK(fate != KL_FATE_STALE || all || cleaned.count == 0);
-        CHECK(fate != KL_FATE_INTACT || marker_done || cleaned.whole);
+        CHECK(predicted != KL_PREDICT_EMPTY || all || cleaned.count == 0);
+        CHECK(predicted != KL_PREDICT_WHOLE || marker_done || cleaned.whole);
         CHECK(cleaned.count == 0 || memcmp(&again, &cleaned, sizeof again) == 0);
         for (int32_t i = 0; i < again.runs; i++)
             CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);
@@ -82,7 +82,7 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
         CHECK(kl_batch_crc(out, left.size) == left.crc);
         CHECK(kl_payload_validate(out + KL_BATCH_HEADER, (size_t)written, left.count, check ? left.last_offset_delta : -1,
                                   &bad) == KL_OK);
-        /* Each survivor has its old fields and its old time. */
+        /* Each kept record has its old fields and its old time. */
         const uint8_t *at = out + KL_BATCH_HEADER, *end = at + written, *from = records;
         int32_t number = 0;
         while (at != end) {

@@ -148,18 +148,18 @@ void test_key_map(void) {
             int full = 0;
             for (int64_t offset = 0; offset < 4 * slots && !full; offset += KL_KEYMAP_GROUP) {
                 kl_key_t keys[KL_KEYMAP_GROUP];
-                int64_t offsets[KL_KEYMAP_GROUP], places[KL_KEYMAP_GROUP];
+                int64_t offsets[KL_KEYMAP_GROUP], numbers[KL_KEYMAP_GROUP];
                 int32_t n = 1 + (int32_t)random_below(KL_KEYMAP_GROUP);
                 for (int32_t i = 0; i < n; i++) {
-                    places[i] = (int64_t)random_below((size_t)(2 * slots));
-                    keys[i] = (kl_key_t){(const uint8_t *)(names + places[i]), 8};
+                    numbers[i] = (int64_t)random_below((size_t)(2 * slots));
+                    keys[i] = (kl_key_t){(const uint8_t *)(names + numbers[i]), 8};
                     offsets[i] = offset + i;
                 }
                 int32_t put = kl_keymap_put(&map, keys, offsets, n);
                 for (int32_t i = 0; i < put; i++) {
-                    if (model[places[i]] >= 0)
-                        stale[model[places[i]]] = 1;
-                    model[places[i]] = offsets[i];
+                    if (model[numbers[i]] >= 0)
+                        stale[model[numbers[i]]] = 1;
+                    model[numbers[i]] = offsets[i];
                 }
                 full = put < n;
                 CHECK(map.size <= limit);
@@ -194,7 +194,7 @@ void test_key_map(void) {
                 CHECK(kl_keymap_is_marked(&map, i, n) == (kl_keymap_tracks(&map, mark, 1) && mark >= from && mark < to));
             }
             CHECK(!kl_keymap_tracks(&map, first, tracked + 1));
-            kl_keymap_forget_stale(&map);
+            kl_keymap_untrack_stale(&map);
             CHECK(!kl_keymap_tracks(&map, first, 1));
             free(memory), free(model), free(names), free(words), free(marked), free(stale);
         }

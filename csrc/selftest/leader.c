@@ -14,24 +14,24 @@ static const kl_leader_rules_t anything = {.now = 1700000000000};
 static void leader_walk(const uint8_t *payload, size_t size, int32_t count, const kl_leader_rules_t *rules) {
     uint8_t *at = exact_copy(payload, size);
     int32_t bad = -7, other = -7;
-    kl_findings_t found;
+    kl_leader_result_t found;
     int status = kl_leader_scan(at, size, count, 5, rules, &found, &bad);
     CHECK(status == kl_payload_validate(at, size, count, -1, &other) && bad == other);
     if (status == KL_OK) {
         kl_refusal_t few[2];
         int32_t n = kl_leader_refusals(at, size, count, 5, rules, few, 2);
-        CHECK(n <= count && (n == 0 || found.suspects));
+        CHECK(n <= count && (n == 0 || found.may_be_refused));
         for (int32_t i = 0; i < n && i < 2; i++)
-            CHECK(few[i].number >= 0 && few[i].number < count && few[i].why != KL_REFUSED_NOT);
-        CHECK((kl_payload_validate(at, size, count, count - 1, &other) == KL_OK) == (found.disorder < 0));
+            CHECK(few[i].number >= 0 && few[i].number < count && few[i].reason != KL_REFUSED_NOT);
+        CHECK((kl_payload_validate(at, size, count, count - 1, &other) == KL_OK) == (found.misnumbered < 0));
         int64_t anew = kl_leader_rewrite_size(at, size, count);
         uint8_t *out = malloc((size_t)anew);
         if (out == NULL)
             abort();
         kl_leader_rewrite(at, size, count, out);
-        kl_findings_t again;
+        kl_leader_result_t again;
         CHECK(kl_leader_scan(out, (size_t)anew, count, found.first_timestamp, &anything, &again, &bad) == KL_OK);
-        CHECK(again.disorder < 0 && again.max_timestamp == found.max_timestamp);
+        CHECK(again.misnumbered < 0 && again.max_timestamp == found.max_timestamp);
         CHECK(again.first_timestamp == found.first_timestamp);
         CHECK(kl_leader_rewrite_size(out, (size_t)anew, count) == anew);
         free(out);
@@ -68,14 +68,14 @@ void test_leader_sets(void) {
             set.at = exact;
             if (damaged == 1)
                 exact[random_below(size)] ^= (uint8_t)(1 + random_below(255));
-            kl_findings_t found;
+            kl_leader_result_t found;
             kl_refusal_t few[2];
             int status = kl_set_scan(&set, &strict, &found, &bad);
             if (status == KL_OK)
                 CHECK(kl_set_refusals(&set, found.count, &strict, few, 2) <= found.count);
             status = kl_set_scan(&set, &anything, &found, &bad);
-            CHECK(damaged || (status == KL_OK && found.count == count && !found.suspects));
-            if (status == KL_OK && !found.suspects && found.count > 0) {
+            CHECK(damaged || (status == KL_OK && found.count == count && !found.may_be_refused));
+            if (status == KL_OK && !found.may_be_refused && found.count > 0) {
                 uint8_t *payload = malloc((size_t)found.size);
                 if (payload == NULL)
                     abort();

@@ -95,7 +95,7 @@ void test_message_sets(void) {
         uint8_t *exact = exact_copy(set, size);
         CHECK(kl_legacy_measure(exact, size, &wrapper, &shape, &bad) == KL_OK);
         CHECK(shape.base_offset == 1000 && shape.last_offset == wrapper.offset && shape.count == count);
-        CHECK(shape.bad_crc == -1 && !shape.loose && (size_t)shape.payload_size <= size);
+        CHECK(shape.bad_crc == -1 && !shape.ignored_bytes && (size_t)shape.payload_size <= size);
         uint8_t *payload = malloc((size_t)shape.payload_size);
         if (payload == NULL)
             abort();

@@ -20,7 +20,7 @@ static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         kl_record_t quick, slow;
         size_t used;
-        const uint8_t *after = kl_scan_record(at, end, &quick);
+        const uint8_t *after = kl_record_scan_common(at, end, &quick);
         int status = kl_record_next(at, (size_t)(end - at), &slow, &used);
         if (after != NULL) {
             CHECK(status == KL_OK && after == at + used);

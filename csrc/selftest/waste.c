@@ -8,7 +8,7 @@
 
 void test_waste(void) {
     enum { SLOTS = 64, KEYS = 2000 };
-    static kl_wasted_t table[SLOTS], scratch[SLOTS];
+    static kl_waste_counter_t table[SLOTS], scratch[SLOTS];
     static int64_t truth[KEYS];
     uint8_t secret[16] = {7};
     kl_keyhash_t hash;
@@ -31,8 +31,8 @@ void test_waste(void) {
         keys++;
         often += table[i].offset < 3;
         CHECK(table[i].bytes <= truth[table[i].offset]);
-        CHECK(table[i].bytes >= truth[table[i].offset] - waste.given_up);
+        CHECK(table[i].bytes >= truth[table[i].offset] - waste.reduced_by);
     }
     CHECK(keys == waste.keys && keys <= SLOTS / 4 * 3 && often == 3);
-    CHECK(waste.given_up > 0 && waste.given_up <= 2 * all / (SLOTS / 4 * 3));
+    CHECK(waste.reduced_by > 0 && waste.reduced_by <= 2 * all / (SLOTS / 4 * 3));
 }

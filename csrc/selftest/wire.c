@@ -143,7 +143,7 @@ void test_wire(void) {
     values.next = 0;
     values.lacking = 1;
     out.used = 0;
-    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_ELACKS);
+    CHECK(kl_wire_encode(&program, &source, &values, &out, &location) == KL_ENOFIELD);
     CHECK(location.steps[0].field == &fields[5]);
     for (size_t capacity = 0; capacity < 8; capacity++) { /* an integer reserves 8 bytes */
         values.next = 0;

@@ -73,4 +73,4 @@ cdef extern from "batch.h" nogil:
     int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad)
 
 cdef extern from "scan.h" nogil:
-    const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *end, kl_record_t *out)
+    const uint8_t *kl_record_scan_common(const uint8_t *at, const uint8_t *end, kl_record_t *out)

@@ -4,7 +4,7 @@ from klog._c.waste cimport kl_waste_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "clean.h" nogil:
-    int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
+    int kl_clean_put_keys(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                       int64_t *latest, int32_t *bad)
 
     ctypedef struct kl_clean_rules_t:
@@ -34,12 +34,12 @@ cdef extern from "clean.h" nogil:
 
     size_t kl_clean_runs_max(int32_t count)
 
-    ctypedef enum kl_fate_t:
-        KL_FATE_UNKNOWN
-        KL_FATE_STALE
-        KL_FATE_INTACT
+    ctypedef enum kl_prediction_t:
+        KL_PREDICT_NOTHING
+        KL_PREDICT_EMPTY
+        KL_PREDICT_WHOLE
 
-    kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b)
+    kl_prediction_t kl_clean_predict(const kl_clean_rules_t *rules, const kl_batch_t *b)
     int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all_,
                         int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad)
     int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_clean_run_t *runs,

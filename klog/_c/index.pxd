@@ -7,8 +7,8 @@ cdef extern from "index.h" nogil:
         KL_OFFSET_ENTRY
         KL_TIME_ENTRY
 
-    int32_t kl_offset_index_sound(const uint8_t *entries, int32_t n)
-    int32_t kl_time_index_sound(const uint8_t *entries, int32_t n)
+    int32_t kl_offset_index_valid(const uint8_t *entries, int32_t n)
+    int32_t kl_time_index_valid(const uint8_t *entries, int32_t n)
     int32_t kl_offset_index_floor(const uint8_t *entries, int32_t n, int32_t target)
     int32_t kl_offset_index_position(const uint8_t *entries, int32_t n, int32_t target)
     int32_t kl_time_index_floor(const uint8_t *entries, int32_t n, int64_t target)
@@ -17,7 +17,7 @@ cdef extern from "index.h" nogil:
         uint8_t *offset_entries
         uint8_t *time_entries
         int64_t base_offset
-        int64_t since
+        int64_t bytes_since_entry
         int64_t max_timestamp
         int64_t max_timestamp_offset
         int64_t last_time

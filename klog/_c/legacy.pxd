@@ -34,7 +34,7 @@ cdef extern from "legacy.h" nogil:
         int64_t payload_size
         int32_t count
         int32_t bad_crc
-        int32_t loose
+        int32_t ignored_bytes
 
     int kl_legacy_measure(const uint8_t *set, size_t size, const kl_message_t *wrapper, kl_legacy_t *out, int32_t *bad)
     int kl_legacy_write(const uint8_t *set, size_t size, const kl_message_t *wrapper, const kl_legacy_t *shape,

@@ -8,15 +8,15 @@ cdef extern from "send.h" nogil:
         KL_BY_SPLICE
         KL_BY_COPY
         KL_SEND_DONE
-        KL_SEND_ENDS
-        KL_SEND_WANTS_MEMORY
+        KL_SEND_END_OF_FILE
+        KL_SEND_NEEDS_MEMORY
     ctypedef struct kl_send_t:
         int64_t at
         int64_t left
         int64_t sent[3]
         int64_t wait_ns
         int64_t waited_ns
-        int of_target
+        int from_target
         char *memory
         size_t memory_size
     int kl_send(const kl_io_t *io, int to, int source, kl_send_t *send)

@@ -15,5 +15,5 @@ cdef extern from "status.h" nogil:
         KL_EFULL
         KL_ERANGE
         KL_ENULL
-        KL_ELACKS
+        KL_ENOFIELD
         KL_ELEGACY

@@ -1,5 +1,5 @@
 from klog._c.batch cimport kl_batch_t
-from klog._c.clean cimport kl_fate_t
+from klog._c.clean cimport kl_prediction_t
 from klog._c.lz4 cimport kl_lz4_t
 from klog._c.osio cimport kl_io_t
 from klog.disk._io cimport LogFile
@@ -43,9 +43,9 @@ cdef class SegmentPass:
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1
     cdef bint full(self) noexcept
     cdef int after_chunk(self) except -1
-    # Is the fate of a batch known without its records? Then settle() handles it, compressed or not.
-    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil
-    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil
+    # The result for a batch if it is known without its records; use_prediction() then handles it, compressed or not.
+    cdef kl_prediction_t predict(self, const kl_batch_t *b) noexcept nogil
+    cdef int use_prediction(self, const uint8_t *data, const kl_batch_t *b, kl_prediction_t predicted) noexcept nogil
     cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil
     cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil
     cdef int one_chunk(self, LogFile file, int fd, int64_t stop, int64_t end, kl_batch_t *b) except -1

@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
-"""The two passes over the segments of a log: noting keys, and rewriting batches. They read a chunk of 1 MiB at a time,
-and handle plain and lz4 batches (codec/_direct.pyx) without the GIL. Batches of other codecs, transactional and control
-batches and old formats are handled one by one, with the GIL.
+"""The two passes over the segments of a log: putting keys into the map, and rewriting batches. They read a chunk of
+1 MiB at a time, and handle plain and lz4 batches (codec/_direct.pyx) without the GIL. Batches of other codecs,
+transactional and control batches and old formats are handled one by one, with the GIL.
 
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
       CorruptBatch: it is never copied or given a new checksum (Kafka's cleaner does both)
@@ -19,8 +19,9 @@ from klog._c.batch cimport (
     KL_RECORD_MIN, kl_batch_crc, kl_batch_fields, kl_batch_last_offset, kl_batch_next, kl_batch_t,
 )
 from klog._c.clean cimport (
-    KL_FATE_INTACT, KL_FATE_UNKNOWN, kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_fate, kl_clean_note,
-    kl_clean_rules_t, kl_clean_run_t, kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t, kl_fate_t,
+    KL_PREDICT_NOTHING, KL_PREDICT_WHOLE, kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_predict,
+    kl_clean_put_keys, kl_clean_rules_t, kl_clean_run_t, kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t,
+    kl_prediction_t,
 )
 from klog._c.index cimport kl_indexer_add
 from klog._c.lz4 cimport kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_unpack
@@ -76,10 +77,10 @@ cdef class SegmentPass:
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         return KL_OK
 
-    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil:
-        return KL_FATE_UNKNOWN
+    cdef kl_prediction_t predict(self, const kl_batch_t *b) noexcept nogil:
+        return KL_PREDICT_NOTHING
 
-    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil:
+    cdef int use_prediction(self, const uint8_t *data, const kl_batch_t *b, kl_prediction_t predicted) noexcept nogil:
         return KL_OK
 
     cdef bint is_direct(self, const kl_batch_t *b) noexcept nogil:
@@ -114,7 +115,7 @@ cdef class SegmentPass:
         """Take batches that do not need the GIL, from at[0] on. Returns KL_ETRUNCATED where the bytes end, with b.size
         0 or the size of the batch there; KL_OK when enough has been decompressed; or the first other status."""
         cdef bint direct
-        cdef kl_fate_t fate
+        cdef kl_prediction_t predicted
         cdef int status
         while at[0] < size:
             status = kl_batch_next(data + at[0], <size_t>(size - at[0]), <size_t>(size - at[0]), b)
@@ -123,16 +124,16 @@ cdef class SegmentPass:
             if status != KL_OK:
                 return status
             b.position = at[0]
-            fate = self.fate(b)
+            predicted = self.predict(b)
             direct = self.is_direct(b)
-            if fate == KL_FATE_UNKNOWN and b.attributes & self.slow_bits and not direct:
+            if predicted == KL_PREDICT_NOTHING and b.attributes & self.slow_bits and not direct:
                 return SLOW
             if kl_batch_crc(data + at[0], b.size) != b.crc:
                 return KL_ECRC
             if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
                 return KL_EORDER
-            if fate != KL_FATE_UNKNOWN:
-                status = self.settle(data + at[0], b, fate)
+            if predicted != KL_PREDICT_NOTHING:
+                status = self.use_prediction(data + at[0], b, predicted)
             elif direct:
                 status = self.take_unpacked(data + at[0], b)
             elif b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
@@ -347,8 +348,8 @@ cdef class KeySurvey(SegmentPass):
         return self.is_full
 
     def note(self, LogFile file not None, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick=None):
-        """Note the keys of file[position:end), of a segment with the offsets [base_offset, limit). Returns True if the
-        map is full; if not, all keys below limit are noted."""
+        """Put the keys of file[position:end), of a segment with the offsets [base_offset, limit), into the map. Returns
+        True if it is full; if not, it has all keys below limit."""
         self.bad = -1
         self.segment(file, position, end, base_offset, limit, tick)
         if not self.is_full:
@@ -363,7 +364,7 @@ cdef class KeySurvey(SegmentPass):
         cdef int status
         if kl_batch_last_offset(b) < self.start:
             return KL_OK
-        status = kl_clean_note(&self.map.map, b, records, <size_t>size, self.start, &self.map.latest_offset, &bad)
+        status = kl_clean_put_keys(&self.map.map, b, records, <size_t>size, self.start, &self.map.latest_offset, &bad)
         self.bad = bad
         if status == KL_OK:
             self.map.latest_offset = kl_batch_last_offset(b)
@@ -580,11 +581,11 @@ cdef class Rewriter(SegmentPass):
             self.noted(b.size, b.count)
         return status
 
-    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil:
-        return kl_clean_fate(&self.rules, b)
+    cdef kl_prediction_t predict(self, const kl_batch_t *b) noexcept nogil:
+        return kl_clean_predict(&self.rules, b)
 
-    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil:
-        if fate == KL_FATE_INTACT:
+    cdef int use_prediction(self, const uint8_t *data, const kl_batch_t *b, kl_prediction_t predicted) noexcept nogil:
+        if predicted == KL_PREDICT_WHOLE:
             return self.copy(data, b)
         self.records_dropped += b.count
         return self.empty(b) if self.stays(b) else KL_OK

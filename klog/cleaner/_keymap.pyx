@@ -62,7 +62,7 @@ def hash_key(bytes key, bytes secret, str kernel=None):
 
 @cython.final
 cdef class KeyMap:
-    """At most slots x load_factor keys in memory_bytes. latest_offset is the last one put or noted, -1 at first.
+    """At most slots x load_factor keys in memory_bytes. latest_offset: all keys up to it have been put; -1 at first.
 
     One user at a time. secret and kernel are for tests; by default 16 random bytes and the fastest kernel here.
     """

@@ -3,7 +3,7 @@
 
 cimport cython
 from klog._c.keymap cimport kl_key_t, kl_keyhash_init
-from klog._c.waste cimport kl_waste_add, kl_wasted_t
+from klog._c.waste cimport kl_waste_add, kl_waste_counter_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
@@ -25,8 +25,8 @@ cdef class Waste:
         kl_keyhash_init(&self.hash, <const uint8_t *>secret, -1)
         self.waste.hash = &self.hash
         self.waste.slots = slots
-        self.waste.table = <kl_wasted_t *>calloc(slots, sizeof(kl_wasted_t))
-        self.waste.scratch = <kl_wasted_t *>calloc(slots, sizeof(kl_wasted_t))
+        self.waste.table = <kl_waste_counter_t *>calloc(slots, sizeof(kl_waste_counter_t))
+        self.waste.scratch = <kl_waste_counter_t *>calloc(slots, sizeof(kl_waste_counter_t))
         if self.waste.table == NULL or self.waste.scratch == NULL:
             raise MemoryError
 
@@ -35,9 +35,9 @@ cdef class Waste:
         free(self.waste.scratch)
 
     @property
-    def given_up(self):
+    def reduced_by(self):
         """By how many bytes the count of a key may be too low; 0: every count is exact."""
-        return self.waste.given_up
+        return self.waste.reduced_by
 
     def add(self, bytes key not None, int64_t size, int64_t offset):
         """Count `size` more bytes of a key, in the record at offset."""

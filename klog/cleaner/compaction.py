@@ -113,7 +113,7 @@ def _forecast(log: LogCore, roll: bool, waste: Waste | None, top: int, progress:
         0 if stats is None else stats.keyless,
         held(log, segments, range_),
         () if waste is None else wasted(log, waste, top),
-        0 if waste is None else waste.given_up,
+        0 if waste is None else waste.reduced_by,
     )
 
 

@@ -57,7 +57,7 @@ cdef const kl_lz4_t *direct_lz4() except? NULL:
 
 
 def use_direct(bint on, /):
-    """Use the direct calls from now on, or not, to test the other way. Returns whether lz4 has one."""
+    """Use the direct calls from now on, or do not, to test the other path. Returns whether lz4 has direct calls."""
     global wanted
     wanted = on
     return direct_lz4() != NULL
@@ -89,7 +89,7 @@ def unpack(payload, int64_t bytes_max, /):
 
 
 def pack(data, /):
-    """Compress data to an lz4 payload; None if there is no direct way."""
+    """Compress data to an lz4 payload; None if there are no direct calls."""
     cdef Py_buffer view
     cdef bytearray out
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

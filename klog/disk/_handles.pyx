@@ -143,16 +143,16 @@ cdef class Handles:
         return self.release(value)
 
     def find(self, Holder holder not None):
-        """Return what the holder has open, None if nothing."""
+        """Return the value that the holder has open, None if it has none."""
         return found_file(holder) if self.of_files else found_index(holder)
 
     def keep(self, Holder holder not None, Reusable value not None, int64_t weight=1):
         """Hold a value of this weight from now on. Returns it, or the one that another thread has stored first. Raises
         ValueError if the value is held for another segment."""
-        cdef Reusable there = holder.kept_file if self.of_files else holder.kept_index
-        cdef list gone = []
-        if there is not None:
-            return there
+        cdef Reusable kept = holder.kept_file if self.of_files else holder.kept_index
+        cdef list evicted = []
+        if kept is not None:
+            return kept
         if value.holder != NULL:
             raise ValueError("the value is already held for another segment")
         self.since += 1
@@ -166,11 +166,11 @@ cdef class Handles:
             holder.kept_index = value
         self.put_last(value)
         while self.weight > self.limit and self.count > 1:
-            gone.append(self.evict())
+            evicted.append(self.evict())
         return value
 
     def drop(self, Holder holder not None):
-        """Stop holding what the holder has open, if anything."""
+        """Stop holding the value that the holder has open, if it has one."""
         cdef Reusable value = holder.kept_file if self.of_files else holder.kept_index
         if value is not None:
             (<Handles>value.cache).release(value)

@@ -17,8 +17,8 @@ from klog._c.send cimport (
     KL_BY_SENDFILE,
     KL_BY_SPLICE,
     KL_SEND_DONE,
-    KL_SEND_ENDS,
-    KL_SEND_WANTS_MEMORY,
+    KL_SEND_END_OF_FILE,
+    KL_SEND_NEEDS_MEMORY,
     kl_send,
     kl_send_bytes,
     kl_send_end,
@@ -127,7 +127,7 @@ cpdef int64_t send_slice(target, LogFile file, int64_t position, int64_t size, S
             else:
                 with nogil:
                     status = kl_send(file.io, to.fd, from_fd, &send)
-            if status == KL_SEND_WANTS_MEMORY:
+            if status == KL_SEND_NEEDS_MEMORY:
                 buffer = AlignedBuffer(POOL_BYTES)
                 send.memory = <char *>buffer.data
                 send.memory_size = POOL_BYTES
@@ -135,10 +135,10 @@ cpdef int64_t send_slice(target, LogFile file, int64_t position, int64_t size, S
                 PyErr_CheckSignals()
             else:
                 break
-        if status == KL_SEND_ENDS:
+        if status == KL_SEND_END_OF_FILE:
             raise EOFError(f"the file ends {send.left} bytes before the slice, {size - send.left} had been sent")
         if status != KL_SEND_DONE and status != -EAGAIN:
-            to.failed(status, size - send.left, None if send.of_target else file.path)
+            to.failed(status, size - send.left, None if send.from_target else file.path)
         PyErr_CheckSignals()  # G3: an exception from a handler after the return would lose the count
     except BaseException as error:
         error.sent = size - send.left

@@ -4,8 +4,8 @@
   V2  code that shortens a file calls begin_cut() first: the mapped part that will be cut is replaced by a copy at the
       same addresses, so that existing views keep their bytes
   V3  between begin_cut() and end_cut() no view of that part can be made
-  V4  code that gives up a log's lock calls let_go() first, and a fork does the same for every map: from then on
-      another process may shorten the file. What views cover is then private memory, plus at most WINDOW for each
+  V4  code that releases a log's lock calls let_go() first, and a fork does the same for every map: after that another
+      process may shorten the file. The bytes of views are then private memory, plus at most WINDOW for each
 
 This holds for cuts by this process, so only the process that holds a log's lock may map its files. A reader
 copies instead if another process writes the log, or if the log was closed. A page that the disk cannot deliver is a
@@ -88,7 +88,7 @@ cdef class FileMap:
         self.learn(file)  # again: a cut under way may have missed this map; a later cut exchanges it
 
     cdef int learn(self, LogFile file) except -1:
-        """Read the file's length, or the length it will have after a cut. `cut` is set if a cut comes meanwhile."""
+        """Read the file's length, or the length it will have after a cut. `cut` is set if it is cut meanwhile."""
         cdef struct_stat status
         about_to_be = _cuts.get((self.device, self.inode))  # first: the cut may be complete when the length is read
         if fstat(file.fd, &status) != 0:
@@ -118,7 +118,7 @@ cdef class FileMap:
         return 0
 
     cdef int own(self) except -1:
-        """Detach from the file: what views cover becomes private memory, the rest reads as zeros."""
+        """Detach from the file: the bytes of views become private memory, the rest reads as zeros."""
         cdef FileView view
         cdef void *each = self.newest
         cdef void *copy

@@ -62,7 +62,7 @@ def split(list records, Py_ssize_t partitions, Py_ssize_t sticky):
         else:
             key = None
         if key is None or not PyObject_CheckBuffer(key):
-            target = sticky     # of what is no record or no key: the encoder raises
+            target = sticky     # not a record, or not a key: the encoder raises
         else:
             PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
             target = (murmur(<const uint8_t *>view.buf, view.len) & 0x7FFFFFFF) % partitions

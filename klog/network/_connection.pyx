@@ -3,11 +3,11 @@
     frame := size:i32 (big-endian)  body:size bytes
 
   C1  all fields are written by the network thread of the connection; a request that is completed in another thread is
-      posted to it. So responses leave in the order of the requests
-  C2  the memory of a frame grows with the bytes that arrive (F1); bytes that are not looked at yet are at most one
-      receive, BUFFER_BYTES
+      posted to it. So responses are sent in the order of the requests
+  C2  the memory of a frame grows with the bytes that arrive (F1); received bytes that are not parsed yet are at most
+      one receive, BUFFER_BYTES
   C3  the next request is handled only when at most 64 KiB of responses, of less than SENDING_MAX measured requests,
-      wait to be sent: a peer that does not read costs that and one response
+      wait to be sent: a peer that does not read uses the memory of these and of one more response
   C4  after the peer has closed, the complete requests that it had sent are still handled; after an error they are not
 
 Descriptors are edge-triggered: `readable` and `writable` keep what the kernel has reported, until a call is refused or
@@ -50,8 +50,8 @@ cdef extern from "<sys/epoll.h>" nogil:
 cdef enum:
     DIRECT_BYTES = 32768        # of a frame still to come: received into its own memory
     HOLD_BYTES = 131072         # a receive of so much is too short to be worth taking the GIL back
-    ROUNDS = 4                  # of one connection, before the others come
-    SENDING_MAX = 256           # measured responses that may leave together
+    ROUNDS = 4                  # of one connection, before other connections are processed
+    SENDING_MAX = 256           # measured responses that may be sent together
 
 cdef enum:
     RESPONDED
@@ -66,8 +66,8 @@ ANONYMOUS = "User:ANONYMOUS"
 cdef class Connection:
     """Facts about a connection, for handlers. Any thread may read them.
 
-    listener: its Listener. peer: the address as the socket gives it. number: unique in the server. principal: who the
-    peer is; User:ANONYMOUS until it has authenticated. state: for the handler; klog does not touch it.
+    listener: its Listener. peer: the address as the socket gives it. number: unique in the server. principal: of
+    the peer; User:ANONYMOUS until it has authenticated. state: for the handler; klog does not touch it.
     """
 
     def __cinit__(self, NetworkThread thread, sock, listener, peer, int64_t number, session):
@@ -81,7 +81,7 @@ cdef class Connection:
         self.output = Output()
         self.sending = []
         self.session = session
-        self.shaking = session is not None
+        self.handshaking = session is not None
         self.limit = (
             thread.config.unauthenticated_request_max_bytes if listener.authenticates
             else thread.config.socket_request_max_bytes
@@ -97,13 +97,13 @@ cdef class Connection:
         return f"{self.listener.host}:{self.listener.port}-{self.peer[0]}:{self.peer[1]}-{self.thread.number}-{self.number}"
 
     def authenticate(self, principal):
-        """Note who the peer is, and admit requests of up to socket.request.max.bytes. Any thread."""
+        """Set the principal of the peer, and admit requests of up to socket.request.max.bytes. Any thread."""
         if not isinstance(principal, str):
             raise TypeError(f"principal={principal!r}: a str expected, not {type(principal).__name__}")
         self.principal = principal
         self.limit = self.thread.config.socket_request_max_bytes
 
-    def memory_is_back(self):
+    def memory_available(self):
         """For the memory pool. Any thread."""
         self.thread.mailbox.post((MEMORY, self))
 
@@ -112,12 +112,12 @@ cdef class Connection:
     cdef bint accepts(self) noexcept:
         """May the next request be handled?"""
         return (
-            self.mute == NOT_MUTED and not self.starved and not self.finishing and not self.closed
+            self.mute == NOT_MUTED and not self.needs_memory and not self.finishing and not self.closed
             and not self.thread.draining
         )
 
     cdef bint is_pending(self) noexcept:
-        """Is a request being handled, or its response on the way?"""
+        """Is a request being handled, or its response being sent?"""
         return self.mute == RESPONSE_PENDING or self.mute == THROTTLED_AND_PENDING
 
     cdef int touch(self) except -1:
@@ -141,24 +141,24 @@ cdef class Connection:
         return 0
 
     cdef int process(self) except -1:
-        """Do everything that can be done without waiting, but let other connections in after a few rounds."""
+        """Do everything that can be done without waiting, but yield to other connections after a few rounds."""
         cdef bint progress
         self.touched = False
         for _ in range(ROUNDS):
             progress = False
             if self.closed:
                 return 0
-            if self.shaking:
-                progress = self.shake()
+            if self.handshaking:
+                progress = self.handshake_step()
             elif self.accepts():
                 if self.backlog is not None:
-                    progress = self.look_again()
+                    progress = self.use_backlog()
                 elif self.readable:
                     self.receive()
                     progress = True
             if self.closed:
                 return 0
-            if self.writable and self.owes() and not (self.backlog is not None and self.accepts()):
+            if self.writable and self.has_output() and not (self.backlog is not None and self.accepts()):
                 progress |= self.flush()
             if self.closed or not progress:
                 break
@@ -167,15 +167,15 @@ cdef class Connection:
         self.close_if_done()
         return 0
 
-    cdef bint owes(self) noexcept:
+    cdef bint has_output(self) noexcept:
         return self.output.size > 0 or self.encrypted is not None
 
     cdef int close_if_done(self) except -1:
-        if self.closed or self.owes() or self.is_pending():
+        if self.closed or self.has_output() or self.is_pending():
             return 0
         if not (self.finishing or self.thread.draining or (self.eof and self.backlog is None)):
             return 0
-        if self.session is not None and not self.shaking:
+        if self.session is not None and not self.handshaking:
             self.keep_encrypted(self.session.end())
             self.flush()
             if self.closed:
@@ -186,7 +186,7 @@ cdef class Connection:
         return 0
 
     cdef int drain(self) except -1:
-        """The loop drains: no more requests, and the end when nothing is owed."""
+        """The loop drains: handle no more requests, and close when all responses have been sent."""
         if self.body is not None or self.wanted >= 0:
             self.drop_frame()
         self.backlog = None
@@ -222,7 +222,7 @@ cdef class Connection:
         """The name of the limit that the connection has exceeded by now, None if there is none."""
         cdef double now = self.thread.now
         config = self.thread.config
-        if self.shaking and now - self.opened > config.handshake_ms / 1000:
+        if self.handshaking and now - self.opened > config.handshake_ms / 1000:
             return "handshake"
         if self.frame_started > 0 and now - self.frame_started > config.frame_ms / 1000:
             return "frame"
@@ -260,7 +260,7 @@ cdef class Connection:
             if self.body.filled == self.wanted:
                 self.dispatch(self.body)
         elif self.session is not None:
-            self.look_at(self.decrypted(got))
+            self.use_decrypted(self.decrypted(got))
         else:
             used = self.consume(data, got)
             if used < got and not self.closed:
@@ -277,7 +277,7 @@ cdef class Connection:
             self.close("reset")
         return 0
 
-    cdef bint look_again(self) except -1:
+    cdef bint use_backlog(self) except -1:
         """Process the bytes that were received while the connection was muted. Returns whether there was progress."""
         cdef bytes data = self.backlog
         cdef Py_ssize_t at = self.backlog_at, used
@@ -288,11 +288,11 @@ cdef class Connection:
             self.backlog_at = at + used
         return used > 0
 
-    cdef int look_at(self, bytes data) except -1:
+    cdef int use_decrypted(self, bytes data) except -1:
         """Process decrypted bytes."""
         if data and not self.closed:
             self.backlog, self.backlog_at = data, 0
-            self.look_again()
+            self.use_backlog()
         return 0
 
     cdef Py_ssize_t consume(self, const uint8_t *data, Py_ssize_t size) except -1:
@@ -310,7 +310,7 @@ cdef class Connection:
                     return size
             if not self.reserved:
                 if not self.thread.pool.take(self.wanted, self):
-                    self.starved = True
+                    self.needs_memory = True
                     break
                 self.reserved = True
             if self.body is None and size - at >= self.wanted:
@@ -394,10 +394,10 @@ cdef class Connection:
             thread.throttled += 1
             self.mute = after(self.mute, THROTTLE_STARTED)
             thread.at(thread.now + request.throttle_ms / 1000.0, self, END_OF_THROTTLE)
-        self.answer(request)
+        self.add_response(request)
         return 0
 
-    cdef int answer(self, Request request) except -1:
+    cdef int add_response(self, Request request) except -1:
         cdef int64_t before = self.output.added
         if request.outcome == CLOSED or request.outcome == REFUSED:
             self.finishing = True
@@ -429,7 +429,7 @@ cdef class Connection:
         cdef Py_ssize_t count = 0
         cdef double now = 0
         for request in self.sending:
-            if request.end_of_response > self.departed:
+            if request.end_of_response > self.sent_bytes:
                 break
             if count == 0:
                 now = self.thread.clock.monotonic()
@@ -439,7 +439,7 @@ cdef class Connection:
             del self.sending[:count]
         return 0
 
-    cdef int time_is_up(self, int kind) except -1:
+    cdef int timer_expired(self, int kind) except -1:
         if self.closed:
             return 0
         if kind == END_OF_THROTTLE:
@@ -449,7 +449,7 @@ cdef class Connection:
             if self.refusal is None:
                 self.close("handshake")
             else:
-                self.answer(self.refusal)
+                self.add_response(self.refusal)
                 self.refusal = None
         return 0
 
@@ -463,7 +463,7 @@ cdef class Connection:
             else:
                 status = self.output.flush(self.sock, self.fd, self.thread.sends)
                 self.thread.bytes_out += before - self.output.size
-                self.departed = self.output.added - self.output.size
+                self.sent_bytes = self.output.added - self.output.size
         except (OSError, EOFError) as error:
             if isinstance(error, EOFError):
                 self.thread.notices.warn("response_failed", connection=self.id, error=error)
@@ -483,22 +483,22 @@ cdef class Connection:
     # ---- TLS ---------------------------------------------------------------------------------------------------------
 
     cdef bytes decrypted(self, Py_ssize_t size):
-        """Give received bytes to the TLS session. Returns plain ones; the handshake may be among what they complete."""
+        """Pass received bytes to the TLS session. Returns the decrypted ones. They may complete the handshake."""
         cdef bytes data
         try:
             data = self.session.receive((<const char *>self.thread.buffer)[:size])
         except OSError as error:                # ssl.SSLError is one
             self.tls_failed(error)
             return b""
-        if self.shaking and self.session.established:
-            self.shaking = False
+        if self.handshaking and self.session.established:
+            self.handshaking = False
             self.principal = self.session.principal or ANONYMOUS
         if self.session.ended:
             self.eof, self.readable = True, False
         self.keep_encrypted(self.session.output())
         return data
 
-    cdef bint shake(self) except -1:
+    cdef bint handshake_step(self) except -1:
         """A step of the handshake. Returns whether another one may follow."""
         if not self.readable:
             return False
@@ -509,18 +509,18 @@ cdef class Connection:
         self.receive()
         if self.closed:
             return False
-        if self.shaking and self.eof:
+        if self.handshaking and self.eof:
             self.close("eof")
         return True
 
     cdef int tls_failed(self, error) except -1:
-        """Send the alert, and close: later if it was the handshake, so that failing costs the peer time."""
+        """Send the alert, and close: later if it was the handshake, so that a failure takes the peer time."""
         self.keep_encrypted(self.session.output())
         self.readable = False
-        if not self.shaking:
+        if not self.handshaking:
             self.close("tls")
             return 0
-        self.shaking = False
+        self.handshaking = False
         self.thread.failed_handshakes += 1
         self.thread.notices.warn("tls_handshake_failed", connection=self.id, error=error)
         if self.encrypted is not None:
@@ -539,8 +539,8 @@ cdef class Connection:
         return 0
 
     cdef Flushed flush_encrypted(self) except *:
-        """Encrypt and send piece by piece: a piece is encrypted when the one before has left."""
-        cdef ssize_t went
+        """Encrypt and send piece by piece: a piece is encrypted when the one before has been sent."""
+        cdef ssize_t written
         cdef const char *data
         for _ in range(32):
             if self.encrypted is None:
@@ -548,19 +548,19 @@ cdef class Connection:
                     return EMPTY
                 self.keep_encrypted(self.session.encrypt(self.output.take()))
             data = self.encrypted
-            went = send(self.fd, data + self.encrypted_at, len(self.encrypted) - self.encrypted_at, MSG_NOSIGNAL)
-            if went < 0:
+            written = send(self.fd, data + self.encrypted_at, len(self.encrypted) - self.encrypted_at, MSG_NOSIGNAL)
+            if written < 0:
                 if errno == EAGAIN:
                     return BLOCKED
                 if errno == EINTR:
                     continue
                 raise OSError(errno, os.strerror(errno))
-            self.thread.bytes_out += went
+            self.thread.bytes_out += written
             self.active = self.thread.now
-            self.encrypted_at += went
+            self.encrypted_at += written
             if self.encrypted_at == len(self.encrypted):
                 self.encrypted = None
-                self.departed = self.output.added - self.output.size
+                self.sent_bytes = self.output.added - self.output.size
         return MORE
 
 
@@ -611,7 +611,7 @@ cdef class Request:
         self.end(REFUSED, found, 0)
 
     def measure(self, double now, Durations queue not None, Durations send not None, Durations total not None):
-        """Note the times of the response, each once, in the network thread: queue, until that thread takes it; send,
+        """Record the times of the response, each once, in the network thread: queue, until that thread takes it; send,
         from then until the socket has taken its last byte or the connection is closed; total, from the arrival of the
         request until then. now: of the monotonic clock, in seconds. To be called before the request is completed, else
         ignored."""

@@ -2,7 +2,7 @@
 
   F1  its memory is at most twice what has arrived, or FIRST_BYTES: never what the size prefix announces
   F2  it has one owner, its request, and is never used again for another one: views of it stay valid as long as they
-      live
+      exist
 """
 
 cimport cython

@@ -1,6 +1,6 @@
-"""A network thread: waits in epoll, and lets its connections go on. Kafka: SocketServer.Processor.
+"""A network thread: waits in epoll, and processes its connections. Kafka: SocketServer.Processor.
 
-An iteration of the loop: new connections and messages, what the kernel reports, the connections that can go on,
+An iteration of the loop: new connections and messages, what the kernel reports, the connections that can make progress,
 timers, then the wait. Each descriptor is registered once. A small request costs epoll_wait, recv and sendmsg; requests
 that arrive together share them. An exception in one connection closes that connection.
 """
@@ -136,7 +136,7 @@ cdef class Loop:
             while not self.stopping and not (self.thread.draining and not self.connections):
                 try:
                     self.run_once()
-                except Exception as error:      # of the loop itself: the next iteration may do better
+                except Exception as error:      # of the loop itself: the next iteration may succeed
                     self.thread.notices.error("loop_failed", error, thread=self.thread.number)
         finally:
             self.end()
@@ -209,7 +209,7 @@ cdef class Loop:
             self.register(about)
         elif kind == MEMORY:
             connection = about
-            connection.starved = False
+            connection.needs_memory = False
             try:
                 connection.process()
             except Exception as error:
@@ -274,7 +274,7 @@ cdef class Loop:
         cdef Connection connection
         while self.thread.timers and <double>self.thread.timers[0][0] <= self.thread.now:
             _, _, connection, kind = heappop(self.thread.timers)
-            connection.time_is_up(kind)
+            connection.timer_expired(kind)
         if self.thread.now >= self.next_sweep:
             self.next_sweep = self.thread.now + self.sweep_seconds
             for connection in list(self.connections.values()):

@@ -1,8 +1,8 @@
 """The mute state of a connection: whether its next request is read, and what it waits for.
 
-A connection is muted from the moment a request is complete until its response has left and its throttle has ended, so
-that at most one request of a connection is handled at a time. Muting makes no system call: descriptors are registered
-once, edge-triggered, and a muted connection is not read. Kafka: KafkaChannel.ChannelMuteState.
+A connection is muted from the moment a request is complete until its response has been sent and its throttle has ended,
+so that at most one request of a connection is handled at a time. Muting makes no system call: descriptors are
+registered once, edge-triggered, and a muted connection is not read. Kafka: KafkaChannel.ChannelMuteState.
 """
 
 cdef tuple STATE_NAMES = (

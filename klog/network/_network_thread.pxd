@@ -10,7 +10,7 @@ cdef enum:
     QUEUE_SPACE     # the request queue has space again
     SWEEP           # look for expired connections now
     SHED            # close the connection that has been idle longest
-    DRAIN           # take no more requests, and close each connection once it owes nothing
+    DRAIN           # take no more requests, and close each connection once all its responses are sent
     STOP            # close everything and end
 
 cdef enum:

@@ -45,7 +45,7 @@ cdef class NetworkThread:
         PyMem_RawFree(self.buffer)
 
     cdef int touch(self, connection) except -1:
-        """Let the connection go on in this iteration of the loop, or in the next one."""
+        """Process the connection in this iteration of the loop, or in the next one."""
         self.touched.append(connection)
         return 0
 

@@ -5,7 +5,7 @@ from klog.disk._send cimport SendCounts
 cdef enum Flushed:
     BLOCKED     # the socket takes no more now
     EMPTY       # everything has been sent
-    MORE        # the socket may take more, but other connections come first
+    MORE        # the socket may take more, but other connections are processed first
 
 
 cdef class FileSlice:
@@ -26,5 +26,5 @@ cdef class Output:
     cdef int clear(self) except -1
     cdef Flushed flush(self, sock, int fd, SendCounts counts) except *
     cdef int64_t send_bytes(self, int fd) except -1
-    cdef int pass_over(self, int64_t went) except -1
+    cdef int drop_sent(self, int64_t written) except -1
     cdef object take(self)

@@ -1,7 +1,7 @@
 """What a connection has still to send: bytes, and slices of files, in order.
 
-Small parts leave together, by one sendmsg; a slice leaves by sendfile. A call sends at most TURN_BYTES, so that a fast
-reader does not stop the other connections of its loop. Kafka: NetworkSend, DefaultFileRegion.
+Small parts are sent together, by one sendmsg; a slice is sent by sendfile. A call sends at most CALL_BYTES, so that a
+fast reader does not stop the other connections of its loop. Kafka: NetworkSend, DefaultFileRegion.
 """
 
 cimport cython
@@ -27,8 +27,8 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
 
 cdef enum:
-    TURN_BYTES = 1 << 20
-    LIGHT_BYTES = 65536     # of responses that wait to leave together
+    CALL_BYTES = 1 << 20
+    LIGHT_BYTES = 65536     # of responses that wait to be sent together
     TLS_BYTES = 32768       # read and encrypted at once, as Kafka does
     PARTS_MAX = 64
     HOLD_BYTES = 65536      # a send of so much is too short to be worth taking the GIL back
@@ -68,7 +68,7 @@ cdef class Output:
         return 0
 
     cdef bint is_light(self) noexcept:
-        """May the next request be handled before this has been sent, so that responses leave together?"""
+        """May the next request be handled before this has been sent, so that responses are sent together?"""
         return self.size <= LIGHT_BYTES and self.slices == 0
 
     cdef int clear(self) except -1:
@@ -79,23 +79,23 @@ cdef class Output:
 
     cdef Flushed flush(self, sock, int fd, SendCounts counts) except *:
         """Send. Raises OSError; EOFError if a file ends before its slice."""
-        cdef int64_t budget = TURN_BYTES, asked, went
+        cdef int64_t budget = CALL_BYTES, requested, written
         cdef FileSlice part
         while self.size > 0:
             if budget <= 0:
                 return MORE
             if type(self.parts[0]) is FileSlice:
                 part = self.parts[0]
-                asked = min(budget, part.size - self.sent)
-                went = send_slice(sock, part.file, part.position + self.sent, asked, counts)
-                self.pass_over(went)
-                if went < asked:        # the socket is full
+                requested = min(budget, part.size - self.sent)
+                written = send_slice(sock, part.file, part.position + self.sent, requested, counts)
+                self.drop_sent(written)
+                if written < requested:        # the socket is full
                     return BLOCKED
             else:
-                went = self.send_bytes(fd)
-                if went == 0:
+                written = self.send_bytes(fd)
+                if written == 0:
                     return BLOCKED
-            budget -= went
+            budget -= written
         return EMPTY
 
     cdef int64_t send_bytes(self, int fd) except -1:
@@ -105,10 +105,10 @@ cdef class Output:
         cdef msghdr message
         cdef int count = 0, flags = MSG_NOSIGNAL, number
         cdef int64_t total = 0
-        cdef ssize_t went
+        cdef ssize_t written
         try:
             for part in self.parts:
-                if type(part) is FileSlice or count == PARTS_MAX or total >= TURN_BYTES:
+                if type(part) is FileSlice or count == PARTS_MAX or total >= CALL_BYTES:
                     flags |= MSG_MORE
                     break
                 PyObject_GetBuffer(part, &views[count], PyBUF_SIMPLE)
@@ -123,33 +123,33 @@ cdef class Output:
             message.msg_iovlen = count
             while True:
                 if total <= HOLD_BYTES:
-                    went = sendmsg(fd, &message, flags)
+                    written = sendmsg(fd, &message, flags)
                 else:
                     with nogil:
-                        went = sendmsg(fd, &message, flags)
-                if went >= 0 or errno != EINTR:
+                        written = sendmsg(fd, &message, flags)
+                if written >= 0 or errno != EINTR:
                     break
-            if went < 0:
+            if written < 0:
                 if errno == EAGAIN:
                     return 0
                 raise OSError(errno, os.strerror(errno))
         finally:
             for number in range(count):
                 PyBuffer_Release(&views[number])
-        self.pass_over(went)
-        return went
+        self.drop_sent(written)
+        return written
 
-    cdef int pass_over(self, int64_t went) except -1:
+    cdef int drop_sent(self, int64_t written) except -1:
         """Drop what has been sent."""
         cdef int64_t left
-        self.size -= went
-        while went > 0:
+        self.size -= written
+        while written > 0:
             part = self.parts[0]
             left = (part.size if type(part) is FileSlice else len(part)) - self.sent
-            if went < left:
-                self.sent += went
+            if written < left:
+                self.sent += written
                 return 0
-            went -= left
+            written -= left
             self.sent = 0
             self.parts.popleft()
             self.slices -= type(part) is FileSlice
@@ -170,5 +170,5 @@ cdef class Output:
                 data = bytes(memoryview(part)[self.sent : self.sent + left])
             taken.append(data)
             left -= len(data)
-            self.pass_over(len(data))
+            self.drop_sent(len(data))
         return b"".join(taken)

@@ -16,7 +16,7 @@ from collections import deque
 cdef class MemoryPool:
     """limit: bytes; 0 or less: no limit. Any thread, under the GIL.
 
-    A waiter has memory_is_back(), which is called from the thread that gives memory back.
+    A waiter has memory_available(), which is called from the thread that gives memory back.
     """
 
     def __cinit__(self, int64_t limit, clock):
@@ -52,9 +52,9 @@ cdef class MemoryPool:
         return 0
 
     cdef int wake(self) except -1:
-        """Let the connection that waits longest try again. It calls this in turn: one release wakes as many as fit."""
+        """Let the connection that waits longest try again. It calls this again: one release admits as many as fit."""
         if self.available > 0 and self.waiting:
-            self.waiting.popleft().memory_is_back()
+            self.waiting.popleft().memory_available()
         return 0
 
     def metrics(self):

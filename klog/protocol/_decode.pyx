@@ -64,18 +64,18 @@ cdef Py_ssize_t UUID_INT = slot_offset(UUID, "int")
 cdef Py_ssize_t UUID_IS_SAFE = slot_offset(UUID, "is_safe")
 
 
-# Put a value where the walk is. Steals the reference.
+# Store a value at the current position: in the list, or in the field. Steals the reference.
 cdef inline void put(Decoder *d, const kl_wire_field_t *field, PyObject *value) noexcept:
     cdef Frame *top = &d.frames[d.depth - 1]
-    cdef PyObject **place
+    cdef PyObject **address
     cdef PyObject *old
     if top.next >= 0:
         PyList_SET_ITEM(top.target, top.next, value)
         top.next += 1
         return
-    place = slot(top.target, d.offsets[field - d.fields])
-    old = place[0]
-    place[0] = value
+    address = slot(top.target, d.offsets[field - d.fields])
+    old = address[0]
+    address[0] = value
     Py_XDECREF(old)
 
 

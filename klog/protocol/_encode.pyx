@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from klog._c.bytes cimport kl_store_u32
-from klog._c.status cimport KL_ELACKS, KL_ERANGE, KL_EUTF8, KL_OK
+from klog._c.status cimport KL_ENOFIELD, KL_ERANGE, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
     KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_RECORDS, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_encode, kl_wire_field_t,
     kl_wire_out_t, kl_wire_location_t, kl_wire_source_t, kl_wire_struct_t,
@@ -61,7 +61,7 @@ SOURCE.omit, SOURCE.splice = omit, splice
 cdef object UUID = uuid.UUID
 
 
-# The value that the walk asks for; the message itself first.
+# The value to encode next; the message itself first.
 cdef object value_of(Encoder *e, const kl_wire_field_t *field):
     cdef Frame *top = &e.frames[e.depth - 1]
     cdef PyObject *value
@@ -253,7 +253,7 @@ cdef size_t walk(ObjectProgram program, object message, object parts, Output *ou
     e.kept, e.is_held, e.spliced, e.depth = NULL, False, 0, 0
     try:
         status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &location)
-        if status == KL_ELACKS:
+        if status == KL_ENOFIELD:
             raise UnsupportedVersion(
                 f"{program.name} version {program.version} has no field {program.path(&location)}, whose value is not "
                 "the default; use a version that has it, or leave the default"
@@ -267,7 +267,7 @@ cdef size_t walk(ObjectProgram program, object message, object parts, Output *ou
             end(&e)
 
 
-# The path of the field that the walk is at.
+# The path of the current field.
 cdef str here(Encoder *e):
     return (<ObjectProgram>e.program).path(e.location) or "message"
 

@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.object cimport PyObject
-from klog._c.status cimport KL_ELACKS, KL_ERANGE, KL_EUTF8, KL_OK
+from klog._c.status cimport KL_ENOFIELD, KL_ERANGE, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
     KL_WIRE_ARRAY, KL_WIRE_BOOL, KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_decode,
     kl_wire_encode, kl_wire_field_t, kl_wire_location_t, kl_wire_sink_t, kl_wire_source_t, kl_wire_struct_t,
@@ -74,7 +74,7 @@ cdef class FieldsProgram(Program):
     # Does a value equal the default of a field?
     cdef bint is_default(self, Py_ssize_t number, object value) except -1:
         cdef const kl_wire_struct_t *struct
-        cdef Py_ssize_t place
+        cdef Py_ssize_t field
         default = self.defaults[number]
         if value is default:
             return True
@@ -85,8 +85,8 @@ cdef class FieldsProgram(Program):
         if not isinstance(default, dict) or not isinstance(value, dict):
             return value == default
         struct = &self.structs[self.fields[number].child]
-        for place in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
-            if self.names[place] in value and not self.is_default(place, value[self.names[place]]):
+        for field in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
+            if self.names[field] in value and not self.is_default(field, value[self.names[field]]):
                 return False
         return True
 
@@ -100,7 +100,7 @@ cdef Programs programs_named(object message):
     try:
         layout = load(message)["data"]
     except (KeyError, TypeError):
-        raise wrong_type("message", message, "the name of a message that is no request or response") from None
+        raise wrong_type("message", message, "the name of a message other than requests and responses") from None
     made = PROGRAMS[message] = Programs(layout, FieldsProgram)
     return made
 
@@ -128,7 +128,7 @@ SINK.begin, SINK.array, SINK.end = take_struct, take_array, leave
 SINK.integer, SINK.real, SINK.blob, SINK.null = take_integer, take_real, take_blob, take_null
 
 
-# Put a value where the walk is. Steals the reference.
+# Store a value at the current position: in the list, or in the dict. Steals the reference.
 cdef inline int put(Decoder *d, const kl_wire_field_t *field, PyObject *value) except -1:
     cdef Target *top = &d.targets[d.depth - 1]
     if top.next >= 0:
@@ -224,8 +224,8 @@ cdef PyObject *id_text(const uint8_t *at) except NULL:
 def decode_fields(message, version, buffer, position=0):
     """(fields by name, the position after the message) of a message in a buffer that may have bytes after it.
 
-    message: a name in klog.protocol.messages of a message that is no request or response. Raises CorruptFrame for bytes
-    that are not such a message, UnsupportedVersion for a version that klog does not know.
+    message: a name in klog.protocol.messages of a message other than requests and responses. Raises CorruptFrame for
+    bytes that are not such a message, UnsupportedVersion for a version that klog does not know.
     """
     cdef FieldsProgram program = <FieldsProgram>programs_named(message).program(version)
     cdef Py_ssize_t begin = position if type(position) is int and position >= 0 else whole("position", position, 0)
@@ -284,7 +284,7 @@ SOURCE.integer, SOURCE.real, SOURCE.blob = give_integer, give_real, give_blob
 SOURCE.omit, SOURCE.splice = omit, NULL     # without records, no part is left to the caller
 
 
-# The value that the walk asks for; the message itself first.
+# The value to encode next; the message itself first.
 cdef object value_of(Encoder *e, const kl_wire_field_t *field):
     cdef Source *top = &e.sources[e.depth - 1]
     cdef PyObject *value
@@ -357,7 +357,7 @@ cdef inline void drop(Encoder *e) noexcept:
     Py_DECREF(e.sources[e.depth].target)
 
 
-# Not every entry of a dict was asked for: the others are ignorable fields, or a mistake.
+# Not every entry of a dict was encoded: the others are ignorable fields, or a mistake.
 cdef int check_names(Encoder *e, Source *top) except -1:
     cdef uint32_t count = top.struct.plain + top.struct.tagged + top.struct.absent
     names = (<tuple>e.names)[top.struct.first:top.struct.first + count]
@@ -458,7 +458,7 @@ cdef int omit(void *context, const kl_wire_field_t *field) except -1:
     return 1
 
 
-# The path of the field that the walk is at.
+# The path of the current field.
 cdef str here(Encoder *e):
     return (<FieldsProgram>e.program).path(e.location) or "fields"
 
@@ -492,7 +492,7 @@ def encode_fields(message, version, fields, bytes prefix=b""):
     out.c.used = ahead
     try:
         status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &location)
-        if status == KL_ELACKS:
+        if status == KL_ENOFIELD:
             raise UnsupportedVersion(
                 f"{program.name} version {program.version} has no field {program.path(&location)}, whose value is not "
                 "the default; use a version that has it, or leave the default"

@@ -59,8 +59,8 @@ cdef class Shape:
         PyMem_Free(self.kinds)
 
     cdef int fill(self, PyObject *message, Py_ssize_t number) except -1:
-        cdef PyObject **place = slot(message, self.offsets[number])
-        cdef PyObject *old = place[0]
+        cdef PyObject **address = slot(message, self.offsets[number])
+        cdef PyObject *old = address[0]
         if self.kinds[number] == SHARED:
             value = <object>PyList_GET_ITEM(self.defaults, number)
         elif self.kinds[number] == EMPTY_LIST:
@@ -68,7 +68,7 @@ cdef class Shape:
         else:
             value = self.defaults[number]()
         Py_INCREF(value)
-        place[0] = <PyObject *>value
+        address[0] = <PyObject *>value
         Py_XDECREF(old)
         return 0
 
@@ -115,16 +115,16 @@ cdef class Message:
         cdef PyObject *this = <PyObject *>self
         cdef Shape shape = type(self)._shape
         cdef PyObject *old
-        cdef PyObject **place
+        cdef PyObject **address
         cdef Py_ssize_t number
         cdef Py_ssize_t given = 0
         for name, value in fields.items():
             if name not in shape.numbers:
                 raise TypeError(f"{type(self).__qualname__} has no field {name!r}; it has {', '.join(shape.names)}")
-            place = slot(this, shape.offsets[<Py_ssize_t>shape.numbers[name]])
-            old = place[0]
+            address = slot(this, shape.offsets[<Py_ssize_t>shape.numbers[name]])
+            old = address[0]
             Py_INCREF(value)
-            place[0] = <PyObject *>value
+            address[0] = <PyObject *>value
             Py_XDECREF(old)
             given += 1
         if given == len(shape.names):

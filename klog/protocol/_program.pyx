@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Programs: what csrc/wire.c walks, one for each version of a message, compiled when it is first used."""
+"""Programs: the layouts that csrc/wire.c reads, one for each version of a message, compiled when it is first used."""
 
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
@@ -68,7 +68,7 @@ cdef class ObjectProgram(Program):
     """classes: the class of each struct, by its name."""
 
     def __cinit__(self, code, str name, int version, dict classes):
-        cdef Py_ssize_t number, place
+        cdef Py_ssize_t number, field
         cdef Shape shape
         self.kept = [classes[struct.name] for struct in code.structs]
         self.shapes = <PyObject **>PyMem_Calloc(len(code.structs) + 1, sizeof(PyObject *))
@@ -79,9 +79,9 @@ cdef class ObjectProgram(Program):
         for number, struct in enumerate(code.structs):
             shape = self.kept[number]._shape
             self.shapes[number] = <PyObject *>shape
-            for place in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
-                self.numbers[place] = shape.numbers[self.names[place]]
-                self.offsets[place] = shape.offsets[self.numbers[place]]
+            for field in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
+                self.numbers[field] = shape.numbers[self.names[field]]
+                self.offsets[field] = shape.offsets[self.numbers[field]]
 
     def __dealloc__(self):
         PyMem_Free(self.shapes)

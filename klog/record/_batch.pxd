@@ -1,4 +1,4 @@
-from klog._c.batch cimport KL_ATTR_CONTROL, kl_batch_t, kl_record_t, kl_scan_record
+from klog._c.batch cimport KL_ATTR_CONTROL, kl_batch_t, kl_record_scan_common, kl_record_t
 from klog.record._legacy cimport LegacyBatch
 from klog.record._record cimport Record
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -92,7 +92,7 @@ cdef inline bint next_plain(RecordIterator records, kl_record_t *r) noexcept:
     cdef const uint8_t *after
     cdef int64_t offset
     while records.done < records.batch.count and not records.batch.attributes & KL_ATTR_CONTROL:
-        after = kl_scan_record(records.records, records.records_end, r)
+        after = kl_record_scan_common(records.records, records.records_end, r)
         if after == NULL:
             return False
         records.records = after

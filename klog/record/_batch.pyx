@@ -659,7 +659,7 @@ def validate(buffer, *, path=None, file_position=0):
             continue
         if not source.batch_at(at, True, &b):
             raise_partial(source, at)
-        if b.magic < 2 and source.legacy_at(at, b.size, True).loose:
+        if b.magic < 2 and source.legacy_at(at, b.size, True).ignored_bytes:
             source.raise_record(KL_ESLACK, &b, b.count)
         validate_records(source, &b)
         if b.attributes & KL_ATTR_CONTROL:  # their keys too

@@ -24,8 +24,8 @@ from klog._c.batch cimport (
 )
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.leader cimport (
-    kl_findings_t, kl_leader_refusals, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t, kl_leader_scan,
-    kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
+    kl_leader_refusals, kl_leader_result_t, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t,
+    kl_leader_scan, kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
 )
 from klog._c.legacy cimport (
     KL_MESSAGE_AT_ATTRIBUTES, KL_MESSAGE_AT_CRC, kl_message_crc, kl_message_next, kl_message_t,
@@ -288,7 +288,7 @@ cdef int check_header(const kl_batch_t *b, const request_t *request) except -1:
 
 
 cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, const request_t *request,
-              kl_findings_t *found) except -1:
+              kl_leader_result_t *found) except -1:
     """Check every record of a payload; raises if one is invalid."""
     cdef int32_t bad = 0, n
     cdef int status
@@ -303,12 +303,12 @@ cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, cons
         status = kl_leader_scan(records, <size_t>size, b.count, b.base_timestamp, &request.rules, found, &bad)
     if status != KL_OK:
         refuse(f"record {bad} of {b.count}: {status_text(status)}", None)
-    if found.disorder >= 0:
+    if found.misnumbered >= 0:
         refuse(
-            f"record {found.disorder} of {b.count} does not have offset {found.disorder} in its batch",
+            f"record {found.misnumbered} of {b.count} does not have offset {found.misnumbered} in its batch",
             INVALID_OFFSET_OR_SEQUENCE,
         )
-    if found.suspects:
+    if found.may_be_refused:
         rules = request.rules
         # A negative time is reported when it is written, so that any more serious error comes first.
         for rules.negative_refused in range(2 if rules.negative_refused else 1):
@@ -331,7 +331,7 @@ cdef object plain_of(ValidatedBatch source, int codec):
 
 
 cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, LeaderPolicy policy, const request_t *request,
-                         const kl_findings_t *found):
+                         const kl_leader_result_t *found):
     """V2: keep the batch, with the fields that a leader sets."""
     cdef kl_batch_t *header = &batch.header
     cdef int64_t max_timestamp = request.rules.now if policy.stamps else found.max_timestamp
@@ -380,7 +380,7 @@ cdef ValidatedBatch draft(int64_t payload_size):
 
 
 cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, LeaderPolicy policy,
-                          const request_t *request, const kl_findings_t *found):
+                          const request_t *request, const kl_leader_result_t *found):
     """V3: make a batch of the records in plain, which follow space for a header, with the producer fields of b."""
     cdef ValidatedBatch batch = plain
     cdef kl_batch_t *header
@@ -425,7 +425,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, LeaderPolicy policy, reque
     target = codec if policy.codec == KEEP_CODEC else policy.codec
     if not request.takes_zstd and (codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
-    request.rules.stamped = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
+    request.rules.log_append_time = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
     # Control records keep their codec, which is none.
     stays = codec == target or b.attributes & KL_ATTR_CONTROL
     request.rules.negative_refused = not stays
@@ -443,7 +443,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, LeaderPolicy policy, reque
 
 cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, Py_ssize_t size, const kl_batch_t *b,
                                  bint stays, int target, LeaderPolicy policy, const request_t *request):
-    cdef kl_findings_t found
+    cdef kl_leader_result_t found
     cdef int64_t anew
     cdef ValidatedBatch plain, batch
     scan(records, size, b, request, &found)
@@ -516,7 +516,7 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
         corrupt(f"a message of magic {<int8_t>source.bytes_at[KL_AT_MAGIC]}: {status_text(status)}", 0)
     if not request.takes_zstd and (frames.codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
-    request.rules.stamped = m.magic == 1 and (m.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
+    request.rules.log_append_time = m.magic == 1 and (m.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
     request.rules.negative_refused = True
     messages.magic = m.magic
     messages.offset = m.offset
@@ -537,7 +537,7 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
 
 cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, LeaderPolicy policy,
                              const request_t *request):
-    cdef kl_findings_t found
+    cdef kl_leader_result_t found
     cdef kl_refusal_t *entries
     cdef kl_leader_rules_t rules
     cdef kl_batch_t b
@@ -552,7 +552,7 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
         status = kl_set_scan(messages, &request.rules, &found, &bad)
     if status != KL_OK:
         raise_set(status, bad, messages)
-    if found.suspects:
+    if found.may_be_refused:
         rules = request.rules
         for rules.negative_refused in range(2):     # as above
             n = kl_set_refusals(messages, found.count, &rules, NULL, 0)

@@ -7,7 +7,7 @@ cdef class LegacyBatch:
     cdef kl_batch_t header          # the equivalent header of magic 2; the caller sets position
     cdef readonly bytes payload     # the records, encoded as in magic 2
     cdef bint verified
-    cdef bint loose                 # it has extra bytes that readers ignore
+    cdef bint ignored_bytes         # it has extra bytes that readers ignore
     cdef int bad_crc                # number of the first inner message with a wrong checksum, -1 for none
 
     # Check the checksums of the message (a memoryview of the bytes at data) and of inner ones, unless already done.

@@ -86,7 +86,7 @@ cdef LegacyBatch as_batch(const uint8_t *messages, size_t size, const kl_message
     status = kl_legacy_write(messages, size, wrapper, &shape, to)
     if status != KL_OK:
         fail(status, m, wrapped, 0)
-    batch.loose = shape.loose or m.slack != 0
+    batch.ignored_bytes = shape.ignored_bytes or m.slack != 0
     batch.bad_crc = shape.bad_crc
     batch.header.base_offset = shape.base_offset
     batch.header.last_offset_delta = <int32_t>(shape.last_offset - shape.base_offset)

@@ -12,11 +12,11 @@ from typing import Final, overload
 
 from klog.values import dataclass
 
-MAGIC, KEY, STAMPED, TIMESTAMP, NEGATIVE = range(1, 6)  # csrc/leader.h, kl_refused_t
+MAGIC, KEY, LOG_APPEND_TIME, TIMESTAMP, NEGATIVE = range(1, 6)  # csrc/leader.h, kl_refused_t
 
 METRICS: Final = {MAGIC: "InvalidMagicNumberRecordsPerSec", KEY: "NoKeyCompactedTopicRecordsPerSec"}
 
-_REFUSAL: Final = struct.Struct("=qii")  # csrc/leader.h, kl_refusal_t: timestamp, number, why
+_REFUSAL: Final = struct.Struct("=qii")  # csrc/leader.h, kl_refusal_t: timestamp, number, reason
 _SHOWN_MAX: Final = 3
 
 
@@ -80,7 +80,7 @@ class RecordErrors(Sequence[RecordError]):
     @property
     def by_timestamp(self) -> bool:
         """Is the timestamp of at least one of them invalid?"""
-        return any(why in (STAMPED, TIMESTAMP, NEGATIVE) for _, _, why in _REFUSAL.iter_unpack(self.packed))
+        return any(why in (LOG_APPEND_TIME, TIMESTAMP, NEGATIVE) for _, _, why in _REFUSAL.iter_unpack(self.packed))
 
     def _at(self, i: int) -> RecordError:
         timestamp, number, why = _REFUSAL.unpack_from(self.packed, i * _REFUSAL.size)
@@ -91,7 +91,7 @@ class RecordErrors(Sequence[RecordError]):
             return f"its magic is not that of its wrapper, {self.magic}"
         if why == KEY:
             return "Compacted topic cannot accept message without key; give it one"
-        if why == STAMPED:
+        if why == LOG_APPEND_TIME:
             return "the batch has the type LogAppendTime, which only the leader may set; produce with CreateTime"
         if why == NEGATIVE:
             return f"timestamp {timestamp} is negative; use -1 for no timestamp"

@@ -26,9 +26,9 @@ from klog._c.index cimport (
     kl_indexer_must_roll,
     kl_offset_index_floor,
     kl_offset_index_position,
-    kl_offset_index_sound,
+    kl_offset_index_valid,
     kl_time_index_floor,
-    kl_time_index_sound,
+    kl_time_index_valid,
 )
 from klog._c.osio cimport kl_io_libc, kl_io_t
 from klog.disk._mapping cimport Mapping, store
@@ -82,14 +82,14 @@ cdef class IndexPair(Reusable):
 
     cdef int attach(self, int32_t offsets=-1, int32_t times=-1) except -1:
         """Count the valid entries of the mapped files; or take the given counts without reading the files. On tmpfs a
-        read of a place without blocks allocates a page; if there is no memory for it, that is a SIGBUS."""
+        read of a hole allocates a page; if there is no memory for it, that is a SIGBUS."""
         cdef int32_t slots = <int32_t>min(self.offsets.size // KL_OFFSET_ENTRY, INT32_MAX)
         cdef const uint8_t *last
         self.added = 0
         self.x.offset_entries = self.offsets.data
         self.x.offset_capacity = slots
         if offsets < 0:
-            offsets = kl_offset_index_sound(self.offsets.data, slots) if slots else 0
+            offsets = kl_offset_index_valid(self.offsets.data, slots) if slots else 0
         self.x.offset_count = min(offsets, slots)
         self.x.last_relative = -1
         if self.x.offset_count:
@@ -98,7 +98,7 @@ cdef class IndexPair(Reusable):
         self.x.time_entries = self.times.data
         self.x.time_capacity = slots
         if times < 0:
-            times = kl_time_index_sound(self.times.data, slots) if slots else 0
+            times = kl_time_index_valid(self.times.data, slots) if slots else 0
         self.x.time_count = min(times, slots)
         self.x.last_time = -1
         self.x.last_time_offset = self.x.base_offset
@@ -108,7 +108,7 @@ cdef class IndexPair(Reusable):
             self.x.last_time_offset = self.x.base_offset + load32(last + 8)
         self.x.max_timestamp = self.x.last_time
         self.x.max_timestamp_offset = self.x.last_time_offset
-        self.x.since = 0
+        self.x.bytes_since_entry = 0
         return 0
 
     def check(self, int64_t log_size):
@@ -123,7 +123,7 @@ cdef class IndexPair(Reusable):
 
     def limit(self, int64_t log_size):
         """Drop offset entries at or after byte log_size, in memory: those of a log that has grown since it was
-        looked at, or that has lost its end. `beyond` is the first of them."""
+        examined, or that has lost its end. `beyond` is the first of them."""
         cdef int32_t before = self.x.offset_count, kept
         if before == 0:
             return
@@ -392,7 +392,7 @@ cdef class IndexPair(Reusable):
     cdef int keep(self, kl_indexer_t *before) except -1:
         """attach() after a resize, keeping the values that are only in memory."""
         self.attach(before.offset_count, before.time_count)
-        self.x.since = before.since
+        self.x.bytes_since_entry = before.bytes_since_entry
         self.x.max_timestamp = before.max_timestamp
         self.x.max_timestamp_offset = before.max_timestamp_offset
         self.x.first_timestamp = before.first_timestamp

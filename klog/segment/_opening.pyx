@@ -23,8 +23,8 @@ from klog._c.index cimport (
     KL_OFFSET_ENTRY,
     KL_TIME_ENTRY,
     kl_offset_index_floor,
-    kl_offset_index_sound,
-    kl_time_index_sound,
+    kl_offset_index_valid,
+    kl_time_index_valid,
 )
 from klog._c.osio cimport kl_cached_t, kl_cachestat, kl_fadvise, kl_io_libc, kl_io_t, kl_pread
 from klog._c.status cimport KL_OK
@@ -274,7 +274,7 @@ cdef bint confirm(Tail *tail, const char *folder, Index *offsets, Index *times) 
     if offsets.size % KL_OFFSET_ENTRY or times.size % KL_TIME_ENTRY or times.size == 0:
         return False
     entries, timed = <int32_t>(offsets.size // KL_OFFSET_ENTRY), <int32_t>(times.size // KL_TIME_ENTRY)
-    if kl_offset_index_sound(offsets.data, entries) != entries or kl_time_index_sound(times.data, timed) != timed:
+    if kl_offset_index_valid(offsets.data, entries) != entries or kl_time_index_valid(times.data, timed) != timed:
         return False
     if entries == 0 or tail.size <= WINDOW:  # the window will begin with the first batch
         tail.window_size = min(tail.size, WINDOW)

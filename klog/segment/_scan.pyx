@@ -160,7 +160,7 @@ cdef str reason_of(int status):
 cdef class HeaderIterator:
     """Iterator of Header over [position, end) of a file.
 
-    It ends where no whole batch begins. `position` is then that place, and `reason` the cause: "" (the end),
+    It ends where no whole batch begins. `position` is then that byte, and `reason` the cause: "" (the end),
     "truncated" (a batch goes past the end, or too few bytes for one), "length" or "magic".
     """
 

@@ -27,7 +27,7 @@ def test_counts_are_exact_while_every_key_has_a_counter() -> None:
         waste.add(key, 7, offset)
     assert [size for size, _, _ in waste.top(48)] == sorted(truth.values(), reverse=True)
     assert sum(records for _, records, _ in waste.top(48)) == 2000
-    assert waste.given_up == 0
+    assert waste.reduced_by == 0
     assert waste.top(0) == []
 
 
@@ -43,10 +43,10 @@ def test_with_too_many_keys_counts_stay_within_the_reported_error() -> None:
         waste.add(key, size, offset)
     top = waste.top(48)
     for size, records, offset in top:
-        assert truth[where[offset]] - waste.given_up <= size <= truth[where[offset]]
+        assert truth[where[offset]] - waste.reduced_by <= size <= truth[where[offset]]
         assert records >= 1
     assert {where[offset] for _, _, offset in top[:4]} == {b"often-%d" % n for n in range(4)}
-    assert 0 < waste.given_up <= 2 * sum(truth.values()) / 48
+    assert 0 < waste.reduced_by <= 2 * sum(truth.values()) / 48
 
 
 def test_invalid_numbers_of_counters_raise() -> None:

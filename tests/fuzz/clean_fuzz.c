@@ -89,8 +89,8 @@ static void write_and_check(const kl_batch_t *b, const uint8_t *payload, const k
 
 static void choose(const kl_batch_t *b, const uint8_t *payload, size_t size, const kl_clean_rules_t *rules, int all,
                    int marker_done, int64_t start, const seen_t *seen) {
-    size_t room = kl_clean_runs_max(b->count);
-    kl_clean_run_t *runs = malloc(room * sizeof *runs);
+    size_t space = kl_clean_runs_max(b->count);
+    kl_clean_run_t *runs = malloc(space * sizeof *runs);
     uint8_t *stays = malloc((size_t)b->count + 1);
     kl_cleaned_t cleaned;
     int32_t bad = -1;
@@ -112,10 +112,10 @@ static void choose(const kl_batch_t *b, const uint8_t *payload, size_t size, con
                        seen[i].offset >= last_put(seen, b->count, r, start, rules->latest_offset);
         expected += stays[i];
     }
-    CLAIM(cleaned.count == expected && cleaned.runs >= 0 && (size_t)cleaned.runs <= room);
-    kl_fate_t fate = kl_clean_fate(rules, b);
-    CLAIM(fate != KL_FATE_STALE || cleaned.count == 0 || all);
-    CLAIM(fate != KL_FATE_INTACT || cleaned.whole || marker_done);
+    CLAIM(cleaned.count == expected && cleaned.runs >= 0 && (size_t)cleaned.runs <= space);
+    kl_prediction_t predicted = kl_clean_predict(rules, b);
+    CLAIM(predicted != KL_PREDICT_EMPTY || cleaned.count == 0 || all);
+    CLAIM(predicted != KL_PREDICT_WHOLE || cleaned.whole || marker_done);
     if (cleaned.count != 0)
         write_and_check(b, payload, runs, &cleaned, seen, stays);
     free(stays);
@@ -149,7 +149,7 @@ static void batch(kl_batch_t *b, const uint8_t *payload, size_t size, const uint
     if (choices[1] & 2)
         kl_keymap_track_stale(&map, words, marked, start, STALE_WORDS * 64);
 
-    int status = kl_clean_note(&map, b, payload, size, start, &latest, &bad);
+    int status = kl_clean_put_keys(&map, b, payload, size, start, &latest, &bad);
     int sound = kl_payload_validate(payload, size, b->count, -1, &also_bad);
     if (status != KL_OK && status != KL_EFULL) {
         CLAIM(status == KL_EORDER || (status == sound && bad == also_bad));

@@ -18,7 +18,7 @@ static int64_t time_of(const uint8_t *e, int32_t i) { return (int64_t)kl_load_u6
 static void offsets(const uint8_t *data, size_t size, int32_t target) {
     uint8_t *e = fuzz_exact(data, size / 8 * 8);
     int32_t n = (int32_t)(size / 8);
-    int32_t sound = kl_offset_index_sound(e, n);
+    int32_t sound = kl_offset_index_valid(e, n);
     CLAIM(sound >= 0 && sound <= n);
     for (int32_t i = 1; i < sound; i++)
         CLAIM(offset_of(e, i - 1) < offset_of(e, i) && position_of(e, i - 1) < position_of(e, i));
@@ -39,7 +39,7 @@ static void offsets(const uint8_t *data, size_t size, int32_t target) {
 static void times(const uint8_t *data, size_t size, int64_t target) {
     uint8_t *e = fuzz_exact(data, size / 12 * 12);
     int32_t n = (int32_t)(size / 12);
-    int32_t sound = kl_time_index_sound(e, n);
+    int32_t sound = kl_time_index_valid(e, n);
     CLAIM(sound >= 0 && sound <= n);
     int32_t floor = -1;
     while (floor + 1 < sound && time_of(e, floor + 1) <= target)
@@ -82,10 +82,10 @@ static void indexer(const uint8_t *data, size_t size, const uint8_t *choices) {
     }
     kl_indexer_close(&x);
     CLAIM(x.time_count <= x.time_capacity);
-    CLAIM(kl_offset_index_sound(x.offset_entries, x.offset_count) == x.offset_count);
+    CLAIM(kl_offset_index_valid(x.offset_entries, x.offset_count) == x.offset_count);
     /* A first entry of time 0 at relative offset 0 looks like an unused slot. */
     if (x.time_count != 0 && (kl_load_u64(x.time_entries) != 0 || kl_load_u32(x.time_entries + 8) != 0))
-        CLAIM(kl_time_index_sound(x.time_entries, x.time_count) == x.time_count);
+        CLAIM(kl_time_index_valid(x.time_entries, x.time_count) == x.time_count);
     free(x.offset_entries);
     free(x.time_entries);
 }

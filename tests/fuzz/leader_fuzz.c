@@ -16,7 +16,7 @@ static void renewed(const uint8_t *payload, int64_t size, int32_t count) {
 }
 
 static void batch(const uint8_t *payload, size_t size, int32_t count, int64_t base, const kl_leader_rules_t *rules) {
-    kl_findings_t found;
+    kl_leader_result_t found;
     int32_t bad = -1, also_bad = -1;
     int status = kl_leader_scan(payload, size, count, base, rules, &found, &bad);
     CLAIM(status == kl_payload_validate(payload, size, count, -1, &also_bad) && (status == KL_OK || bad == also_bad));
@@ -24,10 +24,10 @@ static void batch(const uint8_t *payload, size_t size, int32_t count, int64_t ba
         return;
     kl_refusal_t few[3] = {{0}};
     int32_t refused = kl_leader_refusals(payload, size, count, base, rules, few, 3);
-    CLAIM(refused >= 0 && refused <= count && (refused == 0 || found.suspects));
+    CLAIM(refused >= 0 && refused <= count && (refused == 0 || found.may_be_refused));
     for (int32_t i = 0; i < refused && i < 3; i++)
-        CLAIM(few[i].number >= 0 && few[i].number < count && few[i].why != KL_REFUSED_NOT);
-    CLAIM(found.count == count && found.disorder < count);
+        CLAIM(few[i].number >= 0 && few[i].number < count && few[i].reason != KL_REFUSED_NOT);
+    CLAIM(found.count == count && found.misnumbered < count);
     int64_t anew = kl_leader_rewrite_size(payload, size, count);
     uint8_t *to = malloc((size_t)anew);
     CLAIM(to != NULL);
@@ -37,14 +37,14 @@ static void batch(const uint8_t *payload, size_t size, int32_t count, int64_t ba
 }
 
 static void messages(const kl_set_t *set, const kl_leader_rules_t *rules) {
-    kl_findings_t found;
+    kl_leader_result_t found;
     int32_t bad = -1;
     if (kl_set_scan(set, rules, &found, &bad) != KL_OK)
         return;
     kl_refusal_t few[3];
     int32_t refused = kl_set_refusals(set, found.count, rules, few, 3);
-    CLAIM(refused >= 0 && refused <= found.count && (refused == 0 || found.suspects));
-    if (found.suspects || found.count == 0)
+    CLAIM(refused >= 0 && refused <= found.count && (refused == 0 || found.may_be_refused));
+    if (found.may_be_refused || found.count == 0)
         return;
     uint8_t *to = malloc((size_t)found.size);
     CLAIM(to != NULL);
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .range_checked = choices[1] >> 2 & 1,
         .negative_refused = choices[1] >> 3 & 1,
         .key_required = choices[1] >> 4 & 1,
-        .stamped = choices[1] >> 5 & 1,
+        .log_append_time = choices[1] >> 5 & 1,
     };
     uint8_t *exact = fuzz_exact(data, size);
     if (choices[0] & 1) {

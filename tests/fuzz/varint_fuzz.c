@@ -24,7 +24,7 @@ static int plain(const uint8_t *at, size_t left, int bits, uint64_t *out, size_t
 }
 
 static void varints(const uint8_t *at, size_t left) {
-    uint8_t room[KL_VARLONG_MAX];
+    uint8_t space[KL_VARLONG_MAX];
     uint64_t zigzag = 0;
     size_t used = 0, want_used = 0;
     int32_t small = 0;
@@ -33,32 +33,32 @@ static void varints(const uint8_t *at, size_t left) {
     CLAIM(kl_varint_decode(at, left, &small, &used) == want);
     if (want == KL_OK) {
         CLAIM(used == want_used && kl_zigzag32(small) == zigzag);
-        CLAIM(kl_varint_encode(room, small) == kl_varint_size(small) && kl_varint_size(small) <= used);
+        CLAIM(kl_varint_encode(space, small) == kl_varint_size(small) && kl_varint_size(small) <= used);
     }
     want = plain(at, left, 64, &zigzag, &want_used);
     CLAIM(kl_varlong_decode(at, left, &large, &used) == want);
     if (want == KL_OK) {
         CLAIM(used == want_used && kl_zigzag64(large) == zigzag);
-        size_t size = kl_varlong_encode(room, large);
+        size_t size = kl_varlong_encode(space, large);
         CLAIM(size == kl_varlong_size(large) && size <= used);
         int64_t again = 0;
-        CLAIM(kl_varlong_decode(room, size, &again, &used) == KL_OK && again == large && used == size);
+        CLAIM(kl_varlong_decode(space, size, &again, &used) == KL_OK && again == large && used == size);
     }
 }
 
 static void utf8(const uint8_t *at, size_t size) {
-    size_t room = kl_utf8_repaired_size(at, size);
-    CLAIM(room >= size / 3 && room <= 3 * size);
-    uint8_t *out = malloc(room != 0 ? room : 1);
-    CLAIM(out != NULL && kl_utf8_repair(at, size, out, room) == room);
-    CLAIM(kl_utf8_repaired_size(out, room) == room);
-    for (size_t done = 0; done < room;) {
-        int step = kl_utf8_step(out + done, room - done);
+    size_t space = kl_utf8_repaired_size(at, size);
+    CLAIM(space >= size / 3 && space <= 3 * size);
+    uint8_t *out = malloc(space != 0 ? space : 1);
+    CLAIM(out != NULL && kl_utf8_repair(at, size, out, space) == space);
+    CLAIM(kl_utf8_repaired_size(out, space) == space);
+    for (size_t done = 0; done < space;) {
+        int step = kl_utf8_step(out + done, space - done);
         CLAIM(step > 0);
         done += (size_t)step;
     }
-    if (room != 0)
-        CLAIM(kl_utf8_repair(at, size, out, room - 1) == room);
+    if (space != 0)
+        CLAIM(kl_utf8_repair(at, size, out, space - 1) == space);
     free(out);
 }
 

@@ -167,7 +167,7 @@ cdef class FetchData:
         """(file, position, size) of a slice that is not empty, for a server that sends it by sendfile. The file stays
         open while the caller keeps it. Raises ValueError for an empty slice."""
         if self._file is None:
-            raise ValueError("the slice is empty: it has no place in a file")
+            raise ValueError("the slice is empty: it has no position in a file")
         return self._file, self._byte, self.size
 
     def memory(self):
@@ -207,8 +207,8 @@ cdef class FetchData:
 
         target: a socket, also with TLS, or anything with a fileno(): a pipe, a file (at its current position; flush it
         first). A blocking target takes all bytes. A non-blocking one takes what it can now; call again with start= what
-        it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. A place that was
-        truncated and written again is not noticed: the new bytes are sent.
+        it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. If the bytes
+        were truncated and written again, this is not detected: the new bytes are sent.
         """
         cdef int64_t first = self._start_of(start)
         return self._send(target, first, self.size - first)
@@ -261,8 +261,8 @@ cdef class FetchData:
 
     @property
     def last_stable_offset(self):
-        """Exclusive bound of read_committed. A reader beside a writer works it out when it is first asked for, which
-        may need a replay of all batches: other isolation levels do not wait for it."""
+        """Exclusive bound of read_committed. A reader beside a writer computes it on the first access, which may need
+        a replay of all batches: other isolation levels do not wait for it."""
         if self.stable < 0:
             self.stable = min(<int64_t>isolation_levels.last_stable_offset(self._log), self.high_watermark)
         return self.stable
@@ -272,11 +272,11 @@ cdef class FetchData:
         return OffsetMetadata(self.offset, self.base_offset, self._byte)
 
     @position.setter
-    def position(self, place):
-        if place.offset != self.offset:
-            raise ValueError(f"position of offset {place.offset}: the slice begins at {self.offset}")
-        self.base_offset = place.segment_base_offset
-        self._byte = place.position
+    def position(self, metadata):
+        if metadata.offset != self.offset:
+            raise ValueError(f"position of offset {metadata.offset}: the slice begins at {self.offset}")
+        self.base_offset = metadata.segment_base_offset
+        self._byte = metadata.position
 
     def __eq__(self, other):
         if type(other) is not FetchData:

@@ -96,7 +96,7 @@ cdef class Counters:
             self.refusals[name] = self.refusals.get(name, 0) + count
 
     def reads(self):
-        """What readers have done, under the names of Kafka's meters."""
+        """The metrics of reads, under Kafka's names."""
         return {
             "BytesOutPerSec": self.bytes_out,
             "TotalFetchRequestsPerSec": self.fetches + self.failed_fetches,
@@ -104,7 +104,7 @@ cdef class Counters:
         }
 
     def writes(self):
-        """What appenders have done, under the names of Kafka's meters."""
+        """The metrics of appends, under Kafka's names."""
         return {
             "BytesInPerSec": self.bytes_in,
             "MessagesInPerSec": self.messages_in,
@@ -115,7 +115,7 @@ cdef class Counters:
         }
 
     def times(self):
-        """The histograms. Only LogFlushRateAndTimeMs is a name of Kafka's."""
+        """The histograms. Only LogFlushRateAndTimeMs is one of Kafka's names."""
         return {
             "LogFlushRateAndTimeMs": self.flush_times,
             "LogRollRateAndTimeMs": self.roll_times,

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """The segments of a log, and the counters by which readers notice changes other than appends.
 
-Readers take no lock: they use an immutable tuple of segments. A reader that remembers a counter never finds a smaller
-number.
+Readers take no lock: they use an immutable tuple of segments. A counter that a reader has read never
+decreases.
 """
 
 cimport cython
@@ -80,13 +80,13 @@ cdef class SegmentList:
         self.put(self.segments[count:])
 
     def rewrite(self, segments):
-        """A cleaning puts these segments in place: readers look again."""
+        """A cleaning replaces the segments by these: readers search again."""
         self.put(tuple(segments))
         self.generation += 1
 
     def cut(self, segments):
         """A truncation leaves these segments. Counted before the first byte is removed: readers of the removed bytes
-        look again."""
+        search again."""
         self.put(tuple(segments))
         self.generation += 1
         self.rewritten += 1

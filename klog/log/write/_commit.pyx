@@ -310,9 +310,9 @@ cdef class CommitQueue:
     cdef list leave_out(self, loop):
         """Remove the tickets of a loop from the queue and return them."""
         cdef Ticket ticket
-        cdef list gone = [ticket for ticket in self.queued if ticket.loop is loop]
+        cdef list removed = [ticket for ticket in self.queued if ticket.loop is loop]
         self.queued = [ticket for ticket in self.queued if ticket.loop is not loop]
-        return gone
+        return removed
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
@@ -345,10 +345,10 @@ cdef class CommitQueue:
             loop.run_in_executor(None, self.lead_tasks, log, loop).add_done_callback(partial(self.ended, log, loop))
         except RuntimeError as error:   # the executor is shutting down
             self.ordered.discard(loop)
-            gone = self.leave_out(loop)
-            for ticket in gone:
+            removed = self.leave_out(loop)
+            for ticket in removed:
                 ticket.error = StorageOffline(f"{log.name}: nothing was appended: {error}")
-            resolve(gone)
+            resolve(removed)
             if not self.led:
                 self.hand_on(log)
         except BaseException:           # Ctrl-C: the worker may start or not
