@@ -300,7 +300,7 @@ static void headers_range(const kl_list_column_t *column, int64_t i, int64_t *fr
     }
 }
 
-/* Bytes that items from..to take, -1 if one has no key, INT64_MAX if one is too large. */
+/* Bytes that items from..to take, -1 if one has no key. */
 static int64_t headers_size(const kl_list_column_t *column, int64_t from, int64_t to) {
     int64_t sum = 0;
     for (int64_t i = from; i < to; i++) {
@@ -311,8 +311,6 @@ static int64_t headers_size(const kl_list_column_t *column, int64_t from, int64_
         kl_bytes_at(&column->value, i, &value_size);
         if (key_size < 0)
             return -1;
-        if (key_size > INT32_MAX || value_size > INT32_MAX || sum > INT32_MAX)
-            return INT64_MAX;
         sum += (int64_t)kl_varlong_size(key_size) + key_size + (int64_t)kl_varlong_size(value_size) +
                (value_size > 0 ? value_size : 0);
     }
@@ -394,11 +392,6 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
                 end = KL_ROWS_HEADER_KEY;
                 break;
             }
-        }
-        if (r.key_size > INT32_MAX || r.value_size > INT32_MAX || r.headers_size > INT32_MAX) {
-            out->more = (size_t)r.key_size + (size_t)r.value_size;
-            end = KL_ROWS_SIZE;
-            break;
         }
         if (count == 0 && !rules->base_given)
             base = timestamp;

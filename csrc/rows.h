@@ -112,7 +112,7 @@ typedef enum {
 /* The limits of a batch. */
 typedef struct {
     int64_t batch_bytes_max;   /* a single record may exceed it ... */
-    int64_t message_bytes_max; /* ... but not past this */
+    int64_t message_bytes_max; /* ... but not past this; at most INT32_MAX */
     int64_t timestamp_default; /* for null */
     int64_t timestamp_min;     /* the range for timestamps other than -1 */
     int64_t timestamp_max;

@@ -234,11 +234,15 @@ static int bytes_all(const kl_io_t *io, int to, const char *data, size_t size, s
     while (*done < size) {
         ssize_t n = io->send(to, data + *done, size - *done, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
         int status;
-        if (n >= 0) {
+        if (n > 0) {
             *done += (size_t)n;
             *waited_ns = 0;
+            if (wait_ns < 0 && *done < size)
+                return -EINTR; /* as in send_all */
             continue;
         }
+        if (n == 0)
+            return -EIO;
         if (errno != EAGAIN)
             return -errno;
         status = wait_for(to, wait_ns, waited_ns);

@@ -45,29 +45,25 @@ cdef void take(iovec **parts, uint8_t *to, int64_t size) noexcept nogil:
 cdef class DirectFile(LogFile):
     """A LogFile with a second descriptor opened with O_DIRECT; -1 if the file system does not support it."""
 
-    cdef int direct
+    cdef int direct             # -1: not used, or not any more
+    cdef int direct_fd          # open until the file is closed, because a reader may be in a call with it
     cdef readonly int64_t direct_bytes_written
     cdef readonly int64_t direct_bytes_read
 
     def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, *, int direct=-1, **_):
-        self.direct = direct
+        self.direct = self.direct_fd = direct
         self.fallback = direct < 0
 
     def __dealloc__(self):
-        if self.direct >= 0:
-            close(self.direct)
+        if self.direct_fd >= 0:
+            close(self.direct_fd)
 
     def close(self):
         """Close both descriptors now; closing twice is allowed."""
-        self.refused()
+        if self.direct_fd >= 0:
+            close(self.direct_fd)
+        self.direct = self.direct_fd = -1
         LogFile.close(self)
-
-    cdef int refused(self) noexcept:
-        cdef int fd = self.direct
-        self.direct = -1
-        if fd >= 0:
-            close(fd)
-        return 0
 
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1:
         cdef iovec one
@@ -123,37 +119,40 @@ cdef class DirectFile(LogFile):
         self.check(status)
         self.direct_bytes_written += done
         if done < size:
-            self.refused()
+            self.direct = -1
             self.fallback = True
         return 0
 
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1:
-        cdef int64_t low = position & ~(KL_DIRECT_ALIGN - 1), skip = position - low, done = 0, some, got, asked
+        cdef int64_t low = position & ~(KL_DIRECT_ALIGN - 1), skip = position - low, done = 0, some, got
+        cdef int64_t requested
         cdef AlignedBuffer stage
-        if self.direct < 0 or size < DIRECT_MIN:
+        cdef int direct = self.direct   # for all parts: a write in another thread may set it to -1
+        if direct < 0 or size < DIRECT_MIN:
             return LogFile.read_at(self, buf, size, position)
         if skip == 0 and (<uintptr_t>buf | size) % KL_DIRECT_ALIGN == 0:
-            return self.read_pages(buf, size, position)
+            return self.read_pages(direct, buf, size, position)
         stage = AlignedBuffer(STAGE)
         while done < <int64_t>size:
-            asked = min(<int64_t>STAGE, (skip + <int64_t>size - done + KL_DIRECT_ALIGN - 1) & ~(KL_DIRECT_ALIGN - 1))
-            got = self.read_pages(stage.data, <size_t>asked, low)
+            requested = min(
+                <int64_t>STAGE, (skip + <int64_t>size - done + KL_DIRECT_ALIGN - 1) & ~(KL_DIRECT_ALIGN - 1))
+            got = self.read_pages(direct, stage.data, <size_t>requested, low)
             some = min(got - skip, <int64_t>size - done)
             if some <= 0:
                 break
             with nogil:
                 memcpy(<uint8_t *>buf + done, stage.data + skip, some)
             done += some
-            if got < asked:
+            if got < requested:
                 break
             low += got
             skip = 0
         return done
 
-    cdef int64_t read_pages(self, void *buf, size_t size, int64_t position) except -1:
+    cdef int64_t read_pages(self, int direct, void *buf, size_t size, int64_t position) except -1:
         cdef int64_t got
         with nogil:
-            got = kl_pread_direct(self.io, self.direct, self.fd, buf, size, position)
+            got = kl_pread_direct(self.io, direct, self.fd, buf, size, position)
         if got < 0:
             raise read_error(<int>-got, self.path, position)
         self.direct_bytes_read += got

@@ -143,7 +143,7 @@ cdef class Loop:
 
     cdef int run_once(self) except -1:
         cdef epoll_event events[EVENTS_MAX]
-        cdef int count, timeout = self.timeout_ms(), number
+        cdef int count, timeout = self.timeout_ms(), number, failure
         cdef Connection connection
         if timeout != 0 and not self.thread.mailbox.may_sleep():
             timeout = 0
@@ -151,13 +151,14 @@ cdef class Loop:
             self.waits_since = self.thread.clock.monotonic()
         with nogil:
             count = epoll_wait(self.epoll, events, EVENTS_MAX, timeout)
+            failure = errno     # now: the clock is Python code, which may change it
         self.thread.now = self.thread.clock.monotonic()
         if timeout != 0:
             self.waited += self.thread.now - self.waits_since
             self.waits_since = 0
         if count < 0:
-            if errno != EINTR:
-                raise OSError(errno, os.strerror(errno))
+            if failure != EINTR:
+                raise OSError(failure, os.strerror(failure))
             PyErr_CheckSignals()
             count = 0
         self.thread.handshakes_left = HANDSHAKES_MAX

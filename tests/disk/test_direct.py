@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from klog.disk import DirectFile, DirectReader, DirectWriter, LogFile, RealFiles, view_of
 from tests.support.examples import OF_FIXTURES
 from tests.support.faulty_io import FaultyIo
+from tests.support.patience import PATIENCE, until
 
 PAGE, CHUNK = 4096, 1 << 20
 DATA = random.Random(7).randbytes(3 * CHUNK)
@@ -131,6 +133,31 @@ def test_without_direct_access_writes_use_the_cache(tmp_path: Path, kernel: Faul
     file.write(DATA[200_000:400_000], PAGE + 200_000)
     assert kernel.calls("pwrite") == calls + 1
     assert content(path)[PAGE:] == DATA[:400_000]
+
+
+@pytest.mark.parametrize(("position", "size"), [(0, CHUNK), (1, 2 * CHUNK - 1)], ids=["aligned", "staged"])
+def test_a_read_goes_on_when_a_write_ends_direct_access(path: str, kernel: FaultyIo, position: int, size: int) -> None:
+    """The descriptor of the read is not closed meanwhile: its number would soon be another file's."""
+    Path(path).write_bytes(DATA[: 2 * CHUNK])
+    file, other = opened(path, kernel.table), f"{path}.other"
+    Path(other).write_bytes(bytes(CHUNK))
+    kernel.rule("pread", at_most=16 * PAGE, times=1)
+    second = kernel.rule("pread", delay_ms=PATIENCE * 1000, nth=2, times=1)
+    opens: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(file.read, position, size)
+        try:
+            until(lambda: kernel.hits(second))
+            kernel.rule("pwrite", error=errno.EINVAL, times=1)
+            file.write(DATA[2 * CHUNK :], 2 * CHUNK)
+            assert file.fallback
+            opens = [os.open(other, os.O_RDONLY | os.O_DIRECT) for _ in range(10)]
+        finally:
+            kernel.release(second)
+        assert bytes(reading.result()) == DATA[position : position + size]
+    for fd in opens:
+        os.close(fd)
+    assert content(path) == DATA
 
 
 @pytest.mark.parametrize("short", [1, 1000, PAGE, 10 * PAGE + 1])

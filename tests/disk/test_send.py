@@ -339,6 +339,29 @@ def test_a_signal_ends_a_blocked_send(file: LogFile, method: str) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_one_signal_ends_a_blocked_send_of_bytes() -> None:
+    """G2. A call that was interrupted after it had sent a part returns its size, without an error."""
+
+    class Enough(Exception):
+        pass
+
+    def enough(*_: object) -> None:
+        raise Enough
+
+    arrived, wakeup = socket.socketpair()
+    with arrived, wakeup, pair("unix") as (ours, _):
+        wakeup.setblocking(False)
+        before, fd_before = signal.signal(signal.SIGALRM, enough), signal.set_wakeup_fd(wakeup.fileno())
+        try:
+            with signal_when_waiting(signal.SIGALRM), pytest.raises(Enough) as caught:
+                send_bytes(ours, memoryview(DATA), False)
+        finally:
+            signal.set_wakeup_fd(fd_before)
+            signal.signal(signal.SIGALRM, before)
+        assert 0 < caught.value.sent < SIZE  # type: ignore[attr-defined]
+        assert len(arrived.recv(100)) == 1, "number of signals"
+
+
 def test_closed_files_and_invalid_slices_raise(file: LogFile) -> None:
     with pair("unix") as (ours, _):
         for position, size in ((-1, 1), (0, -1)):

@@ -8,10 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from klog.clock import SystemClock
 from klog.network import Listener, NetworkConfig, Request, Server
 from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
 from tests.support.patience import PATIENCE, until
@@ -179,6 +182,39 @@ def test_a_signal_handler_may_stop_the_server_that_is_being_stopped() -> None:
             assert client.receive() == b"x"
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_during_the_wait_of_a_network_thread_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the clock, which is Python code, changes errno."""
+
+    class ErrnoClock(SystemClock):
+        def __init__(self) -> None:
+            self.reads: Counter[int] = Counter()  # by thread
+
+        def monotonic(self) -> float:  # type: ignore[override]
+            os.access("/does/not/exist", os.F_OK)
+            self.reads[threading.get_ident()] += 1
+            return time.monotonic()
+
+    clock = ErrnoClock()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with serving(clock=clock) as server:
+            thread = next(each for each in threading.enumerate() if each.name.startswith("klog-network"))
+            assert thread.ident is not None
+            until(lambda: clock.reads[thread.ident or 0])
+            first = clock.reads[thread.ident]
+
+            def interrupted() -> bool:
+                signal.pthread_kill(thread.ident or 0, signal.SIGUSR1)
+                return clock.reads[thread.ident or 0] >= first + 10
+
+            until(interrupted)
+            with Client(server.port) as client:
+                assert client.ask(b"still") == b"still"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "loop_failed" not in caplog.text
 
 
 def test_a_program_that_waits_for_its_server_ends_with_ctrl_c() -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import struct
 from itertools import pairwise
 
 import pyarrow as pa
@@ -179,6 +180,17 @@ def test_limits_match_those_of_tuples() -> None:
         with pytest.raises(error) as theirs:
             groups(bad, **options)
         assert str(ours.value) == str(theirs.value)
+
+
+def test_headers_of_more_than_2_gib_are_refused_with_their_size() -> None:
+    """2,100 views of one MiB."""
+    view = struct.pack("<i4sii", 1 << 20, bytes(4), 0, 0)
+    buffers = [None, pa.py_buffer(view * 2100), pa.py_buffer(bytes(1 << 20))]
+    values = pa.Array.from_buffers(pa.binary_view(), 2100, buffers)
+    items = pa.StructArray.from_arrays([pa.array([""] * 2100), values], names=["key", "value"])
+    given = pa.table({"value": [b"v"], "headers": pa.ListArray.from_arrays([0, 2100], items)})
+    with pytest.raises(RecordTooLarge, match=r"record 0 makes a batch of 22020\d{5} bytes"):
+        groups(given)
 
 
 def test_klogs_own_columns_are_accepted() -> None:
