@@ -185,6 +185,27 @@ def repair_a_partition(root: Path, _book: Book) -> None:
     repair(root / "data", clock=ManualClock(NOW))
 
 
+def far_base_offset(root: Path) -> None:
+    two_topics(root / "data")
+    log = max((root / "data" / "t-0").glob("*.log"), key=lambda path: (path.stat().st_size > 0, path.name))
+    content, last, position = bytearray(log.read_bytes()), 0, 0
+    while position < len(content):
+        last, position = position, position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+    content[last + 1] ^= 0x20
+    log.write_bytes(content)
+
+
+def is_restored(root: Path, _notes: list[Any]) -> None:
+    found = repair(root / "data", clock=ManualClock(NOW + 1))
+    assert all(entry["error"] is None for entry in found["partitions"])
+    assert content(root / "data")["t-0"] == TWELVE
+
+
+@operation(far_base_offset, is_restored)
+def repair_a_base_offset(root: Path, _book: Book) -> None:
+    repair(root / "data", clock=ManualClock(NOW))
+
+
 # ---- the life of a log -----------------------------------------------------------------------------------------------
 
 
@@ -547,6 +568,7 @@ def purge_and_compact_by_hand(root: Path, book: Book, files: Files) -> None:
     ):
         if outcome.error is not None:
             raise outcome.error
+    assert {line["outcome"] for line in read_audit(root)} <= {"begun", "done"}
     book.note("purged")
 
 

@@ -21,6 +21,7 @@ from tests.crash import life, producing, workload
 from tests.crash.compaction import Cleaning, cleaning_of
 from tests.crash.workload import Policy, open_logs
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
 
 Send = Callable[[Any], None]
 Messages = Sequence[Any]
@@ -100,7 +101,7 @@ class Producers:
 
     def __init__(self, place: Path) -> None:
         rehearsal = producing.Producing()
-        rehearsal.run(place / "rehearsal")
+        rehearsal.run(place / "rehearsal", CrashFiles())
         self._views = rehearsal.views
 
     def prepare(self, root: Path) -> None: ...
