@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,7 +76,7 @@ def read(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
     NewerFormat."""
     path = os.path.join(os.fspath(directory), FILE)
     try:
-        data = read_whole(path)
+        data = read_whole(path, sys.maxsize)  # it grows by a line with every purge, and keeps them all
     except FileNotFoundError:
         return []
     except IsADirectoryError:

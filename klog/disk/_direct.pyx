@@ -136,6 +136,8 @@ cdef class DirectFile(LogFile):
         while done < <int64_t>size:
             requested = min(
                 <int64_t>STAGE, (skip + <int64_t>size - done + KL_DIRECT_ALIGN - 1) & ~(KL_DIRECT_ALIGN - 1))
+            if self.direct_fd < 0:
+                raise ValueError(f"{self.path} is closed")
             got = self.read_pages(direct, stage.data, <size_t>requested, low)
             some = min(got - skip, <int64_t>size - done)
             if some <= 0:

@@ -19,8 +19,9 @@ cdef enum:
     MOST = 1 << 28      # bytes; a checkpoint of more than 5 million partitions, a snapshot of as many producers
 
 
-def read_whole(str path):
-    """Return the bytes of a file, or the first 256 MiB of a larger one, which is damaged: its parser refuses them.
+def read_whole(str path, int64_t most=MOST):
+    """Return the bytes of a file. Of one that is larger than `most` about that many, by default 256 MiB: a checkpoint or
+    a snapshot of that size is damaged, and its parser refuses them.
 
     Raises OSError, such as FileNotFoundError, and for a FIFO instead of waiting for its writer: pread(2) fails there.
     fstat(2) is called only for an empty file and for one of 4 KiB or more."""
@@ -45,7 +46,7 @@ def read_whole(str path):
         if got < 0 and got != -ESPIPE:
             raise os_error(<int>-got, path, reading=True)
         check_regular(fd, path)
-        return rest(fd, path, [PyBytes_FromStringAndSize(buffer, max(got, 0))])
+        return rest(fd, path, [PyBytes_FromStringAndSize(buffer, max(got, 0))], most)
     finally:
         close(fd)
 
@@ -67,12 +68,12 @@ cdef int check_regular(int fd, str path) except -1:
     return 0
 
 
-cdef bytes rest(int fd, str path, list pieces):
-    """Read on to the end of the file, which may grow meanwhile."""
+cdef bytes rest(int fd, str path, list pieces, int64_t most):
+    """Read on to the end of the file, which may grow meanwhile, or to `most` bytes and a part of a step."""
     cdef int64_t position = len(pieces[0]), got = position
     cdef bytes piece
     cdef char *at
-    while got > 0 and position < MOST:
+    while got > 0 and position < most:
         piece = PyBytes_FromStringAndSize(NULL, STEP)
         at = piece
         with nogil:

@@ -43,7 +43,7 @@ from klog.disk import (
     is_directory,
     remove_tree,
 )
-from klog.errors import KlogError
+from klog.errors import CorruptData, KlogError
 from klog.inspect.batches import Found
 from klog.inspect.files import ROOT_CHECKPOINTS, check_log_dir, is_partition_directory
 from klog.inspect.listing import ls
@@ -201,7 +201,9 @@ class _Repair:
             restored = self._restore_offsets(copy)
             with self._load(copy) as log:
                 entry["log_end_after"] = end = log.log_end_offset
-                entry["details"] = [line.replace(copy, located.path) for line in (*restored, *log.recovery.details)]
+                entry["details"] = [
+                    line.replace(copy, located.path) for line in (*restored.values(), *log.recovery.details)
+                ]
         except (KlogError, OSError) as error:
             return {**entry, "error": str(error).replace(copy, located.path)}
         for name in regular_files(copy):  # marked for deletion by the load: the original has them
@@ -211,28 +213,30 @@ class _Repair:
         logs = [each for each in changed if str(each["name"]).endswith(".log")]
         entry["bytes_cut"] = sum((each["size_before"] or 0) - (each["size_after"] or 0) for each in logs)  # type: ignore[operator]
         for _, item in items(located.path, end) if logs else ():
-            if isinstance(item, Found) and item.error is None and item.batch.base_offset >= end:
+            if isinstance(item, Found) and item.error is None and end <= item.batch.base_offset not in restored:
                 entry["intact_batches_cut"] += 1
                 entry["intact_records_cut"] += item.batch.count
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
 
-    def _restore_offsets(self, copy: str) -> list[str]:
+    def _restore_offsets(self, copy: str) -> dict[int, str]:
         """Restore the base offsets that one wrong bit puts out of the range of their segments: a load keeps such a
-        batch, and recovery="strict" refuses the log. Returns a line for each."""
-        lines = []
+        batch, and recovery="strict" refuses the log. Returns a line of the report for each wrong offset."""
+        lines = {}
         for name in regular_files(copy):
             base_offset, suffix = names.parse_name(name) or (0, "")
             if suffix != names.LOG:
                 continue
             path = os.path.join(copy, name)
             with self._files.open(path, write=True) as file:
-                flipped = flipped_batch(file, os.path.getsize(path), base_offset)
+                flipped = None
+                with contextlib.suppress(CorruptData):  # the load cuts there
+                    flipped = flipped_batch(file, os.path.getsize(path), base_offset)
                 if flipped is not None:
                     position, bit = flipped
                     wrong = int.from_bytes(bytes(file.read(position, OFFSET_BYTES)), "big")
                     file.write((wrong ^ bit).to_bytes(OFFSET_BYTES, "big"), position)
-                    lines.append(f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {wrong ^ bit}")
+                    lines[wrong] = f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {wrong ^ bit}"
         return lines
 
     def _load(self, copy: str) -> Log:

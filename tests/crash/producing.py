@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import klog
+from klog.disk import Files
 from tests.crash.opening import Found, LogOpener, View, open_logs, view_of
 from tests.support.abandon import abandon
 from tests.support.batches import batch, marker, produced, transactional
@@ -60,13 +61,13 @@ class Producing:
         self._end = 0
         self._deaths = deaths
 
-    def run(self, root: Path, files: CrashFiles) -> None:
+    def run(self, root: Path, files: Files) -> None:
         for life, ending in enumerate(self._endings):
             script = [*self._script(life)]
             deaths = () if self._deaths is None else random_deaths(self._deaths, 70)
             until_done(files, deaths, partial(self._live, root, files, script, ending))
 
-    def _live(self, root: Path, files: CrashFiles, script: list[Append | None], ending: str) -> None:
+    def _live(self, root: Path, files: Files, script: list[Append | None], ending: str) -> None:
         logs = open_logs(root, files)
         try:
             if TOPIC not in logs.topics():

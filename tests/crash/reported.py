@@ -65,8 +65,9 @@ class Writer:
     def prepare(self, root: Path) -> None: ...
 
     def run(self, root: Path, files: Files, send: Send) -> None:
-        for _ in workload.steps(root, files, reporting(workload.Expected, send), self._durability, *self._policy):
-            pass
+        expected = reporting(workload.Expected, send)
+        for ending in workload.ENDINGS:
+            workload.live(root, files, expected, ending, self._durability, *self._policy)
 
     def check(self, root: Path, messages: Messages, promised: int) -> None:
         expected = replayed(workload.Expected, messages)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from klog.disk import Files
 from tests.crash.opening import Found, LogOpener, open_logs
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, random_deaths, until_done
@@ -62,7 +63,7 @@ ENDINGS = (Ending(True, True, True), Ending(False, False, True), Ending(False, F
 
 def live(
     path: Path,
-    files: CrashFiles,
+    files: Files,
     expected: Expected,
     ending: Ending,
     durability: str,

@@ -263,6 +263,9 @@ def test_a_file_of_a_hole_of_64_gib(tmp_path: Path, name: str, read_only: bool) 
         assert [log.offset_for_timestamp(T + n) for n in range(COUNT)] == [(T + n, n) for n in range(COUNT)]
         assert log.producers == {}
         assert log.leader_epochs == [(0, 0)]
+        if not read_only:
+            log.append([(b"k", b"value", T + COUNT)])
+            assert offsets(log) == list(range(COUNT + 1))
 
 
 @pytest.mark.parametrize("base", [2**63 - 2, 2**62, 2**31 - 1])

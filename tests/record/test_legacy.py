@@ -11,7 +11,7 @@ import lz4.frame
 import pyarrow as pa
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioBuilder
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
@@ -473,6 +473,7 @@ def reseal_all(plain: bytes) -> bytes:
     return bytes(out)
 
 
+@example(0, 1, 0, [(5174, "set", 1)], True)
 @given(st.sampled_from((0, 1)), st.integers(1, 5), st.integers(0, 30), mutations(3), st.booleans())
 def test_the_reference_agrees_on_validity(
     magic: int, count: int, offset: int, steps: list[Step], outside: bool

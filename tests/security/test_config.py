@@ -106,14 +106,18 @@ def test_an_invalid_value_is_an_error_with_its_name(name: str, value: str) -> No
 
 
 def test_which_properties_are_known() -> None:
-    for name in ("listener.name.a.plain.sasl.jaas.config", "listener.name.a.scram-sha-512.connections.max.reauth.ms"):
+    for name in (
+        "listener.name.a.plain.sasl.jaas.config",
+        "listener.name.a.scram-sha-512.connections.max.reauth.ms",
+        "listener.name.a.ssl.keystore.location",
+    ):
         assert SecurityConfig.knows(name), name
     for name in (
         "log.dirs",
         "sasl.jaas.config",
         "listener.name.a.sasl.jaas.config",
         "listener.name.sasl.enabled.mechanisms",
-        "listener.name.a.ssl.keystore.location",
+        "listener.name.a.ssl.keystore.password",
         "listener.name.a.oauthbearer.sasl.jaas.config",
     ):
         assert not SecurityConfig.knows(name), name

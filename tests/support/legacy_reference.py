@@ -107,7 +107,11 @@ def rows_of(outer: Message) -> list[Row]:
     if outer.attributes & 7 == 0:
         messages, shift, last = [outer], 0, outer.offset
     elif outer.attributes & 7 == 1 and outer.value is not None:
-        messages = inner_messages(zlib.decompress(outer.value, 31), outer)
+        try:
+            inside = zlib.decompress(outer.value, 31)
+        except zlib.error:
+            raise Malformed("gzip") from None
+        messages = inner_messages(inside, outer)
         shift, last = 0, outer.offset
         if outer.offset == 0:
             last = messages[-1].offset

@@ -52,12 +52,14 @@ def flipped_batch(file: LogFile, size: int, base_offset: int) -> tuple[int, int]
     It is the only batch out of range, and its base offset is one bit away from the end of the batch before. No checksum
     covers the base offset. So a wrong bit is more likely than a gap of 2^31 records.
     """
-    due, found = base_offset, []
+    due, found = base_offset, None
     for header in HeaderIterator(file, 0, size):
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
-            found.append((header.position, _base_offset(file, header) ^ due))
+            if found is not None:
+                return None
+            found = header.position, _base_offset(file, header) ^ due
         due = header.next_offset
-    return found[0] if len(found) == 1 and found[0][1].bit_count() == 1 else None
+    return found if found is not None and found[1].bit_count() == 1 else None
 
 
 def is_flipped(segment: Segment) -> bool:
