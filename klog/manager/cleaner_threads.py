@@ -60,7 +60,6 @@ class BackgroundCleaner:
     _user: Callable[[], object]
 
     def __post_init__(self) -> None:
-        self._condition = self._registry.cleanings
         self._life = threading.Lock()
         self._making = threading.Lock()
         self._settings: CleanerSettings | None = None  # None while it is not running
@@ -120,10 +119,10 @@ class BackgroundCleaner:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        with self._condition:
+        with self._registry.cleanings:
             for worker in workers:
                 worker.stopping = True
-            self._condition.notify_all()
+            self._registry.cleanings.notify_all()
         for worker in workers:
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(_STOP_SECONDS)
@@ -133,8 +132,8 @@ class BackgroundCleaner:
         workers, self._workers, self._settings = self._workers, [], None
         for worker in workers:
             worker.stopping = True
-        with self._condition:
-            self._condition.notify_all()
+        with self._registry.cleanings:
+            self._registry.cleanings.notify_all()
 
     def check(self, config: ManagerConfig) -> None:
         """Raise InvalidConfig if the running cleaner cannot go on with this configuration."""
@@ -152,8 +151,8 @@ class BackgroundCleaner:
             if now.bytes_per_second != before.bytes_per_second:
                 self._throttle.rate = now.bytes_per_second
                 self._log_rate()
-                with self._condition:
-                    self._condition.notify_all()  # a thread may wait for a time computed from the old rate
+                with self._registry.cleanings:
+                    self._registry.cleanings.notify_all()  # a thread may wait for a time computed from the old rate
             same = (now.threads, now.map_bytes, now.load_factor, now.backoff_ms)
             if same == (before.threads, before.map_bytes, before.load_factor, before.backoff_ms):
                 self._settings = now
@@ -163,7 +162,7 @@ class BackgroundCleaner:
 
     def after_fork(self) -> None:
         """Reset in a forked child, where the threads do not exist."""
-        self._life, self._making, self._condition = threading.Lock(), threading.Lock(), self._registry.cleanings
+        self._life, self._making = threading.Lock(), threading.Lock()
         self._workers, self._settings, self._task, self._work = [], None, None, None
 
     # ---- the work of a thread ----------------------------------------------------------------------------------------
@@ -177,8 +176,8 @@ class BackgroundCleaner:
                 busy = False
             settings = self._settings
             if not busy and settings is not None:
-                with self._condition:
-                    self._condition.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
+                with self._registry.cleanings:
+                    self._registry.cleanings.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
 
     def _until_clean(self, worker: Worker) -> None:
         while self.work(worker):

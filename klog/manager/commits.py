@@ -109,7 +109,7 @@ class Commits:
         directory = self._directories.online()[0]
         layout.check_token(job.token)
         if job.stream is not None and streams.last_batch(directory.path, job.stream[0]) >= job.stream[1]:
-            writers.remove_staging(directory.path, job.token, self._files)
+            writers.remove_staging(directory.path, job.token, self._files, again=True)
             return None
         new = self._check_topics(job)
         for file in job.files:
@@ -245,7 +245,7 @@ class Commits:
         for token in layout.writers_in(os.listdir(directory.path)):
             before, _, number = token.rpartition("-")
             if before == query and number.isdecimal() and int(number) < batch:
-                writers.remove_staging(directory.path, token, self._files)
+                writers.remove_staging(directory.path, token, self._files, again=True)
 
     def _logs(self, parts: Iterable[Part]) -> list[Log]:
         return [self._registry.get(*part.key) for part in parts]

@@ -995,7 +995,13 @@ class Segment(SegmentState):
         """The result of find_timestamp(), by the offsets that readers return."""
         position, due = 0, self.base_offset
         while position < self.size:
-            chunk, after = self.read_chunk(position, _READ_BYTES)
+            try:
+                chunk, after = self.read_chunk(position, _READ_BYTES)
+            except CorruptBatch as error:
+                # Any bytes may have been taken for a base offset.
+                raise CorruptBatch(
+                    error.reason, path=self.path, position=error.position, offset=due, kind=error.kind
+                ) from None
             self._check_rises(chunk, position, due)
             due = after
             for batch in decode(chunk, path=self.path, file_position=position, verify_crc=False):

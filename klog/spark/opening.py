@@ -3,7 +3,8 @@
 O1  A partition below a log.dir is opened when it is first used: one that a query does not read costs nothing, and may
     be damaged.
 O2  A log with a segment in the middle that is empty or missing is refused (recovery="strict"). With onCorrupt other
-    than fail it is opened without that segment, with a warning; then no reader reports lost ends of its segments.
+    than fail it is opened without that segment, and warnings name it and all else that recovery="kafka" leaves
+    out; then no reader reports lost ends of its segments.
 """
 
 from __future__ import annotations
@@ -107,4 +108,7 @@ def _despite_lost_segments(opened: Callable[[Policy], Log], on_corrupt: OnCorrup
             error.add_note("onCorrupt=skipBatch reads the log without that segment")
             raise
         logger.warning("event=lost_segment offset=%s reason=%r", error.offset, str(error))
-    return opened("kafka")
+    log = opened("kafka")
+    for left_out in log.recovery.details:
+        logger.warning("event=damaged_log partition=%s reason=%r", log.name, left_out)
+    return log

@@ -63,11 +63,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from klog import Log
+    from klog.spark.opening import Logs
 
 logger = logger_of("spark")
-
-Logs = Mapping[TopicPartition, "Log"]
 
 
 class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

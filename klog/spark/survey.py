@@ -249,8 +249,9 @@ def lookup_of(log: Log, reading: Reading) -> FirstAtOrAfter:
         try:
             found = log.offset_for_timestamp(timestamp_ms)
         except CorruptBatch as error:
-            if reading.on_corrupt == "fail" or error.offset is None:
+            if reading.on_corrupt == "fail":
                 error.add_note("onCorrupt=skipBatch begins, or ends, at this batch")
+            if reading.on_corrupt == "fail" or error.offset is None:
                 raise
             logger.warning("event=corrupt_batch timestamp=%d reason=%r", timestamp_ms, str(error))
             return max(error.offset, log.log_start_offset)

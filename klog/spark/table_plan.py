@@ -27,10 +27,10 @@ from klog.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from klog import Log
+    from klog.spark.opening import Logs
 
 logger = logger_of("spark")
 
-Logs = Mapping[TopicPartition, "Log"]
 _WHOLE = 1 << 60  # bytes of a task: nothing is cut
 _TASK_BYTES = 8 << 20  # less is not worth a task's fixed cost
 

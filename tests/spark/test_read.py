@@ -375,6 +375,21 @@ def test_a_search_by_time_that_comes_to_a_corrupt_batch(damaged: Path, caplog: p
     assert "event=corrupt_batch timestamp=20000" in caplog.text
 
 
+@pytest.mark.parametrize(("at", "bit"), [(11, 1), (11, 7), (10, 1), (16, 0x80), (23, 1)])
+def test_a_search_by_time_that_comes_to_bytes_that_are_no_batch(tmp_path: Path, at: int, bit: int) -> None:
+    """Also if a wrong length makes a batch of them: the offset in such bytes means nothing. The search comes to the one
+    after the batches before them."""
+    directory = tmp_path / "t-0"
+    path, position, base = write(directory, segment_bytes=2400)[7]
+    damage(path, position + at, bit)
+    with pytest.raises(CorruptBatch) as caught:
+        offsets(directory, startingTimestamp="9000")
+    assert caught.value.__notes__ == ["onCorrupt=skipBatch begins, or ends, at this batch"]
+    found = offsets(directory, onCorrupt="skipBatch", startingTimestamp="9000")
+    assert base <= found[0] <= base + 2 * EACH and found[-1] == EACH * COUNT - 1
+    assert offsets(directory, onCorrupt="skipBatch", endingTimestamp="9000") == list(range(base))
+
+
 # ---- lost segments ---------------------------------------------------------------------------------------------------
 
 
@@ -416,6 +431,23 @@ def test_a_lost_segment_is_refused_or_left_out(
     assert offsets(tmp_path / name, onCorrupt="skipBatch") == left
     assert f"event=lost_segment offset={base}" in caplog.text
     assert [row["offset"] for row in query(tmp_path / name, "offset", "crcValid", onCorrupt="emit")] == left
+
+
+def test_what_else_a_log_with_a_lost_segment_leaves_out_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fallback ends the log at an invalid batch of the last segment, although valid ones follow."""
+    directory = tmp_path / "t-0"
+    base, following = lost_ends.written(directory)[lost_ends.LOST :][:2]
+    with klog.Log.open(directory, config={"segment.bytes": 420}) as log:  # no index entry leads past the damage
+        end = log.log_end_offset
+        for _ in range(3):
+            log.append([(b"k", b"v")])
+    (directory / f"{base:020d}.log").unlink()
+    active = directory / f"{end:020d}.log"
+    damage(active, 8, 0x40)  # in the length of the first batch
+    assert offsets(tmp_path, onCorrupt="skipBatch") == [*range(base), *range(following, end)]
+    assert f"event=damaged_log partition=t-0 reason='{active}" in caplog.text and "left out" in caplog.text
 
 
 def test_a_query_does_not_open_what_it_does_not_read(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ The writer holds the lock of the log.dir all the time, so the segments stay as t
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Collection
 
-from klog.disk import Files, HandleCache, exists, read_whole
+from klog.disk import Files, HandleCache, exists
 from klog.errors import CorruptBatch, CorruptData
 from klog.log.load.inputs import inputs_of
 from klog.log.load.rebuild import rebuild_txn_index
@@ -67,8 +68,7 @@ def put_in_place(partition: str, rebuilt: Rebuilt, directory: str, files: Files)
     """N2. Raises OSError."""
     for name in rebuilt.files:
         files.rename(os.path.join(directory, name), os.path.join(partition, name))
-    if rebuilt.files:
-        files.fsync_dir(partition)
+    files.fsync_dir(partition)  # also without files: a process that was killed may have renamed them
 
 
 def _indexes(segment_dir: SegmentDir, segment: Segment, directory: str) -> tuple[str, str]:
@@ -106,6 +106,6 @@ def _txn_index(log: LogCore, segment: Segment, directory: str) -> list[str]:
 def _is_same(path: str, other: str) -> bool:
     """Do both files have the same content?"""
     try:
-        return read_whole(path) == read_whole(other)
+        return filecmp.cmp(path, other, shallow=False)
     except FileNotFoundError:
         return False

@@ -181,9 +181,8 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
         _remove(path, files)
         if not again:
             files.fsync_dir(os.path.dirname(path))
-    for partition in _partitions(log_dir) if again else ():
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            files.fsync_dir(partition)
+    if again:
+        _sync_partitions(log_dir, files)
     with directory_lock(log_dir):
         empty = _empty_partitions(log_dir)
         for partition in empty if alone else ():
@@ -197,6 +196,12 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
             return  # a late attempt has staged again
         files.unlink(layout.writer_path(log_dir, token))
         files.fsync_dir(log_dir)
+
+
+def _sync_partitions(log_dir: str, files: Files) -> None:
+    for partition in _partitions(log_dir):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            files.fsync_dir(partition)
 
 
 def _remove(path: str, files: Files) -> None:
@@ -238,9 +243,12 @@ def _is_abandoned(log_dir: str, token: str, now_ms: int) -> bool:
 
 def sweep(log_dir: str, names: Iterable[str], now_ms: int, files: Files) -> list[str]:
     """Remove what jobs that are over have left. names: of the log.dir. Returns the tokens of these jobs."""
-    swept = []
-    for token in layout.writers_in(names):
-        if _is_abandoned(log_dir, token, now_ms):
-            remove_staging(log_dir, token, files, again=True)
-            swept.append(token)
+    swept = [token for token in layout.writers_in(names) if _is_abandoned(log_dir, token, now_ms)]
+    for token in swept:
+        for path in staging_directories(log_dir, token):
+            _remove(path, files)
+    if swept:  # also what calls that were killed have removed
+        _sync_partitions(log_dir, files)
+    for token in swept:
+        remove_staging(log_dir, token, files)
     return swept
