@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.fetch_sessions import FetchedPartition, FetchSessions, is_final, is_incremental
+from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import NO_ID, code_of, find_log
 from klog.errors import KlogError
 from klog.logger import logger_of
@@ -39,7 +40,6 @@ _ZSTD_VERSION = 10
 _STORAGE_ERROR_VERSION = 6
 _NONE = ErrorCode.NONE
 _NO_OFFSET: Final = -1
-_BYTES_MAX: Final = 2**31 - 1
 
 
 class Fetch:
@@ -80,7 +80,7 @@ class Fetch:
         """Respond now, or wait for the partitions."""
         replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
         if replica_id >= 0:
-            is_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
+            is_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", CLUSTER)
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_broker else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return _all_failed(request, code)
         asked = self._asked(context, request)
@@ -194,20 +194,20 @@ class Fetch:
 
     def has(self, request: Any, pairs: list[tuple[FetchedPartition, Any]], min_bytes: int) -> bool:
         """Can consumers have so many bytes of partitions, of which these results have fewer? A result ends before the
-        batch that does not fit, and with its segment. Kafka: DelayedFetch.tryComplete."""
+        batch that does not fit, and with its segment: an older segment is enough. Kafka: DelayedFetch.tryComplete."""
         isolation, available = _isolation(request), 0
         for asked, result in pairs:
             log, data = asked.log, result.records
-            if log is None or not data:
-                continue
             bound = result.last_stable_offset if isolation == "read_committed" else result.high_watermark
-            first = data.position.segment_base_offset
+            if log is None or asked.fetch_offset >= bound:
+                continue
+            position_of = log.maybe_convert_to_offset_metadata
             try:
-                if any(first < segment.base_offset < bound for segment in log.segments):
-                    return True
-                size = log.fetch(asked.fetch_offset, _BYTES_MAX, isolation=isolation).size
+                size = (data.position if data else position_of(asked.fetch_offset)).bytes_until(position_of(bound))
             except (KlogError, OSError):
                 return True  # the next read has the error
+            if size is None:
+                return True
             available += min(size, asked.partition_max_bytes)
         return available >= min_bytes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.broker.partitions import code_of, find_log, leader_epoch
+from klog.broker.partitions import code_of, find_log
 from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -73,7 +73,7 @@ class ListOffsets:
             return Partition(partition_index=asked.partition_index, error_code=0)
         epoch = found.leader_epoch
         if epoch < 0 and timestamp in _BOUNDS and not log.leader_epochs:  # they are not written yet
-            epoch = leader_epoch(log)
+            epoch = 0
         return Partition(
             partition_index=asked.partition_index,
             error_code=0,

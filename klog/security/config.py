@@ -181,7 +181,7 @@ def _listener(
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, _INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
-    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in TLS}
+    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in TLS and value is not None}
     return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users), tls)
 
 

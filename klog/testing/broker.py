@@ -509,7 +509,7 @@ class TestBroker:
         """Copy all that the broker has into a new directory. The broker is restarted for it: clients reconnect."""
         path = self._elsewhere(path)
         if os.path.exists(path):
-            raise FileExistsError(f"{os.fspath(path)}: it exists already; a snapshot is a new directory")
+            raise FileExistsError(f"{path}: it exists already; a snapshot is a new directory")
         was_running = self._broker.is_running
         self.stop()
         try:
@@ -520,14 +520,21 @@ class TestBroker:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go back to a snapshot, or to a copy of any log.dir, of klog or Kafka. The broker is restarted: clients
-        reconnect."""
+        reconnect. Raises FileNotFoundError, OSError, and what klog.handover.adopt raises, before anything has changed.
+        """
         path = self._elsewhere(path)
         if not os.path.isdir(path):
-            raise FileNotFoundError(f"{os.fspath(path)}: no such directory; snapshot(path) makes one")
-        was_running = self._broker.is_running
-        self.stop()
-        remove_tree(self.directory, RealFiles())
-        copy_log_dir(path, self.directory)
+            raise FileNotFoundError(f"{path}: no such directory; snapshot(path) makes one")
+        own, files = os.path.realpath(self.directory), RealFiles()
+        copy = f"{own}.{os.urandom(8).hex()}"  # beside it, so that a rename is enough
+        try:
+            copy_log_dir(path, copy)
+            was_running = self._broker.is_running
+            self.stop()
+            remove_tree(own, files)
+            os.rename(copy, own)
+        finally:
+            remove_tree(copy, files)
         if was_running:
             self.start()
 

@@ -117,7 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """The response to what http.server refuses itself: another method, a request line that is none."""
         self.close_connection = True
-        self._send(HTTPStatus(code), {"error": _Refused.__name__.lstrip("_"), "message": message or ""})
+        status = HTTPStatus(code)
+        self._send(status, {"error": _Refused.__name__.lstrip("_"), "message": message or status.phrase})
 
     def _send(self, status: HTTPStatus, found: dict[str, Any]) -> None:
         data = to_json(found).encode(errors="replace")

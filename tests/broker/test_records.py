@@ -237,6 +237,35 @@ def test_a_fetch_waits_for_min_bytes_that_its_partitions_may_not_have(client: Wi
     assert [len(values(each)) for each in found] == [1, 1]
 
 
+def test_a_batch_that_does_not_fit_counts_for_min_bytes(client: WireClient, broker: Broker) -> None:
+    for partition in range(2):
+        broker.logs.log("t", partition).append([(b"k", bytes(1000), T)])
+    both = [asked_partition(0, 0), asked_partition(1, 0)]
+    found = fetch(client, broker, both, max_wait_ms=FOREVER_MS, min_bytes=1500, max_bytes=1500).responses[0].partitions
+    assert [len(values(each)) for each in found] == [1, 0]
+
+
+def test_a_fetch_does_not_wait_before_a_segment_that_is_still_empty(client: WireClient, broker: Broker) -> None:
+    log = broker.logs.log("t")
+    log.append([(b"k", b"v", T)])
+    log.roll()
+    found = fetch(client, broker, [asked_partition(0, 0)], max_wait_ms=FOREVER_MS, min_bytes=1 << 20)
+    assert values(found.responses[0].partitions[0]) == [b"v"]
+    client.send(ApiKey.FETCH, 18, fetch_request(broker, [asked_partition(0, 1)], max_wait_ms=FOREVER_MS))
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"])
+    log.append([(b"k", b"w", T)])
+    broker.check("t", 0)
+    assert values(client.receive(ApiKey.FETCH, 18).responses[0].partitions[0]) == [b"w"]
+
+
+def test_a_waiting_fetch_counts_its_reads_alone(client: WireClient, broker: Broker) -> None:
+    logs = [broker.logs.log("t", partition) for partition in range(2)]
+    logs[0].append([(b"k", b"v", T)])
+    fetch(client, broker, [asked_partition(0, 0), asked_partition(1, 0)], max_wait_ms=20, min_bytes=1 << 20)
+    first, second = (log.metrics()["TotalFetchRequestsPerSec"] for log in logs)
+    assert first == second, "each read has both partitions"
+
+
 def test_a_topic_of_zstd_is_for_version_10_and_newer(client: WireClient, broker: Broker) -> None:
     broker.logs.create_topic("z", config={"compression.type": "zstd"})
     codes = [

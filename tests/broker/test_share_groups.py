@@ -697,6 +697,26 @@ def test_a_fetch_does_not_wait_for_more_than_it_may_have(broker: Broker) -> None
     assert found == [(0, 1, 1)]
 
 
+def test_a_fetch_does_not_wait_at_the_end_of_an_older_segment(broker: Broker) -> None:
+    earliest(broker)
+    append(broker)
+    broker.logs.log("t").roll()
+    append(broker)
+    found = join(broker).acquire(min_bytes=1 << 20, max_wait_ms=2 * int(PATIENCE * 1000))
+    assert found == [(0, 0, 1)]
+
+
+def test_a_fetch_that_waits_for_min_bytes_reads_nothing(broker: Broker) -> None:
+    earliest(broker)
+    member, log = join(broker), broker.logs.log("t")
+    append(broker)
+    member.send(min_bytes=log.size + 1, max_wait_ms=2 * int(PATIENCE * 1000))
+    until(lambda: broker.metrics()["PurgatorySize.Fetch"])
+    assert log.metrics().get("TotalFetchRequestsPerSec", 0) == 0
+    append(broker)
+    assert acquired(member.receive()) == [(0, 1, 1)]
+
+
 def test_authorization_is_checked(tmp_path: Path) -> None:
     config = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

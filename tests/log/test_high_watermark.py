@@ -30,6 +30,10 @@ def test_metadata_compares_only_known_fields() -> None:
     for pair in ((A, ALONE), (ALONE, A)):
         with pytest.raises(ValueError, match="has no position"):
             OffsetMetadata.on_older_segment(*pair)
+        assert OffsetMetadata.bytes_until(*pair) is None
+    assert A.bytes_until(B) is None
+    assert A.bytes_until(OffsetMetadata(7, 0, 500)) == 200
+    assert OffsetMetadata(7, 0, 500).bytes_until(A) == B.bytes_until(A) == 0
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(None, 10), (0, 10), (-7, 10), (15, 15), (20, 20), (99, 20)])

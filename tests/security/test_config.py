@@ -62,6 +62,11 @@ def test_a_server_properties_of_kafka(tmp_path: Path) -> None:
     assert "secret" not in repr(config) and "not used" not in repr(config)
 
 
+def test_a_listener_s_file_that_is_none_is_not_given() -> None:
+    given = {"listener.name.ssl.ssl.keystore.location": "/x", "listener.name.ssl.ssl.truststore.location": None}
+    assert SecurityConfig.of(given).listener("SSL").tls == {"ssl.keystore.location": "/x"}
+
+
 def test_plain_needs_tls_unless_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     properties = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
     config = SecurityConfig.of(properties)

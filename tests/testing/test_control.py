@@ -234,6 +234,12 @@ def test_requests_of_web_pages_and_without_the_secret_path_are_refused() -> None
         with socket.create_connection(("127.0.0.1", parts.port or 0), timeout=PATIENCE) as raw:
             raw.sendall(f"POST {parts.path}/faults HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".encode())
             assert b" 413 " in raw.recv(100)
+        with socket.create_connection(("127.0.0.1", parts.port or 0), timeout=PATIENCE) as raw:
+            raw.sendall(b"GET /".ljust(65537, b"x"))  # one byte more than http.server reads, and nothing after it
+            with raw.makefile("rb") as reader:
+                response = reader.read()
+            assert b" 414 " in response
+            assert json.loads(response.split(b"\r\n\r\n")[1]) == {"error": "Refused", "message": "Request-URI Too Long"}
 
 
 def test_a_broker_of_another_process(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.testing import TestBroker
@@ -138,6 +139,19 @@ def test_a_snapshot_restores_everything(tmp_path: Path) -> None:
     with TestBroker(directory=tmp_path / "before") as b:
         assert b.topic("orders").values() == [b"kept"]
     assert (tmp_path / "before").exists()
+
+
+def test_a_restore_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    metadata = tmp_path / "kafka" / "__cluster_metadata-0"
+    metadata.mkdir(parents=True)
+    (metadata / f"{0:020d}.log").write_bytes(b"no metadata log" * 10)
+    with TestBroker(topics=["orders"], directory=tmp_path / "data") as b:
+        b.topic("orders").append([(b"k", b"kept")])
+        with pytest.raises(KlogError):
+            b.restore(tmp_path / "kafka")
+        assert b.is_running
+        assert b.restart().topic("orders").values() == [b"kept"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "kafka"]
 
 
 def test_a_snapshot_is_outside_the_directory_of_the_broker(tmp_path: Path) -> None:

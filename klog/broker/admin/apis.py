@@ -66,7 +66,7 @@ class AdminApis:
         settings = BrokerSettings.of(config or {}).by_name()
         settings["advertised.listeners"] = settings["advertised.listeners"] or None
         own = {name: value for name, value in settings.items() if name not in BROKER_KEYS}
-        view = ConfigView(logs, self.dynamic, config or {}, {**own, "node.id": node_id, **(effective or {})})
+        view = ConfigView(logs, self.dynamic, config or {}, {**own, **(effective or {})})
         self._components = (
             CreateTopics(logs, topics, view, brokers),
             DeleteTopics(topics, enabled=delete_topic_enable),

@@ -136,10 +136,11 @@ class ConfigView:
 
     # ---- broker ------------------------------------------------------------------------------------------------------
 
-    def of_broker(self) -> Iterator[Entry]:
-        """The configurations of this broker, sorted."""
-        for name in sorted({*BROKER_KEYS, *SYNONYMS, *self._effective, *self._static}):
-            yield self._of_broker(name)
+    def of_broker(self, node_id: int) -> Iterator[Entry]:
+        """The configurations of a broker, sorted. Those of several brokers differ in node.id alone."""
+        effective = {**self._effective, "node.id": node_id}
+        for name in sorted({*BROKER_KEYS, *SYNONYMS, *effective, *self._static}):
+            yield self._of_broker(name, effective)
 
     def of_all_brokers(self) -> Iterator[Entry]:
         """What clients have set for all brokers, sorted."""
@@ -149,10 +150,10 @@ class ConfigView:
             kind = _TYPES[key.type] if key is not None else 0
             yield Entry(name, value, synonym.source, (synonym,), kind, documentation=key.doc if key else None)
 
-    def _of_broker(self, name: str) -> Entry:
+    def _of_broker(self, name: str, effective: Mapping[str, Any]) -> Entry:
         key = broker_key(name)
-        if name in self._effective:
-            value = self._effective[name]
+        if name in effective:
+            value = effective[name]
             source = Source.STATIC_BROKER if name in self._given else Source.DEFAULT
             text = None if value is None else format_value(value)
             synonyms = [] if text is None else [Synonym(name, text, source)]

@@ -78,7 +78,7 @@ class DescribeConfigs:
         check_broker(name, self._brokers, may_be_all=kind is ResourceType.BROKER)
         if kind is ResourceType.BROKER_LOGGER:
             return [Entry(logger, level, Source.BROKER_LOGGER) for logger, level in loggers.levels().items()]
-        return self._view.of_broker() if name else self._view.of_all_brokers()
+        return self._view.of_broker(int(name)) if name else self._view.of_all_brokers()
 
     def list_config_resources(self, context: Context, request: Any) -> Message:
         """The resources of the types that are asked for; of all types if none are."""

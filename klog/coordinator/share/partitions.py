@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logger_of("coordinator")
 _READS_MAX = 16
-_BYTES_MAX = 2**31 - 1
 
 
 class Found(NamedTuple):
@@ -146,10 +145,15 @@ class SharePartitions:
 
     # ---- what members do: under the lock ---------------------------------------------------------------------------
 
-    def size(self, key: ShareKey, log: Log) -> int:
-        """How many bytes members could acquire now. Raises Refused, and what Log.fetch raises."""
-        found = self._read(key, log, _BYTES_MAX, min_one=True)
-        return 0 if found is None else found.size
+    def size(self, key: ShareKey, log: Log) -> int | None:
+        """How many bytes members could acquire now; None if some are in an older segment, which is enough. Raises
+        Refused, KlogError, OSError. Kafka: DelayedShareFetch.isMinBytesSatisfied."""
+        config = self._config(key.group_id)
+        offset, bound = self._fetch_offset(key, log, config), log.bound(_isolation(config))
+        if offset is None or offset >= bound:
+            return 0
+        position_of = log.maybe_convert_to_offset_metadata
+        return position_of(offset).bytes_until(position_of(bound))
 
     def acquire(
         self,
@@ -226,10 +230,15 @@ class SharePartitions:
     def _limits_of(self, shared: Shared) -> Limits:
         return _limits(self._config(shared.key.group_id))
 
-    def _read(self, key: ShareKey, log: Log, max_bytes: int, *, min_one: bool) -> FetchData | None:
-        shared, config = self._find(key), self._config(key.group_id)
+    def _fetch_offset(self, key: ShareKey, log: Log, config: ShareGroupConfig) -> int | None:
+        """From which offset on members read now; None if they have as many records as they may."""
+        shared = self._find(key)
         self._follow(shared, log, config)
-        offset = shared.partition.fetch_offset(_limits(config))
+        return shared.partition.fetch_offset(_limits(config))
+
+    def _read(self, key: ShareKey, log: Log, max_bytes: int, *, min_one: bool) -> FetchData | None:
+        config = self._config(key.group_id)
+        offset = self._fetch_offset(key, log, config)
         if offset is None or offset > log.log_end_offset:
             return None
         try:

@@ -37,6 +37,13 @@ class OffsetMetadata:
         self._check_positioned(that)
         return self.segment_base_offset < that.segment_base_offset
 
+    def bytes_until(self, that: OffsetMetadata) -> int | None:
+        """The bytes from here up to that one, 0 if it is before this one. None if it is on a newer segment, or if
+        either position is unknown. Kafka: positionDiff."""
+        if self.is_message_only or that.is_message_only or self.on_older_segment(that):
+            return None
+        return max(0, that.position - self.position) if self.segment_base_offset == that.segment_base_offset else 0
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetSnapshot:

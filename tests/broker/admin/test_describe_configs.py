@@ -103,6 +103,13 @@ def test_the_source_of_highest_precedence_is_shown_and_all_are_synonyms(tmp_path
         assert seen() == ("9", OWN, [("retention.ms", "9", OWN), *rest])
 
 
+def test_each_of_several_brokers_has_its_own_id(tmp_path: Path) -> None:
+    with World(tmp_path, brokers=(NODE, NODE + 1), given={"node.id": NODE}) as world:
+        for node_id in (NODE, NODE + 1):
+            found = describe(world, BROKER, str(node_id), include_synonyms=True)["node.id"]
+            assert (found.value, synonyms(found)) == (str(node_id), [("node.id", str(node_id), STATIC)])
+
+
 def test_a_value_that_equals_the_default_is_still_the_topic_s_own(world: World) -> None:
     world.topics.create("a", 1, {"retention.ms": 604_800_000, "internal.segment.bytes": 100})
     found = describe(world, TOPIC, "a")
