@@ -25,13 +25,19 @@ NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A transaction that a marker aborted. data: the replay has seen batches with its records."""
+    """A transaction that a marker aborted. data: the replay has seen batches with its records.
+
+    A load after a crash may have replayed the log from its log start on. So what is known of transactions that began
+    below it may begin later: highest_first and highest_stable are the largest values that an entry may have.
+    """
 
     position: int
     producer_id: int
     first_offset: int
+    highest_first: int
     last_offset: int
     last_stable_offset: int
+    highest_stable: int
     data: bool
 
 
@@ -109,6 +115,7 @@ class ProducerReplay:
         self._below: set[int] = set()  # producers with batches below the log start
         self.producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, tuple[int, bool]] = {}  # producer → first offset, data seen
+        self._later: dict[int, int] = {}  # producer → first offset at or above the log start
         for entry in seed or ():
             self.producers[entry.producer_id] = entry
             if entry.current_txn_first_offset >= 0:
@@ -131,6 +138,8 @@ class ProducerReplay:
         if batch.is_transactional:
             first, data = self._open.get(producer_id, (batch.base_offset, False))
             self._open[producer_id] = (first, data or batch.count > 0)
+            if batch.base_offset >= self._log_start:
+                self._later.setdefault(producer_id, batch.base_offset)
         self._seen.add(producer_id)
         known = self.producers.get(producer_id, NO_PRODUCER)
         last_sequence = batch.base_sequence
@@ -159,11 +168,29 @@ class ProducerReplay:
             self.producers[producer_id] = replace(known, current_txn_first_offset=-1)
         else:
             self.producers[producer_id] = replace(NO_PRODUCER, producer_id=producer_id, epoch=batch.producer_epoch)
-        transaction = self._open.pop(producer_id, None)
+        transaction, later = self._open.pop(producer_id, None), self._later.pop(producer_id, batch.last_offset)
         if transaction is None or kind == "commit":
             return None
-        stable = min((first for first, _ in self._open.values()), default=batch.last_offset + 1)
-        return Abort(position, producer_id, transaction[0], batch.last_offset, stable, transaction[1])
+        first, data = transaction
+        below = first < self._log_start
+        end = batch.last_offset + 1
+        stable = min((other for other, _ in self._open.values()), default=end)
+        highest = min((self._highest(other, end) for other in self._open), default=end)
+        return Abort(
+            position,
+            producer_id,
+            first,
+            later if below else first,
+            batch.last_offset,
+            stable,
+            highest,
+            data and not (below and later == batch.last_offset),
+        )
+
+    def _highest(self, producer_id: int, end: int) -> int:
+        """Return the largest first offset that a replay from the log start on may have for an open transaction."""
+        first = self._open[producer_id][0]
+        return first if first >= self._log_start else self._later.get(producer_id, end)
 
     def check_snapshot(self, report: Report, path: str, offset: int, entries: list[ProducerEntry]) -> None:
         """Check the entries of the snapshot `offset` against the batches below it (P1), which must all have been
@@ -227,11 +254,15 @@ def check_txn_index(
             message = f"no transaction of producer {entry.producer_id} is aborted at offset {entry.last_offset}"
         elif (
             abort is not None
-            and entry.first_offset != abort.first_offset
-            and (complete or entry.first_offset > abort.first_offset)
+            and not abort.first_offset <= entry.first_offset <= abort.highest_first
+            and (complete or entry.first_offset > abort.highest_first)
         ):
             message = f"first offset {entry.first_offset}, expected {abort.first_offset} by the log"
-        elif abort is not None and complete and entry.last_stable_offset != abort.last_stable_offset:
+        elif (
+            abort is not None
+            and complete
+            and not abort.last_stable_offset <= entry.last_stable_offset <= abort.highest_stable
+        ):
             message = f"last stable offset {entry.last_stable_offset}, expected {abort.last_stable_offset} by the log"
         before = max(before, entry.last_offset)
         if message is not None:

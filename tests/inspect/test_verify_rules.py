@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -262,6 +263,25 @@ def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> No
     assert verify(directory).problems == []
     point.unlink()
     assert {problem.kind for problem in verify(directory).problems} == {"txnindex"}
+
+
+def test_a_transaction_that_begins_below_the_log_start_may_have_a_later_first_offset(tmp_path: Path) -> None:
+    """A replay from the log start on finds a later first offset, and does not find another open transaction."""
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
+        log.append_batches(transactional(8, 0, 0))
+        log.append_batches(transactional(7, 0, 0))
+        log.append_batches(batch(2))
+        log.append_batches(transactional(8, 0, 1))
+        log.append_batches(marker(8, 0, "abort"), origin="coordinator")
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    point = tmp_path / "log-start-offset-checkpoint"
+    index = directory / f"{0:020d}.txnindex"
+    for start, first, stable, sound in [(3, 4, 6, True), (3, 0, 1, True), (3, 5, 6, False), (0, 4, 1, False)]:
+        index.write_bytes(struct.pack(">hqqqq", 0, 8, first, 5, stable))
+        point.write_text(f"0\n1\nt 0 {start}\n")
+        assert {problem.kind for problem in verify(directory).problems} == (set() if sound else {"txnindex"}), first
 
 
 def test_a_truncation_drops_producers_below_the_log_start(tmp_path: Path) -> None:
