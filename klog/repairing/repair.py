@@ -51,7 +51,7 @@ from klog.inspect.partition_files import Located, items, partitions
 from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint
-from klog.log.load.overflow import flipped_batch
+from klog.log.load.overflow import restore_base_offset
 from klog.log.options import check_tools
 from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
@@ -61,7 +61,6 @@ from klog.segment import names
 
 Entry = dict[str, Any]
 REPAIRED, ORIGINAL = "repaired", "original"
-OFFSET_BYTES = 8  # of the first field of a batch, which no checksum covers
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NOT_COPIED = (".lock", checkpoint.CLEAN_SHUTDOWN, checkpoint.CLEAN_SHUTDOWN_RENAMED)
 
@@ -228,15 +227,10 @@ class _Repair:
             if suffix != names.LOG:
                 continue
             path = os.path.join(copy, name)
-            with self._files.open(path, write=True) as file:
-                flipped = None
-                with contextlib.suppress(CorruptData):  # the load cuts there
-                    flipped = flipped_batch(file, os.path.getsize(path), base_offset)
-                if flipped is not None:
-                    position, bit = flipped
-                    wrong = int.from_bytes(bytes(file.read(position, OFFSET_BYTES)), "big")
-                    file.write((wrong ^ bit).to_bytes(OFFSET_BYTES, "big"), position)
-                    lines[wrong] = f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {wrong ^ bit}"
+            with contextlib.suppress(CorruptData), self._files.open(path, write=True) as file:  # the load cuts there
+                if (found := restore_base_offset(file, os.path.getsize(path), base_offset)) is not None:
+                    position, wrong, right = found
+                    lines[wrong] = f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {right}"
         return lines
 
     def _load(self, copy: str) -> Log:

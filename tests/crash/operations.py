@@ -188,10 +188,9 @@ def repair_a_partition(root: Path, _book: Book) -> None:
 def far_base_offset(root: Path) -> None:
     two_topics(root / "data")
     log = max((root / "data" / "t-0").glob("*.log"), key=lambda path: (path.stat().st_size > 0, path.name))
-    content, last, position = bytearray(log.read_bytes()), 0, 0
-    while position < len(content):
-        last, position = position, position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
-    content[last + 1] ^= 0x20
+    content = bytearray(log.read_bytes())
+    *_, last = klog.record.decode(bytes(content))
+    content[last.position + 1] ^= 0x20
     log.write_bytes(content)
 
 

@@ -5,7 +5,6 @@ The ordinary run kills at a few calls, different ones for each operation; `deep`
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import random
 import shutil
@@ -77,7 +76,6 @@ def test_a_kill_at_every_system_call_of_every_operation(quick_path: Path, name: 
 
 
 def kill_at_every_call(place: Path, name: str) -> None:
-    gc.freeze()  # a collection in a forked process would write to the pages of every object
     kills = Kills(place, name)
     for nth in kills.calls():
         kills.at(nth)

@@ -19,7 +19,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Files, LogFile, RealFiles
+from klog.disk import Files, LogFile
 from klog.errors import (
     AlreadyLocked,
     CorruptBatch,
@@ -47,6 +47,7 @@ from tests.support.failing_files import FailingFiles
 from tests.support.own_json import unchecked
 from tests.support.patience import PATIENCE
 from tests.support.powerless import powerless
+from tests.support.recorded_files import RecordedFiles
 
 NOW = 1_700_000_000_000
 DEFAULT = klog.LogConfig()
@@ -840,22 +841,6 @@ def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:
     assert streams.last_batch(str(root), "q") == 8 and streams.last_batch(str(root), "other") == -1
 
 
-class Recorded(RealFiles):
-    """Notes the removals and syncs of names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, str]] = []
-
-    def unlink(self, path: str) -> None:
-        self.calls.append(("unlink", path))
-        super().unlink(path)
-
-    def fsync_dir(self, path: str) -> None:
-        self.calls.append(("sync", path))
-        super().fsync_dir(path)
-
-
 @pytest.mark.parametrize("committed", [False, True], ids=["earlier", "repeated"])
 def test_a_batch_whose_staging_went_without_a_sync_is_forgotten_after_one(root: Path, committed: bool) -> None:
     """A power cut brings a directory back that a killed process has removed: the writer's file must be there, too."""
@@ -868,7 +853,7 @@ def test_a_batch_whose_staging_went_without_a_sync_is_forgotten_after_one(root: 
         commit(root, batch(5))
     last = batch(5)
     shutil.rmtree(root / "t-0" / ".klog-staging-q-5")
-    files = Recorded()
+    files = RecordedFiles()
     commit(root, last if committed else batch(6), files)
     gone = files.calls.index(("unlink", layout.writer_path(str(root), "q-5")))
     assert {("sync", str(root / "t-0")), ("sync", str(root / "t-1"))} <= set(files.calls[:gone])
@@ -878,7 +863,7 @@ def test_a_batch_whose_staging_went_without_a_sync_is_forgotten_after_one(root: 
 def test_a_start_syncs_each_partition_once_for_all_jobs_that_have_ended(root: Path) -> None:
     for token in "abc":
         stage(root, token, {("t", 0): [b"x"]}, process=ended())
-    files = Recorded()
+    files = RecordedFiles()
     assert writers.sweep(str(root), os.listdir(root), NOW, files) == ["a", "b", "c"]
     for partition in ("t-0", "t-1"):
         assert files.calls.count(("sync", str(root / partition))) == 1

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.disk import RealFiles
 from klog.errors import AlreadyLocked
 from klog.spark.reindexing import Outcome, Reindexing, Work, locked, rebuild
 from tests.support import golden
 from tests.support.killer import killed_at
+from tests.support.recorded_files import RecordedFiles
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 Rows = list[tuple[object, ...]]
@@ -116,29 +116,17 @@ def test_a_damaged_segment_keeps_its_indexes(tmp_path: Path) -> None:
     assert kept.read_bytes() == b"as it is"
 
 
-class Synced(RealFiles):
-    """Notes the directories that it syncs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.synced: list[str] = []
-
-    def fsync_dir(self, path: str) -> None:
-        self.synced.append(path)
-        super().fsync_dir(path)
-
-
 def test_names_that_a_killed_reindexing_has_replaced_are_synced(tmp_path: Path) -> None:
     """Nothing shows whether they are durable: the files are as they should be."""
     fill(tmp_path)
     reindex(tmp_path)
-    files = Synced()
+    files = RecordedFiles()
     with locked(str(tmp_path)) as token:
         reindexing = Reindexing(str(tmp_path), None, token, files)
         for item in reindexing.items(1 << 14):
             reindexing.take(rebuild(item.value))
     assert [row[5] for row in reindexing.rows()] == [0, 0]
-    assert set(files.synced) == {str(tmp_path / "t-0"), str(tmp_path / "t-1")}
+    assert {path for call, path in files.calls if call == "sync"} == {str(tmp_path / "t-0"), str(tmp_path / "t-1")}
 
 
 def test_another_writer_is_refused_and_named(tmp_path: Path) -> None:

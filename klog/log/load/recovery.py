@@ -19,7 +19,7 @@ from klog.disk import exists
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Findings, Inputs
-from klog.log.load.overflow import is_flipped, overflows, split_segment
+from klog.log.load.overflow import BASE_OFFSET_BYTES, is_flipped, overflows, split_segment
 from klog.log.load.rebuild import DerivedState
 from klog.log.state.segments import number_of
 from klog.record import BATCH_HEADER, BATCH_PREFIX
@@ -36,7 +36,6 @@ from klog.segment import (
 )
 
 SECTOR = 512
-_BASE_OFFSET_BYTES = 8
 
 
 def tail_position(segment: Segment) -> int:
@@ -191,7 +190,7 @@ def _not_written(header: bytes, position: int, due: int) -> bool:
     cover the length, or the non-zero bytes of the expected offset `due`, which no checksum covers.
     """
     first = header[: SECTOR - position % SECTOR]
-    short = len(first) < BATCH_PREFIX and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(first)].strip(b"\0")
+    short = len(first) < BATCH_PREFIX and not due.to_bytes(BASE_OFFSET_BYTES)[: len(first)].strip(b"\0")
     return not (header if short else first).strip(b"\0")
 
 
@@ -202,8 +201,8 @@ def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     """
     if inputs.policy == "kafka" or max(scan.next_offset, segment.base_offset) >= inputs.recovery_point:
         return
-    torn = bytes(segment.file.read(scan.end, _BASE_OFFSET_BYTES))
-    if len(torn) == _BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
+    torn = bytes(segment.file.read(scan.end, BASE_OFFSET_BYTES))
+    if len(torn) == BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
         return
     raise CorruptLog(
         f"{_WHAT[scan.reason]} below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
