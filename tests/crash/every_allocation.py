@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from tests.crash.operations import OPERATIONS, Book, Operation, nothing
 from tests.support.batches import NOW
 from tests.support.intercept import library
 
-NO_ALLOCATION, ALWAYS = 4, 1 << 62
+NO_ALLOCATION, BROKEN, ALWAYS = 4, 5, 1 << 62
 
 
 @contextmanager
@@ -82,6 +83,11 @@ def run(operation: Operation, root: Path, book: Book, first: int, times: int) ->
         except (OSError, KlogError) as error:
             if getattr(error, "errno", None) not in (None, errno.ENOMEM):
                 raise
+        except Exception:
+            if failed():
+                raise
+            traceback.print_exc()
+            return BROKEN
     if not failed():
         return NO_ALLOCATION
     operation.check(root, book.notes())
@@ -111,6 +117,8 @@ def main(stride: str, only: str = "") -> None:
                     result["failed"][name] = result["failed"].get(name, 0) + 1
                     if ended:
                         result["wrong"].append(f"{name}: {first}, {times} times: {ended}\n{output.read_text()}")
+                    if ended == BROKEN:
+                        break
                     first += int(stride)
     print(json.dumps(result))
 

@@ -1088,7 +1088,7 @@ SOUND_INDEXES: dict[str, bytes] = {}
 
 def _reindex(root: Path, files: Files) -> None:
     """Reindex as klog.spark.reindex does: tasks build the indexes, the driver puts them in place."""
-    with numbered_names(), locked(str(root), files) as token:
+    with numbered_names(getattr(files, "steps", 0)), locked(str(root), files) as token:
         reindexing = Reindexing(str(root), None, token, files)
         for item in reindexing.items(1 << 12):
             outcomes = rebuild(pickle.loads(pickle.dumps(item.value)), files)

@@ -22,9 +22,8 @@ from tests.crash.repaired import cut_repair
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles, until_done
-from tests.support.power_cuts import PowerCuts
+from tests.support.power_cuts import AT_THE_END, PowerCuts
 
-NEVER = 1 << 40
 WITH_EXCHANGES = 1  # a seed of a repair
 
 
@@ -36,7 +35,7 @@ def steps_of(cut: Callable[..., Any], place: Path, **how: Any) -> list[str]:
         rigs.append(PowerCuts(*args, **more))
         return rigs[0]
 
-    cut(place, rig=rig, stride=NEVER, randoms=0, **how)
+    cut(place, rig=rig, stride=AT_THE_END, randoms=0, **how)
     return rigs[0].log
 
 
@@ -48,7 +47,7 @@ def die_at(cut: Callable[..., Any], place: Path, deaths: Iterable[int], **how: A
     """A process dies before each of these operations, in a run of its own. The power is cut at the end."""
     for at in deaths:
         with_a_death = place / str(at)
-        assert cut(with_a_death, deaths=[at], stride=NEVER, randoms=6, share=3, **how).compared > 0
+        assert cut(with_a_death, deaths=[at], stride=AT_THE_END, randoms=6, share=3, **how).compared > 0
         shutil.rmtree(with_a_death)
 
 

@@ -66,9 +66,10 @@ class MappedFiles:
         self._durable[status.st_dev, status.st_ino] = path.read_bytes()
 
     def forget(self, path: str) -> None:
-        """Forget the inode number, which may be reused."""
+        """Forget the inode number of a file that is to lose this name: it may be reused, if this is the last one."""
         status = os.stat(path)
-        self._durable.pop((status.st_dev, status.st_ino), None)
+        if status.st_nlink == 1:
+            self._durable.pop((status.st_dev, status.st_ino), None)
 
     def now_and_durable(self, path: str) -> tuple[bytes, bytes | None]:
         """The content now, and the last synced content; None: the file was never synced."""

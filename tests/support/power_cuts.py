@@ -27,6 +27,8 @@ from tests.support.state_directory import StateDirectory
 Found = TypeVar("Found")
 IDLE_MAX = 12
 """The choice at a cut ends after this many chosen states in a row that were seen before."""
+AT_THE_END = 1 << 40
+"""A stride: the power is cut at the end only."""
 
 
 @dataclasses.dataclass
@@ -102,6 +104,8 @@ class PowerCuts(Generic[Found]):
     open_state(directory, recovery): opens the state laid out there, and returns its content. check_found(found,
     only_died): compares that content with the promises to the workload so far; only_died: the page cache is intact.
 
+    stride: AT_THE_END cuts only there; any other also whenever the files may hold a clean-shutdown file.
+
     share: one of so many distinct states gets a full check. If it is above 1, `open_state` is a StateOpener, the other
     states get a quick check, and as many states as get a full check get a second crash.
 
@@ -158,6 +162,8 @@ class PowerCuts(Generic[Found]):
         with self._one:
             if self._failure is not None:
                 raise PowerCut
+            if self._stride == AT_THE_END:
+                return
             if (self.files.steps - self._first) % self._stride == 0 or self._may_be_clean():
                 self._cut()
 
