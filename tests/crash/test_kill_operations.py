@@ -5,16 +5,15 @@ The ordinary run kills at a few calls, different ones for each operation; `deep`
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.crash.interrupted import OPERATIONS
 from tests.crash.operations import Book
+from tests.support.child import in_new_process
 from tests.support.killer import killed_at
 
 SAMPLE = 3
@@ -70,9 +69,7 @@ def test_a_kill_at_some_system_calls_of_every_operation(quick_path: Path, name: 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kill_at_every_system_call_of_every_operation(quick_path: Path, name: str) -> None:
-    """In a new process: each fork of one that has run other tests copies the page tables of what they have left."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        pool.submit(kill_at_every_call, quick_path, name).result()
+    in_new_process(kill_at_every_call, quick_path, name)
 
 
 def kill_at_every_call(place: Path, name: str) -> None:

@@ -14,6 +14,7 @@ from tests.crash import history, long, workloads
 from tests.crash.history import OPERATIONS, History
 from tests.crash.jobs import JOBS, cut_job
 from tests.crash.workloads import WORKLOADS, cut, dies, name_of
+from tests.support.child import in_new_process
 from tests.support.power_cuts import Tally
 
 PARTS, STATES_OF_A_PART = 8, 126_000
@@ -71,7 +72,7 @@ def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_million_states(part: int, crash_seed: int) -> None:
     """All parts together examine a million states. The parts differ by their seeds."""
-    tally, distinct, after, cpu = long.many(STATES_OF_A_PART, (crash_seed + part) * 100_000)
+    tally, distinct, after, cpu = in_new_process(long.many, STATES_OF_A_PART, (crash_seed + part) * 100_000)
     print(f"{distinct} distinct states to seed {after - 1}, {cpu:.0f} s of CPU: {tally}")
     print(
         f"count: {distinct} different crash states of a simulated disk\ncount: {cpu:.0f} CPU seconds of a simulated disk"

@@ -1,11 +1,13 @@
-"""Run a function in a forked child and return its result."""
+"""Run a function in another process and return its result."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +37,13 @@ def in_child(work: Callable[[], Any]) -> Any:
     if status:
         raise RuntimeError(f"the child ended with status {status}")
     return pickle.loads(data)
+
+
+def in_new_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Run work(*arguments) in a spawned process and return its result. For work that forks often, as each fork copies
+    the page tables of what earlier tests have left, and for work that leaves much itself."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 @contextmanager
