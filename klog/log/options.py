@@ -100,6 +100,10 @@ class Options:
         """Use the high watermark that the checkpoint has now; None: it has none."""
         self.high_watermark = offset
 
+    def follow_log_start(self, offset: int) -> None:
+        """Use the log start offset that the checkpoint has now, but not one below that of a commit in progress."""
+        self.log_start_offset = offset if self.held_by is None else max(self.log_start_offset, offset)
+
     def configure_broker(self, broker: ManagerConfig) -> None:
         """Use other broker-level keys."""
         self.broker = broker

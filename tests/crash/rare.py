@@ -206,7 +206,7 @@ def send_encrypted(root: Path, _book: Book) -> None:
         try:
             with ends[0].wrap_socket(ours, server_side=True) as here:
                 sent = data.send_to(here)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             sent = getattr(error, "sent", 0)
             raise
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import klog
 from klog import Log
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange
@@ -235,11 +236,29 @@ def test_the_log_start_follows_the_checkpoint(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.append([(None, b"%d" % i) for i in range(5)])
         with reader(tmp_path) as follower:
-            for start in (3, 2, 99):  # the log start never goes back, and never beyond the log
+            for start in (3, 2, 99):  # without a truncation it never goes back, and never beyond the log
                 (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
                 follower.refresh()
                 assert follower.log_start_offset == 3
             assert [record.value for record in follower.read()] == [b"3", b"4"]
+
+
+@pytest.mark.parametrize("new_start", [0, 2])
+def test_a_truncation_to_below_the_log_start_is_followed(tmp_path: Path, new_start: int) -> None:
+    """The new records have offsets that the reader knows as deleted."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append([(None, b"old"), (None, b"old"), (None, b"old")])
+        log.delete_records(3)
+        log.flush()
+    with klog.open(tmp_path) as logs, reader(tmp_path) as follower:
+        log = logs.log("t")
+        assert (follower.log_start_offset, follower.log_end_offset) == (3, 3)
+        log.truncate_fully_and_start_at(new_start)
+        assert (follower.log_start_offset, follower.log_end_offset) == (new_start, new_start)
+        log.append([(None, b"new")])
+        assert [(record.offset, record.value) for record in follower.read()] == [(new_start, b"new")]
 
 
 def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
@@ -293,6 +312,26 @@ def test_a_compaction_beside_a_reader(tmp_path: Path, direct: bool, known: str) 
                 assert got[0] == 0
                 got += [record.offset for chunk in running for record in decoded(chunk)]
                 assert set(got) >= set(range(1, 200, 2)) and got == sorted(set(got))
+
+
+def test_a_compaction_brings_no_deleted_record_back(tmp_path: Path) -> None:
+    """The reader has followed the log start when the segments that hold it are replaced."""
+    clock = ManualClock(T)
+    with klog.open(tmp_path, create=True, clock=clock) as logs:
+        logs.start()
+        logs.create_topic("t", config=COMPACT | {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1})
+        log = logs.log("t")
+        for keys in (range(20), range(0, 20, 2), [999]):
+            for key in keys:
+                log.append([(b"%03d" % key, bytes(300), T)])
+            log.roll()
+        with reader(tmp_path) as follower:
+            log.delete_records(5)
+            clock.advance(60_000)  # the checkpoint is written
+            assert follower.log_start_offset == 5
+            log.compact()
+            assert [record.offset for record in follower.read()] == [5, 7, 9, 11, 13, 15, 17, 19, *range(20, 31)]
+            assert follower.log_start_offset == 5
 
 
 def test_another_file_of_the_same_length(tmp_path: Path) -> None:

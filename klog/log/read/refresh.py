@@ -139,7 +139,8 @@ class Follower:
                 if _stays(log) and not self._tail_was_deleted(log):
                     log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
                     return True
-                self._reload(log)
+                self._follow_checkpoints(log)  # the writer lowers them before it truncates
+                self._reload(log, truncated=True)
             elif log.options.held_by is None and (not self.watched.same_directory or _has_rolled(log)):
                 self._relist(log)
             if log.options.held_by is not None:
@@ -221,8 +222,9 @@ class Follower:
         known = {segment.base_offset: segment for segment in log.segments}
         if self._epochs_changed(log):  # else what the load has mended stays
             _follow_epochs(log)
-        if known and (max(known) not in present or _compacted(log, present)):
-            self._reload(log)
+        truncated = bool(known) and max(known) not in present
+        if truncated or (known and _compacted(log, present)):
+            self._reload(log, truncated=truncated)
             return
         if present == set(known):
             return
@@ -237,9 +239,12 @@ class Follower:
             segments.append(segment)
         log.follow(segments, bool(known) and bases[0] > min(known))
 
-    def _reload(self, log: LogCore) -> None:
-        """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged."""
+    def _reload(self, log: LogCore, *, truncated: bool = False) -> None:
+        """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged. Only a
+        truncation lowers the log start."""
         inputs = inputs_of(log)
+        if not truncated:
+            inputs.log_start_offset = max(inputs.log_start_offset, log.log_start_offset)
         inputs.check_gaps = False  # the writer may compact the topic by now
         self._epochs_changed(log)
         loaded = load_read_only(inputs)
@@ -261,7 +266,7 @@ class Follower:
 
     def _follow_checkpoints(self, log: LogCore) -> None:
         """Read the checkpoints of the log.dir: a broker raises the high watermark, a klog that writes removes it, and
-        deleted records raise the log start."""
+        deleted records raise the log start. A truncation lowers it when the log is loaded again."""
         options, key = log.options, (log.topic, log.partition)
         path = options.high_watermark_path
         if path is None:
@@ -270,8 +275,10 @@ class Follower:
         if found is not None:
             options.follow_high_watermark(found.get(key))
         found = self._changed(os.path.join(os.path.dirname(path), checkpoint.LOG_START))
-        if found is not None and found.get(key, 0) <= log.log_end_offset:
-            log.start_at(max(log.log_start_offset, found.get(key, 0)))
+        if found is not None:
+            options.follow_log_start(found.get(key, 0))
+        if log.log_start_offset < options.log_start_offset <= log.log_end_offset:
+            log.start_at(options.log_start_offset)
 
     def _changed(self, path: str) -> dict[checkpoint.Partition, int] | None:
         """The content of a checkpoint, None if the file has not changed since the last call."""
