@@ -90,16 +90,16 @@ def test_the_last_durable_batch_is_not_cut(tmp_path: Path, point: int) -> None:
         assert log.log_end_offset == 3
 
 
-def test_a_flush_syncs_closed_segments_that_a_broker_has_not_synced(tmp_path: Path) -> None:
+def test_a_load_syncs_closed_segments_that_a_broker_has_not_synced(tmp_path: Path) -> None:
     """S9: a broker syncs the segments that it rolls in the background; it may die before."""
     four_batches(tmp_path, roll_at=2)
     disk = CrashFiles()
     with opened(tmp_path, clean_shutdown=False, recovery_point=0, files=disk) as log:
         assert log.recovery_point == 0
+        assert f"fsync {0:020}.log" in disk.log
         log.append([(b"k", b"next")])
         log.flush()
         assert log.recovery_point == 5
-        assert f"fsync {0:020}.log" in disk.log
 
 
 def test_a_segment_after_a_gap_has_its_producer_snapshot(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
 from klog.log.write.failures import uninterrupted
-from klog.log.write.flush import sync_closed_locked
 from klog.log.write.log_end import end_moved_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
@@ -34,7 +33,6 @@ def _adopt_locked(log: LogCore, path: str, leader_epoch: int) -> None:
         log.epochs.flush()
     before = log.segments[-1]
     is_empty = before.base_offset == base_offset
-    sync_closed_locked(log)
     if is_empty:
         before.close()
     else:

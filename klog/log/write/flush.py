@@ -19,10 +19,8 @@ from __future__ import annotations
 import contextlib
 
 from klog.errors import KlogError, ReentrantCall
-from klog.log.options import NO_BOUND
 from klog.log.read.positions import whole_number
 from klog.log.state._log_core import LogCore
-from klog.log.state.segments import number_of
 from klog.log.write.failures import guard_sync
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
@@ -51,7 +49,7 @@ def _flush_beside(log: LogCore, offset: int | None) -> None:
             end = log.log_end_offset if offset is None else min(whole_number("offset", offset), log.log_end_offset)
             active = log.segments[-1]
             if not active.active or end <= active.base_offset or log.flush_state.recovery_point < active.base_offset:
-                guard_sync(log, lambda: flush_locked(log, offset))  # nothing to do, or closed segments after a crash
+                guard_sync(log, lambda: flush_locked(log, offset))  # nothing to do, or the names after a crash
                 return
             if end <= log.flush_state.recovery_point and offset is not None:
                 return
@@ -82,17 +80,15 @@ def sync_directory(log: LogCore, directory: str) -> None:
 
 
 def flush_locked(log: LogCore, offset: int | None = None) -> None:
-    """Flush up to an offset (None: all) under the log's lock."""
+    """Flush up to an offset (None: all) under the log's lock. Closed segments are on disk: a roll syncs them, and a
+    load those that a killed process has left."""
     end = log.log_end_offset if offset is None else min(whole_number("offset", offset), log.log_end_offset)
     if end <= log.flush_state.recovery_point and (offset is not None or not log.segments[-1].active):
         return  # everything is on disk since the last clean shutdown
     wait_for_sync_locked(log)
     began = log.clock.monotonic()
     if end > log.segments[-1].base_offset or offset is None:
-        sync_closed_locked(log)
         log.segments[-1].sync()
-    else:
-        sync_closed_locked(log, end)
     sync_directory(log, log.directory.path)
     log.counters.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch leaves the log end above the last batch: nothing between them is on disk.
@@ -100,17 +96,6 @@ def flush_locked(log: LogCore, offset: int | None = None) -> None:
     log.flush_state.flushed(point, log.flush_state.moment(log.counters.appended()))
     if log.directory.on_flush is not None:
         log.directory.on_flush(log)
-
-
-def sync_closed_locked(log: LogCore, below: int = NO_BOUND) -> None:
-    """Sync closed segments above the recovery point: another process wrote them before a crash."""
-    segments, point = log.segments, log.flush_state.recovery_point
-    for number in range(number_of(segments, point), len(segments) - 1):
-        segment = segments[number]
-        if segment.base_offset >= below:
-            break
-        if segment.next_offset > point:
-            segment.sync()
 
 
 def flush_if_due_locked(log: LogCore) -> None:

@@ -10,7 +10,6 @@ from klog.log.directory import gaps
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
-from klog.log.write import flush
 from klog.log.write.failures import guard_sync, guard_undoable
 from klog.log.write.removal import unlink_later_locked
 from klog.log.write.undo import savepoint_locked, undo_locked, wait_for_sync_locked
@@ -63,7 +62,6 @@ def roll_locked(log: LogCore, base_offset: int) -> None:
         return
     options, path, began = log.options, log.directory.path, log.clock.monotonic()
     wait_for_sync_locked(log)
-    guard_sync(log, lambda: flush.sync_closed_locked(log))
     guard_undoable(log, lambda: log.segments[-1].deactivate(sync=True))
     if active.next_offset < base_offset:
         first = log.segments[0].base_offset
