@@ -113,7 +113,7 @@ class Moves:
                 self._swap(log, source, target, under_way, progress)
         except BaseException:
             if not under_way.needed and target.offline is None:
-                remove_tree(under_way.path, self._files)
+                self._remove_copy(under_way.path, key)
             raise
         finally:
             with self._state.lock:
@@ -251,9 +251,18 @@ class Moves:
                 else:
                     if key not in entries.live:
                         home.forget_partition(key)  # the checkpoints name it before the copy is ready
-                    remove_tree(path, self._files)
+                    self._remove_copy(path, key)
                     _log.warning("event=move_undone path=%s", path)
         return settled
+
+    def _remove_copy(self, path: str, key: Partition) -> None:
+        """Remove a useless copy, under another name: what a crash leaves of it must not look like a broker's copy."""
+        if exists(path):
+            home = os.path.dirname(path)
+            doomed = os.path.join(home, suffixed_name(*key, DELETE))
+            self._files.rename(path, doomed)
+            self._files.fsync_dir(home)
+            remove_tree(doomed, self._files)
 
 
 # ---- copy ------------------------------------------------------------------------------------------------------------

@@ -270,11 +270,12 @@ def append_after_failures(root: Path, book: Book) -> None:
             files.armed = True
             for number in range(4):
                 value = b"%d.%d" % (nth, number) + b"y" * 90
+                book.note(("appending", [value]))
                 try:
                     log.append([(None, value)])
-                except OSError:
+                except (OSError, KlogError):
+                    book.note(("undone", [value]))
                     continue
-                book.note(("appending", [value]))
                 book.note(("appended", [value]))
             files.armed = False
 

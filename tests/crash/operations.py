@@ -253,9 +253,15 @@ WRITE_CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def is_prefix(root: Path, notes: list[Any]) -> None:
-    values, least = [value for kind, some in notes if kind == "appending" for value in some], 0
+    values: list[bytes] = []
+    least = 0
     for kind, some in notes:
-        least += len(some) if kind == "appended" else 0
+        if kind == "appending":
+            values += some
+        elif kind == "undone":  # the last ones
+            del values[-len(some) :]
+        else:
+            least += len(some)
     found = content(root)
     assert set(found) <= {"t-0"} and (found or not least)
     there = found.get("t-0", [])
