@@ -25,7 +25,7 @@ from tests.inspect.test_examine import damages
 from tests.spark.test_compacting import TOPIC, fill, newest
 from tests.support import golden
 from tests.support.patience import until
-from tests.support.spark_session import spark_program, spark_session
+from tests.support.spark_session import spark_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -370,58 +370,3 @@ def test_a_program_that_is_killed_repeatedly_loses_nothing(tmp_path: Path, what:
     if what == "import":
         found = Counter(int(value) for records in content(tmp_path, "imported") for _, value, _ in records)
         assert found == Counter(range(20_000))
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-def test_every_job_runs_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
-    fill(tmp_path / "data")
-    before = newest(tmp_path / "data")
-    conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"}
-    with spark_session(tmp_path, **conf) as spark:
-        assert klog.spark.verify(spark, tmp_path / "data").collect() == []
-        report = klog.spark.compact(spark, tmp_path / "data").collect()
-        assert [(row.records_after, row.error) for row in report] == [(7, None)] * 2
-        for index in (tmp_path / "data").rglob("*index"):
-            index.unlink()
-        assert sum(row.files_replaced for row in klog.spark.reindex(spark, tmp_path / "data").collect()) == 4
-        rows = spark.range(1000).selectExpr("concat('k', id % 7) AS key", "id")
-        imported = klog.spark.import_(spark, rows, tmp_path / "data", "t2", key="key", partitions=2, job="cluster")
-        assert imported.records == 1000
-        (written,) = klog.spark.export(spark, tmp_path / "data", "t2", tmp_path / "out", format="json").values()
-        assert spark.read.json(written).count() == 1000
-    assert newest(tmp_path / "data") == before and klog.verify(tmp_path / "data").ok
-    assert leftovers(tmp_path / "data") == []
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-def test_rows_streams_and_tables_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
-    data, table = tmp_path / "data", tmp_path / "table"
-    with klog.open(data, create=True) as logs:
-        logs.create_topic("t", partitions=4)
-        logs.append("t", [(b"k%d" % number, b"%d" % number) for number in range(1000)])
-    conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"}
-    with spark_session(tmp_path, **conf) as spark:
-
-        def values(topic: str) -> list[int]:
-            frame = spark.read.format("klog").options(subscribe=topic, minPartitions="4").load(str(data))
-            return sorted(int(row.value) for row in frame.select("value").collect())
-
-        assert values("t") == list(range(1000))
-        scanned = klog.spark.scan(spark, data, columns=["offset"], subscribe="t")
-        assert scanned.count() == 1000
-        rows = spark.range(500).selectExpr("concat('k', id) AS key", "cast(id AS string) AS value")
-        rows.write.format("klog").options(topic="u", partitions="2").mode("append").save(str(data))
-        assert values("u") == list(range(500))
-        stream = spark.readStream.format("klog").options(subscribe="t", startingOffsets="earliest").load(str(data))
-        target = stream.select("key", "value").writeStream.format("klog").option("topic", "v")
-        query = target.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start(str(data))
-        query.awaitTermination()
-        assert values("v") == list(range(1000))
-        klog.spark.materialize(spark, data, "u", table)
-        with klog.open(data) as logs:
-            logs.append("u", [(b"new", b"500")])
-        assert klog.spark.table(spark, data, "u", table).count() == 501
-        assert spark.read.parquet(str(table)).count() == 500
-    assert leftovers(data) == [] and klog.verify(data).ok

@@ -16,7 +16,7 @@ import pytest
 
 import klog
 import klog.spark
-from tests.support.spark_session import spark_program, spark_session, standalone_cluster
+from tests.support.spark_session import spark_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -255,70 +255,3 @@ def test_each_batch_of_a_stream_in_complete_mode_replaces_the_previous_one(spark
             found = {record.key: record.value for record in logs.read("t")}
             assert found == {b"0": b"%d" % (5 * round), b"1": b"%d" % (5 * round)}
             assert logs.log("t").log_start_offset == 2 * (round - 1)
-
-
-# ---- speculation -----------------------------------------------------------------------------------------------------
-
-SPECULATION = {
-    "spark.speculation": True,
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.quantile": 0.5,
-    "spark.speculation.multiplier": 1.01,
-    "spark.speculation.efficiency.enabled": False,
-    "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1",
-}
-
-
-def slow_once(home: Path) -> Any:
-    """What makes the first attempt of the task with row 0 wait, after its rows, for the end of another attempt."""
-    directory = str(home)
-
-    def task(batches: Iterator[Any]) -> Iterator[Any]:
-        slow = False
-        for batch in batches:
-            slow = slow or "0" in batch.column("value").to_pylist()
-            yield batch
-        if not slow:
-            return
-        number = len(os.listdir(directory))
-        open(os.path.join(directory, f"attempt {number}"), "w").close()
-        while number == 0 and len(os.listdir(directory)) == 1:
-            time.sleep(0.05)
-
-    return task
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-def test_speculative_attempts_write_once(tmp_path: Path) -> None:
-    """Both attempts of a slow task have staged all their rows when one of them ends first."""
-    data, jobs = tmp_path / "data", tmp_path / "of a job"
-    for number in (0, 1):
-        feed(tmp_path / "source", 4 * number, 4)
-    with (
-        standalone_cluster(tmp_path) as master,
-        spark_session(tmp_path, **{**SPECULATION, "spark.master": master}) as spark,
-    ):
-        jobs.mkdir()
-        rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id AS string) AS value")
-        slow = rows.mapInArrow(slow_once(jobs), "value string")
-        slow.write.format("klog").options(topic="job", partitions="2").mode("append").save(str(data))
-        assert len(os.listdir(jobs)) == 2
-        assert values(data, "job") == list(range(1000))
-        streams = tmp_path / "of a stream"
-        streams.mkdir()
-        lines = spark.readStream.schema("value string").json(str(tmp_path / "source")).repartition(4)
-        query = (
-            lines.mapInArrow(slow_once(streams), "value string")
-            .writeStream.format("klog")
-            .options(topic="stream", checkpointLocation=str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(data))
-        )
-        query.awaitTermination()
-        assert len(os.listdir(streams)) == 2
-        assert values(data, "stream") == list(range(8))
-    klog.open(data).close()  # removes what an attempt has staged after the commit
-    assert leftovers(data) == []
-    assert (values(data, "job"), values(data, "stream")) == (list(range(1000)), list(range(8)))

@@ -28,8 +28,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 def spark_session(home: Path, **conf: object) -> Iterator[SparkSession]:
     """A session whose files are in `home`, with klog.spark.recommended_conf(); the Python of its workers is unset.
 
-    local[2,3]: a task may fail twice before the job does, so that a test can make one fail.
+    local[2,3]: a task may fail twice before the job does, so that a test can make one fail. A process has one session:
+    a test with its own is in a module whose tests do not use the fixture `spark`.
     """
+    from pyspark.sql import SparkSession
+
+    assert SparkSession.getActiveSession() is None, "another session is active: this one would be ignored"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.delenv("PYSPARK_PYTHON", raising=False)
