@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import klog
 from klog.clock import ManualClock
 from klog.log.directory.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from klog.record import encode
+from klog.record import decode, encode
 from klog.record.control import marker
 from tests.support import golden
 
@@ -111,6 +111,13 @@ def opened(
         log.close()
 
 
+def aborted_in(data: klog.FetchData) -> list[tuple[int, ...]]:
+    """The aborted transactions with records in a fetch. The list of the fetch may have later ones, too: an index entry
+    is its bound."""
+    end = max((batch.next_offset for batch in decode(data.memory())), default=0)
+    return [entry[:3] for entry in data.aborted_transactions if entry.first_offset < end]
+
+
 def results(log: klog.Log) -> dict[str, Any]:
     """Return everything that a user can query."""
     start, end = log.log_start_offset, log.log_end_offset
@@ -124,6 +131,7 @@ def results(log: klog.Log) -> dict[str, Any]:
         "epochs": log.leader_epochs,
         "producers": golden.producer_tuples(log),
         "aborted": [entry[:3] for entry in log.aborted_transactions()],
+        "aborted in fetches": [aborted_in(log.fetch(offset, 1000, isolation="read_committed")) for offset in sample],
         "count": log.count(),
         "times": [(time + more, log.offset_for_timestamp(time + more)) for time in (0, *times) for more in (0, 1)],
         "positions": [bytes(log.fetch(offset, 1).memory())[:20] for offset in sample],
