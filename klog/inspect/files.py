@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from klog.disk import LogFile, os_error
+from klog.disk import LogFile, naming_the_next_step, os_error
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptData
 from klog.log.directory.partition_names import parse_directory_name as partition_name
@@ -178,13 +178,14 @@ class ReadOnlyFile:
             if error.errno != errno.ELOOP:
                 raise
             raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
-        info = os.fstat(self._fd)
+        self._file = LogFile(self._fd, path)  # closes it
+        with naming_the_next_step(path, reading=True):
+            info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
-            os.close(self._fd)
+            self._file.close()
             raise CorruptData("not a regular file; a log directory holds only files", path=path)
         self.size = info.st_size
         self.identity = info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
-        self._file = LogFile(self._fd, path)  # closes it
         self._behind = DropBehind(self._file, 0, self.size) if scan else None
 
     def __enter__(self) -> Self:

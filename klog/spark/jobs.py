@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog import arguments
-from klog.disk import Files, RealFiles
+from klog.disk import Files, RealFiles, is_directory
 from klog.errors import UnknownTopicOrPartition
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import writers
@@ -172,9 +172,10 @@ def check_session(spark: SparkSession) -> None:
 
 
 def directory(path: str | os.PathLike[str]) -> str:
-    """The absolute path of an existing directory. Raises FileNotFoundError, ValueError for other file systems."""
+    """The absolute path of an existing directory. Raises FileNotFoundError, OSError, ValueError for other file
+    systems."""
     where = absolute_path(arguments.path("path", path))
-    if not os.path.isdir(where):
+    if not is_directory(where):
         raise FileNotFoundError(f"{where} does not exist; give a Kafka log directory that every executor sees")
     return where
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import klog
 from klog import record
 from klog.clock import SystemClock
+from klog.disk import exists, is_directory
 from klog.errors import CorruptBatch, CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
@@ -113,7 +114,7 @@ def _sizing(options: Options) -> Sizing:
 
 
 def absolute_directory(path: str) -> str:
-    """Return the directory for an option value. Raises ValueError if klog cannot read it.
+    """Return the directory for an option value. Raises ValueError if klog cannot read it, OSError.
 
     Relative paths are completed here, on the driver's host: tasks have another working directory.
     """
@@ -121,8 +122,8 @@ def absolute_directory(path: str) -> str:
     if found is None:
         raise ValueError(f"path {path!r}: this version of klog reads local directories, not {scheme_of(path)}://")
     whole = os.path.abspath(found)
-    if not os.path.isdir(whole):
-        seen = "is not a directory" if os.path.exists(whole) else "does not exist"
+    if not is_directory(whole):
+        seen = "is not a directory" if exists(whole) else "does not exist"
         raise ValueError(f"path {path!r} {seen} on the driver's host (looked for {whole}); give a Kafka log directory")
     return whole
 

@@ -1,4 +1,4 @@
-"""A partition directory that cannot be read raises an error. It is not left out."""
+"""A partition directory that cannot be read is reported. It is not left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.inspect import dump, ls, verify
+from klog.inspect import diff, dump, ls, verify
 
 
 @pytest.mark.parametrize("read", [ls, verify, lambda path: list(dump(path))], ids=["ls", "verify", "dump"])
@@ -32,3 +32,24 @@ def test_a_partition_directory_whose_stat_fails_raises(
     with pytest.raises(OSError, match="t-1") as caught:
         read(str(tmp_path / "data"))
     assert caught.value.errno == errno.EIO
+
+
+def test_a_partition_that_cannot_be_listed_is_damaged_and_does_not_end_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")])
+    bad, real = str(tmp_path / "data" / "t-0"), os.scandir
+    failing = [True]
+
+    def scandir(path: Any) -> Any:
+        if path == bad and failing and failing.pop():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    (found,) = diff(str(tmp_path / "data"), str(tmp_path / "data"))["partitions"]
+    assert not failing and found["state"] == "damaged"
+    (problem,) = found["a"]["problems"]
+    assert problem.startswith(f"t-0: {os.strerror(errno.EIO)}") and found["b"]["problems"] == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from klog.errors import UnknownTopicOrPartition
 from klog.spark.bounds import TopicPartition
+from klog.spark.jobs import log_directory
 from klog.spark.options import Subscription
 from klog.spark.survey import INTERNAL, absolute_directory, select
 
@@ -68,6 +71,13 @@ class TestDirectory:
         (tmp_path / "file").touch()
         with pytest.raises(ValueError, match="is not a directory"):
             absolute_directory(str(tmp_path / "file"))
+
+    @pytest.mark.parametrize("look", [absolute_directory, log_directory])
+    def test_one_that_cannot_be_looked_at_is_not_missing(self, tmp_path: Path, look: Callable[[str], str]) -> None:
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        with pytest.raises(OSError, match="loop") as caught:
+            look(str(tmp_path / "loop"))
+        assert caught.value.errno == errno.ELOOP
 
     @pytest.mark.parametrize("path", ["s3://bucket/data", "hdfs://n/data"])
     def test_other_stores(self, path: str) -> None:
