@@ -98,6 +98,32 @@ def test_an_error_is_reported_as_by_every_verb(tmp_path: Path) -> None:
     assert json.loads(run.stdout)["error"]["type"] == "InvalidConfig"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "authorizer.class.name=other.Authorizer",
+        "sasl.enabled.mechanisms=GSSAPI",
+        "listener.security.protocol.map=PLAINTEXT:NONE",
+        "super.users=admin",
+        "listener.name.plaintext.sasl.enabled.mechanisms=GSSAPI",
+        "listener.name.other.ssl.client.auth=required",
+    ],
+)
+def test_the_security_that_a_file_configures_is_not_left_out(line: str, tmp_path: Path) -> None:
+    """An invalid value shows that the broker reads it. A broker that ignored it would serve everybody."""
+    file = tmp_path / "server.properties"
+    file.write_text(f"{line}\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "klog", "broker", "--port", "0", "--properties", str(file)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+    )
+    assert run.returncode == 2, run.stderr
+    assert line.partition("=")[0] in run.stderr and "ignored" not in run.stderr
+
+
 def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
     command = [sys.executable, "-m", "klog", "broker", "--listener", "nowhere"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
