@@ -4,6 +4,7 @@
       batch of it, even one that is being removed: a reader may still use the old segment
   X2  a commit marker stays if the pass has seen a batch of its transaction
   X3  a marker that is not needed gets a delete horizon first, and is removed in a pass at or after it
+  X4  an entry counts up to its last offset, also if its marker is missing: later batches are of other transactions
 
 Pure. The aborted transactions of a part of the log are added before its batches, which come in the order of offsets.
 Kafka: CleanedTransactionMetadata.
@@ -40,13 +41,15 @@ class CleanedTransactions:
         markers."""
         while self._coming and self._coming[0][0] <= offset:
             entry = heapq.heappop(self._coming)[2]
-            self._aborted.setdefault(entry.producer_id, (entry, False))
+            known = self._aborted.get(entry.producer_id)
+            if known is None or known[0].last_offset < entry.first_offset:  # X4
+                self._aborted[entry.producer_id] = entry, False
 
     def on_batch(self, producer_id: int, last_offset: int) -> bool:
         """Handle a transactional data batch. Returns True if its transaction was aborted."""
         self._begin(last_offset)
         found = self._aborted.get(producer_id)
-        if found is None:
+        if found is None or found[0].last_offset < last_offset:  # X4
             self._committed.add(producer_id)
             return False
         self._aborted[producer_id] = found[0], True

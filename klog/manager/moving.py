@@ -197,7 +197,7 @@ class Moves:
             if parsed is not None and parsed[0] not in kept:
                 files.unlink(os.path.join(path, name))
         for name in os.listdir(log.path):
-            if name.endswith(names.SNAPSHOT) or name == names.METADATA:
+            if name.endswith(names.SNAPSHOT) or name in (names.METADATA, names.GAPS):
                 copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
         files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._core.epochs.entries))
         end = log.log_end_offset
@@ -289,9 +289,11 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
                 continue
             for suffix in _FILES:
                 source = names.file_path(log.path, segment.base_offset, suffix)
+                copy = names.file_path(under_way.path, segment.base_offset, suffix)
                 if exists(source):
-                    copy = names.file_path(under_way.path, segment.base_offset, suffix)
                     under_way.bytes_copied += copy_file(files, source, copy)
+                else:
+                    files.unlink(copy)  # of the segment before a compaction: other batches, another transaction index
             under_way.copied[segment.base_offset] = found
         except FileNotFoundError:
             continue  # retention has removed it

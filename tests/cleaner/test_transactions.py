@@ -62,6 +62,17 @@ def test_a_transaction_listed_by_two_segments_counts_once() -> None:
     assert seen.take_retained() == [entry]
 
 
+def test_an_entry_without_its_marker_covers_no_later_transaction() -> None:
+    """X4: else records that are committed would be removed."""
+    seen, second = CleanedTransactions(), aborted(7, 14, 16)
+    seen.add([aborted(7, 0, 4), second])
+    assert not seen.on_batch(7, 10)
+    assert not seen.on_control(7, 11, COMMIT)
+    assert seen.on_batch(7, 15)
+    assert not seen.on_control(7, 16, ABORT)
+    assert seen.take_retained() == [second]
+
+
 def test_transactions_of_one_producer_are_taken_in_order() -> None:
     seen = CleanedTransactions()
     first, second = aborted(7, 0, 2), aborted(7, 4, 6)

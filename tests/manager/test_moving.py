@@ -18,6 +18,7 @@ from klog.errors import ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
 from klog.progress import Event
 from tests.support.abandon import abandon
+from tests.support.batches import marker, produced, transactional
 from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 from tests.support.patience import PATIENCE
@@ -122,6 +123,23 @@ def test_producers_and_a_log_start_inside_a_segment_move_too(tmp_path: Path) -> 
         assert log.producers == producers
 
 
+def test_a_gap_between_segments_moves_too(tmp_path: Path) -> None:
+    """A recovery of the whole log would take a gap that is not noted for lost records."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", config=CONFIG)
+        log = logs.log("t")
+        for offset in (0, 10):
+            data = klog.record.encode([(b"k", bytes(500), NOW)], base_offset=offset)
+            log.append_batches(data, origin="replication")
+        assert [segment.base_offset for segment in log.segments] == [0, 10]
+        logs.move("t", 0, tmp_path / "b")
+    assert not klog.verify(tmp_path / "b").problems
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (tmp_path / "b" / name).unlink()
+    with opened(tmp_path) as logs:
+        assert [record.offset for record in logs.log("t").read()] == [0, 10]
+
+
 def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
@@ -202,6 +220,39 @@ def test_retention_and_truncation_during_the_copy_are_applied(tmp_path: Path, mo
     with opened(tmp_path) as logs:
         assert values(logs.log("t")) == wanted
         assert not klog.verify(tmp_path / "b").problems
+
+
+def test_a_compaction_during_the_copy_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has removed an aborted transaction with its marker. The transaction index of the first copy would make the
+    producer's next transaction an aborted one: the next compaction would remove it."""
+    plain, clock = moving._catch_up, ManualClock(NOW)
+    config = {"cleanup.policy": "compact", "delete.retention.ms": 0, "file.delete.delay.ms": 0}
+    with opened(tmp_path, clock) as logs:
+        logs.create_topic("t", config=config)
+        log = logs.log("t")
+
+        def compact(number: int) -> None:
+            log.append([(b"k", b"%d" % number)])
+            log.compact(roll=True)
+            clock.advance(1)
+
+        def catch_up(*args: Any) -> None:
+            plain(*args)
+            log.append_batches(produced(7, 0, 2, key=b"p"))
+            for number in range(4):
+                compact(number)
+            assert not list(Path(log.path).glob("*.txnindex"))
+
+        log.append_batches(transactional(7, 0, 0, 2, key=b"aborted"))
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        log.roll()
+        monkeypatch.setattr(moving, "_catch_up", catch_up)
+        logs.move("t", 0, tmp_path / "b")
+        assert log.aborted_transactions() == []
+        log.append_batches(transactional(7, 0, 3, key=b"committed"))
+        log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+        compact(4)
+        assert [record.key for record in log.read(isolation="read_committed")] == [b"p", b"committed", b"k"]
 
 
 def test_invalid_moves_raise(tmp_path: Path) -> None:
