@@ -13,6 +13,7 @@ import klog
 from klog.cli import cli
 from klog.clock import ManualClock
 from klog.errors import CorruptLog
+from tests.support.batches import batch
 from tests.support.logs import NOW, one_log, tree
 
 SMALL = {"segment.bytes": 300, "index.interval.bytes": 0, "retention.ms": -1}
@@ -68,6 +69,26 @@ def test_a_log_marked_for_deletion_in_the_middle_is_kept(tmp_path: Path, clean: 
     Path(f"{log}.deleted").rename(log)
     with opened(path, clean) as again:
         assert [record.offset for record in again.read()] == list(range(12))
+
+
+def test_a_deleted_segment_may_lie_in_a_gap(tmp_path: Path) -> None:
+    """A follower truncates, and its leader goes on after a gap. The files of the segments that were truncated are left
+    until the next load."""
+    path, config = tmp_path / "t-0", SMALL | {"cleanup.policy": "delete", "segment.bytes": 240}
+    with klog.Log.open(path, config=config, clock=ManualClock(NOW)) as log:
+        for offset in range(12):
+            log.append_batches(batch([b"old"], base_offset=offset), origin="replication")
+        assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+        log.truncate_to(4)
+        log.append_batches(batch([b"new" * 50], base_offset=20), origin="replication")
+        log.roll()
+        assert [segment.base_offset for segment in log.segments] == [0, 3, 20, 21]
+        with klog.Log.open(path, config=config, clock=ManualClock(NOW), read_only=True) as reader:
+            assert [record.offset for record in reader.read()] == [0, 1, 2, 3, 20]
+    assert (path / f"{6:020d}.log.deleted").exists()
+    with klog.Log.open(path, config=config, clock=ManualClock(NOW)) as log:
+        assert [record.offset for record in log.read()] == [0, 1, 2, 3, 20]
+        assert log.verify().problems == []
 
 
 def test_the_readers_of_a_directory_notice_it(tmp_path: Path) -> None:

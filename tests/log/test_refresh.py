@@ -243,6 +243,17 @@ def test_the_log_start_follows_the_checkpoint(tmp_path: Path) -> None:
             assert [record.value for record in follower.read()] == [b"3", b"4"]
 
 
+def test_a_log_start_beyond_what_the_reader_has_read(tmp_path: Path) -> None:
+    with writer(tmp_path) as log:
+        log.append([(None, b"a")])
+        with reader(tmp_path) as follower:
+            assert follower.log_end_offset == 1
+            log.append([(None, b"b")] * 4)
+            (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+            follower.refresh()
+            assert (follower.log_start_offset, follower.log_end_offset) == (3, 5)
+
+
 @pytest.mark.parametrize("new_start", [0, 2])
 def test_a_truncation_to_below_the_log_start_is_followed(tmp_path: Path, new_start: int) -> None:
     """The new records have offsets that the reader knows as deleted."""

@@ -31,7 +31,8 @@ def refuse_deleted(inputs: Inputs, listing: Listing) -> None:
         return
     marked = {name.removesuffix(names.DELETED) for name in listing.unfinished if name.endswith(names.DELETED)}
     for base in _lost(inputs, listing, marked, names.LOG):
-        if base >= inputs.cleaned_to and base not in {end for end, _ in gaps.read(inputs.directory)}:
+        intended = any(end <= base < following for end, following in gaps.read(inputs.directory))
+        if base >= inputs.cleaned_to and not intended:  # else a truncation has deleted it, before the gap was made
             path = names.file_path(inputs.directory, base, names.LOG)
             raise _missing(path, base, f"{os.path.basename(path)}{names.DELETED} is there: rename it back")
 

@@ -213,6 +213,7 @@ class Follower:
             active = log.segments[-1]
             self._extend(active)
             log.end_at(max(log.log_end_offset, active.next_offset))
+            _follow_start(log)
 
     # ---- segments ----------------------------------------------------------------------------------------------------
 
@@ -277,8 +278,7 @@ class Follower:
         found = self._changed(os.path.join(os.path.dirname(path), checkpoint.LOG_START))
         if found is not None:
             options.follow_log_start(found.get(key, 0))
-        if log.log_start_offset < options.log_start_offset <= log.log_end_offset:
-            log.start_at(options.log_start_offset)
+        _follow_start(log)
 
     def _changed(self, path: str) -> dict[checkpoint.Partition, int] | None:
         """The content of a checkpoint, None if the file has not changed since the last call."""
@@ -293,6 +293,13 @@ class Follower:
             self._checkpoints[path] = state
             return offsets
         return None
+
+
+def _follow_start(log: LogCore) -> None:
+    """Raise the log start to that of the checkpoint, once the log reaches so far."""
+    start = log.options.log_start_offset
+    if log.log_start_offset < start <= log.log_end_offset:
+        log.start_at(start)
 
 
 def _stays(log: LogCore) -> bool:
