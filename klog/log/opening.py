@@ -159,7 +159,6 @@ def _prepare_to_write(log: LogCore) -> None:
         path = os.path.join(log.path, names.METADATA)
         if not exists(path) or os.stat(path).st_size == 0:
             options.files.replace(path, checkpoint.format_metadata(options.topic_id))
-    log.epochs.flush_with(options.scheduler)
     if options.high_watermark is not None:
         offset = high_watermark_rules.initial(options.high_watermark, log.log_start_offset, log.log_end_offset)
         log.watermark.set(OffsetMetadata(offset))

@@ -633,7 +633,7 @@ class Segment(SegmentState):
             active.index.reset(self._index_bytes())
             self.created_ms, self.appended_ms = now_ms, None
         else:
-            active.index.truncate_to(offset)
+            active.index.truncate_to(next_offset)  # also entries below offset, of records in the batch that is dropped
             active.index.resize(self._index_bytes())
             active.index.set_max_timestamp(*self._youngest(active.index))
         self.segment_dir.files.truncate(active.file, end)

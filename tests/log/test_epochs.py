@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 import klog
-from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptLog
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
-from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.damage import flip
 from tests.support.logs import one_log
@@ -144,14 +142,14 @@ def test_negative_epochs_and_starts_are_refused(tmp_path: Path) -> None:
             make(tmp_path, entry)
 
 
-def test_truncations_are_written_by_the_scheduler(tmp_path: Path) -> None:
+def test_truncations_are_written_by_a_flush(tmp_path: Path) -> None:
     """LE14: but clear_and_flush() empties memory and file at once."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.flush()
-    epochs.flush_with(Scheduler(ManualClock()))
     epochs.truncate_from_end(11)
-    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n2 6\n3 8\n"
     epochs.truncate_from_start(8)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n2 6\n3 8\n4 11\n"
+    epochs.flush()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 8\n"
     epochs.clear_and_flush()
     assert epochs.entries == []

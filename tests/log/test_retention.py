@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from klog.log.retain import retention
 from klog.record import encode
 from klog.segment import Segment
 from tests.support.batches import batch
+from tests.support.failing_files import FailingFiles
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 from tests.support.resources import open_descriptors
@@ -378,6 +381,32 @@ def test_records_below_a_log_start_are_on_disk_before_it_applies(tmp_path: Path)
         fill(log, 1)
         log.delete_records(2)
         assert log.recovery_point == 3
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("how", ["deletion", "retention"])
+def test_leader_epochs_that_cannot_be_written(tmp_path: Path, how: str, error: int) -> None:
+    """A failed disk takes the log offline (P6). A full disk does not: retention makes space."""
+    disk = FailingFiles(error=error)
+    config = {**FIVE, "retention.bytes": 5 * BATCH}
+    log = klog.Log.open(tmp_path / "t-0", config=config, files=disk, clock=ManualClock(NOW))
+    move = log.apply_retention if how == "retention" else functools.partial(log.delete_records, 7)
+    with contextlib.closing(log):
+        fill(log, 12)
+        log.flush()
+        disk.under = [str(tmp_path / "t-0" / "leader-epoch-checkpoint")]
+        if error == errno.ENOSPC:
+            move()
+            disk.under = []
+            log.delete_records(11)
+        else:
+            with pytest.raises(OSError, match="the disk has failed"):
+                move()
+        assert disk.failed == ["replace"]
+        assert (log.offline is None) == (error == errno.ENOSPC)
+    with open_log(tmp_path) as log:
+        assert log.leader_epochs == [(0, log.log_start_offset)]
+        assert log.log_end_offset == 12
 
 
 def test_a_pass_reads_no_segments_beyond_those_it_deletes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from tests.support.abandon import abandon
 from tests.support.batches import marker, produced, transactional
 from tests.support.logs import NOW, bases
 
@@ -179,6 +180,30 @@ def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) ->
         log.append_batches(marker(7, 0, "commit"), origin="coordinator")
         assert (log.last_stable_offset, log.aborted_transactions()) == (2, [])
         assert len(list(log.read(isolation="read_committed"))) == 1
+        assert log.verify().problems == []
+
+
+def test_a_truncation_keeps_the_transactions_below_a_log_start_that_a_crash_may_lose(tmp_path: Path) -> None:
+    """The crash brings the records below it back. They were aborted: the snapshots written since must have begun with
+    their transaction. So must those that a reader finds, before the log start is in the checkpoint."""
+    log = opened(tmp_path)
+    log.append_batches(transactional(7, 0, 0, 4))
+    for _ in range(3):
+        log.append(X)
+    log.delete_records(5)
+    log.truncate_to(6)
+    assert (log.log_start_offset, log.log_end_offset) == (5, 6)
+    log.roll()
+    log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+    log.flush()
+    with opened(tmp_path, read_only=True) as reader:
+        assert [record.offset for record in reader.read(isolation="read_committed")] == [4, 5]
+    point = log.recovery_point
+    assert point == 7
+    abandon(log)
+    with opened(tmp_path, recovery_point=point) as log:
+        assert (log.log_start_offset, log.last_stable_offset) == (0, 7)
+        assert [record.offset for record in log.read(isolation="read_committed")] == [4, 5]
         assert log.verify().problems == []
 
 

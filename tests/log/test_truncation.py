@@ -159,6 +159,25 @@ def test_the_largest_timestamp_is_that_of_what_is_left(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(401) == (420, 1)
 
 
+def test_a_time_entry_goes_with_its_batch(tmp_path: Path) -> None:
+    """Kafka before 3.8 may name the offset of the record, instead of the last one of its batch. Such an entry, below
+    the offset of the truncation, would look like one of lost records."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a", NOW)] * 3)
+        log.append([(None, b"b", NOW + 9 - number) for number in range(7)])
+        index = Path(log.path) / f"{0:020d}.timeindex"
+    assert index.read_bytes() == (NOW + 9).to_bytes(8) + (9).to_bytes(4)
+    index.write_bytes((NOW + 9).to_bytes(8) + (3).to_bytes(4))
+    with one_log(tmp_path) as log:
+        assert log.recovery.clean_shutdown
+        log.truncate_to(7)
+        log.roll()
+        log.append([(None, b"c", NOW)])
+    with one_log(tmp_path) as log:
+        assert [record.offset for record in log.read()] == [0, 1, 2, 7]
+        assert log.verify().problems == []
+
+
 def test_one_record_appended_and_cut_thirty_times(tmp_path: Path) -> None:
     """LS4: cut off and appended again."""
     with one_log(tmp_path) as log:
@@ -270,6 +289,41 @@ def test_a_listener_gets_the_first_high_watermark(tmp_path: Path) -> None:
         log.append(X * 2)
         log.truncate_to(1)
         assert notified == [1, 3, 1]
+
+
+@pytest.mark.parametrize("how", ["cut", "at the start", "fully"])
+@pytest.mark.parametrize("managed", [False, True])
+def test_a_listener_may_append_when_a_truncation_moves_the_high_watermark(
+    tmp_path: Path, managed: bool, how: str
+) -> None:
+    """T4: the record that it has appended stays."""
+    infos, notified = [], []
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for number in range(4):
+            log.append(numbered(2 * number, 2))
+        if managed:
+            log.update_high_watermark(8)
+
+        def listen(offset: int) -> None:
+            notified.append(offset)
+            if len(notified) == 1:
+                infos.append(log.append([(b"k", b"%d" % offset)]))
+
+        if how == "at the start":
+            log.delete_records(5)
+        log.set_offsets_listener(listen)
+        if how == "fully":
+            log.truncate_fully_and_start_at(3)
+        else:
+            log.truncate_to(5 if how == "at the start" else 4)
+        log.set_offsets_listener(None)
+        end = {"cut": 4, "at the start": 5, "fully": 3}[how]
+        assert notified == ([end] if managed else [end, end + 1])
+        assert [(info.first_offset, info.last_offset) for info in infos] == [(end, end)]
+        assert log.log_end_offset == end + 1
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert rows(log, end)[0][:3] == (end, b"k", b"%d" % end)
+        assert log.verify().problems == []
 
 
 def test_truncating_fully_leaves_one_empty_segment(tmp_path: Path) -> None:

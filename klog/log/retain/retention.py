@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
 from klog.log.state._log_core import LogCore
-from klog.log.write.failures import guard, guard_sync, uninterrupted
+from klog.log.write.failures import guard, guard_sync, guard_undoable, uninterrupted
 from klog.log.write.flush import flush_locked, sync_directory
 from klog.log.write.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
 from klog.log.write.roll import roll_or_undo_locked
@@ -292,4 +292,18 @@ def increment_log_start_locked(log: LogCore, offset: int, reason: str) -> bool:
     log.start_at(offset)
     log.epochs.truncate_from_start(offset)
     log.producers.on_log_start_offset_incremented(offset)
+    _write_epochs_locked(log)
     return True
+
+
+def _write_epochs_locked(log: LogCore) -> None:
+    """Write the leader epochs after a move of the log start.
+
+    Without disk space the file stays as it is: retention makes space, and a load drops what lies below the log start.
+    """
+    try:
+        guard_undoable(log, log.epochs.flush)
+    except OSError as error:
+        if log.health.offline is not None:
+            raise
+        _log.warning("event=epochs_not_written log=%s reason=%s", log.name, error)

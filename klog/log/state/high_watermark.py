@@ -137,6 +137,6 @@ def follow_locked(log: LogCore, offset: int) -> int | None:
 
 
 def clamp_locked(log: LogCore, end: int) -> None:
-    """Lower a managed high watermark to `end`. The caller then lowers the log end."""
+    """Lower a managed high watermark to `end`. The caller lowers the log end, and notifies the listener at last."""
     if log.watermark.metadata is not None and log.watermark.metadata.offset >= end:
-        set_locked(log, OffsetMetadata(end))
+        log.watermark.set(OffsetMetadata(end))

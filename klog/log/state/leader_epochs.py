@@ -15,7 +15,6 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory.checkpoint import format_epochs, parse_epochs
 from klog.log.state._fields import EpochFields
 from klog.logger import logger_of
-from klog.scheduler import Scheduler
 from klog.segment import names
 
 _log = logger_of("log")
@@ -26,13 +25,11 @@ class LeaderEpochCache(EpochFields):
     """The leader epochs of one partition, in memory and, by flush(), on disk.
 
     entries: [(epoch, start offset), ...]. Each change makes a new list, because readers hold no lock.
-    While the log is loaded the caller writes the file after a truncation.
     """
 
     def __init__(self, directory: str, files: Files) -> None:
         self.path = f"{directory}/{names.EPOCHS}"
         self._files = files
-        self._scheduler: Scheduler | None = None
         self.entries = []
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
@@ -127,14 +124,12 @@ class LeaderEpochCache(EpochFields):
         """Drop the entries that start at or above offset. A negative offset drops none."""
         if offset >= 0 and self.entries and self.entries[-1][1] >= offset:
             self.entries = self.entries[: bisect.bisect_left(self.entries, offset, key=_start_of)]
-            self._flush_later()
 
     def truncate_from_start(self, offset: int) -> None:
         """Drop the entries below offset, except the last of them, which now starts at offset."""
         kept = bisect.bisect_right(self.entries, offset, key=_start_of)
         if kept and offset > self.entries[0][1]:
             self.entries = [(self.entries[kept - 1][0], offset), *self.entries[kept:]]
-            self._flush_later()
 
     def clear(self) -> None:
         """Drop all entries in memory."""
@@ -150,14 +145,6 @@ class LeaderEpochCache(EpochFields):
         self.flush()
 
     # ---- the file --------------------------------------------------------------------------------------------------
-
-    def flush_with(self, scheduler: Scheduler) -> None:
-        """The log is loaded: from now on a truncation schedules the write of the file."""
-        self._scheduler = scheduler
-
-    def _flush_later(self) -> None:
-        if self._scheduler is not None:
-            self._scheduler.schedule("leader-epoch-cache-flush", self.flush)
 
     def flush(self) -> None:
         """Write the file if it differs from the cache."""

@@ -5,11 +5,14 @@
   T2  a truncation, with all files that name the removed records, is on disk before the next append (S8)
   T3  the checkpoints of the log.dir are lowered before the first byte is removed: after a crash a load would believe a
       recovery point or a log start beyond the new log
+  T4  the listener gets a new high watermark at the end: it may append
 
 Under the log's lock. An OSError takes the log offline; the next load finds a prefix. Kafka: UnifiedLog, LocalLog.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from klog.log.load.batch_epochs import learn_epochs
 from klog.log.load.inputs import inputs_of, new_segment
@@ -20,7 +23,6 @@ from klog.log.state.cleaning_state import without_cleaning
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.snapshots import Snapshots
 from klog.log.write.failures import guard, uninterrupted
-from klog.log.write.log_end import end_moved_locked
 from klog.log.write.removal import remove_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
@@ -63,10 +65,17 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
     _log.info("event=truncate log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
     start = min(offset, log.log_start_offset)
     if reached < start:
-        uninterrupted(log, lambda: _truncate_to_start(log, offset, start))
+        _remove(log, lambda: _truncate_to_start(log, offset, start))
     else:
-        uninterrupted(log, lambda: _truncate(log, kept, offset, reached))
+        _remove(log, lambda: _truncate(log, kept, offset, reached))
     return True
+
+
+def _remove(log: LogCore, action: Callable[[], None]) -> None:
+    before = log.high_watermark
+    uninterrupted(log, action)
+    if log.high_watermark != before:
+        high_watermark.notify_listener(log, log.high_watermark)  # T4
 
 
 def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int) -> None:
@@ -75,7 +84,7 @@ def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int
     _lower(log, min(offset, reached), start)
     high_watermark.clamp_locked(log, offset)
     log.cut(kept, start, offset)  # readers of the removed bytes look again
-    end_moved_locked(log)
+    log.notifier.notify()
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
@@ -107,14 +116,14 @@ def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
 def truncate_fully_locked(log: LogCore, offset: int, start: int) -> None:
     """Remove all records and continue at offset, with the log start at `start`."""
     _log.info("event=truncate_fully log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
-    uninterrupted(log, lambda: _restart_at(log, offset, start))
+    _remove(log, lambda: _restart_at(log, offset, start))
 
 
 def _restart_at(log: LogCore, offset: int, start: int) -> None:
     point = min(offset, log.flush_state.recovery_point)
     _restart(log, offset, offset, start)
     if log.watermark.metadata is not None:
-        high_watermark.set_locked(log, high_watermark.end_of(log))
+        log.watermark.set(high_watermark.end_of(log))
     log.producers.truncate_fully_and_start_at(offset)
     log.epochs.clear_and_flush()
     log.options.files.fsync_dir(log.directory.path)
@@ -129,7 +138,7 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     fresh = new_segment(inputs_of(log), base_offset, writable=True)
     high_watermark.clamp_locked(log, min(end, log.log_end_offset))
     log.cut((fresh,), start, end)
-    end_moved_locked(log)
+    log.notifier.notify()
     if log.watermark.metadata is not None:
         log.watermark.set(OffsetMetadata(log.watermark.metadata.offset))  # its position is no longer valid
     log.cleaning.set_cleanable()
@@ -153,12 +162,17 @@ def _lower(log: LogCore, recovery_point: int, log_start_offset: int) -> None:
 
 
 def reload_producers(log: LogCore) -> None:
-    """Reload the producers as of the new log end. Deletes snapshots of later offsets."""
-    start, end = log.log_start_offset, log.log_end_offset
+    """Reload the producers as of the new log end. Deletes snapshots outside the log.
+
+    They are those since the log start of the load: a crash may lose a later one, and brings back the records below it.
+    Then the snapshots that are written from now on must have the transactions of these records.
+    """
+    inputs, start, end = inputs_of(log), log.log_start_offset, log.log_end_offset
     snapshots = Snapshots(log.directory.path, log.options.files)
     for offset in snapshots.offsets:
         if not start < offset <= end:
             snapshots.delete(offset)
-    log.use_producers(producers_at(inputs_of(log), log.segments, start, end, snapshots=snapshots))
+    start = min(start, max(inputs.log_start_offset, log.segments[0].base_offset))
+    log.use_producers(producers_at(inputs, log.segments, start, end, snapshots=snapshots))
     log.producers.expire(log.clock.wall_ms())
     log.producers.on_high_watermark_updated(log.high_watermark)
