@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from klog.protocol import ApiKey, messages
+from klog.record import decode
 from tests.clients.adapters import Client
 from tests.clients.adapters.base import Admin, Refused
 from tests.clients.reading import collect, everything
+from tests.clients.servers import Server
+from tests.support.wire_client import WireClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 T0 = 1_700_000_000_000
@@ -186,7 +190,7 @@ def test_the_broker_sets_timestamps_if_the_topic_is_configured_so(client: Client
     assert found.timestamp_ms > T0 + 1_000_000
 
 
-def test_records_of_a_topic_with_another_codec_are_read(client: Client, admin: Admin, name: str) -> None:
+def test_records_get_the_codec_of_their_topic(server: Server, client: Client, admin: Admin, name: str) -> None:
     admin.create_topic(name, config={"compression.type": "zstd"})
     producer = client.producer(codec="gzip")
     for number in range(30):
@@ -194,3 +198,13 @@ def test_records_of_a_topic_with_another_codec_are_read(client: Client, admin: A
     producer.flush()
     producer.close()
     assert [each.value for each in everything(client, name, 30)] == [b"%d" % number * 40 for number in range(30)]
+    assert _codecs(server, name) == {"zstd"}
+
+
+def _codecs(server: Server, topic: str) -> set[str]:
+    """The codecs of the batches in partition 0, which no client reports."""
+    Request = messages.Fetch.Request
+    asked = Request.Topic(topic=topic, partitions=[Request.Partition(partition=0, partition_max_bytes=1 << 20)])
+    with WireClient(server.bootstrap) as wire:
+        found = wire.call(ApiKey.FETCH, 12, max_wait_ms=0, max_bytes=1 << 20, topics=[asked])
+    return {batch.compression for batch in decode(bytes(found.responses[0].partitions[0].records))}

@@ -22,7 +22,7 @@ from klog.network import Listener, Request, Server
 from klog.protocol import ApiKey, decode_request, encode_response, messages
 from klog.security import Sasl, SaslSession, SecurityConfig, Users
 from tests.support.network import Inline, serving
-from tests.support.patience import PATIENCE
+from tests.support.patience import AIOKAFKA, KAFKA_PYTHON
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER)
@@ -101,7 +101,7 @@ async def connected(broker: Broker, **options: Any) -> None:
         "127.0.0.1",
         broker.server.port,
         security_protocol="SASL_PLAINTEXT",
-        request_timeout_ms=PATIENCE * 1000,
+        **AIOKAFKA,
         **options,
     )
     connection.close()
@@ -139,6 +139,7 @@ def test_kafka_python(broker: Broker, mechanism: str) -> None:
         sasl_mechanism=mechanism,
         sasl_plain_username="alice",
         sasl_plain_password="w\u00f6nder,=land",
+        **KAFKA_PYTHON,
     )
     with contextlib.closing(client):
         assert client.describe_cluster()["cluster_id"] == "c"

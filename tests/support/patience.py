@@ -11,6 +11,11 @@ import time
 from collections.abc import Callable
 
 PATIENCE = 240.0
+PATIENCE_MS = int(PATIENCE * 1000)
+# Options of clients, which by themselves give up after 30 to 60 seconds.
+AIOKAFKA = {"request_timeout_ms": PATIENCE_MS}
+KAFKA_PYTHON = {"bootstrap_timeout_ms": PATIENCE_MS, "request_timeout_ms": PATIENCE_MS}
+KAFKA_PYTHON_PRODUCER = {**KAFKA_PYTHON, "max_block_ms": PATIENCE_MS, "delivery_timeout_ms": 2 * PATIENCE_MS}
 
 
 def until(holds: Callable[[], object], pause: float = 0.002) -> None:

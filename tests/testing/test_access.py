@@ -14,7 +14,7 @@ import pytest
 from klog.protocol import ApiKey, messages
 from klog.security.jaas import parse
 from klog.testing import TestBroker
-from tests.support.patience import PATIENCE
+from tests.support.patience import AIOKAFKA, KAFKA_PYTHON, KAFKA_PYTHON_PRODUCER, PATIENCE
 from tests.support.wire_client import WireClient
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs: openssl")
@@ -33,7 +33,7 @@ OPTIONS = [
 def test_kafka_python_connects(options: dict[str, Any]) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(topics=["orders"], **options) as b:
-        producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"), **KAFKA_PYTHON_PRODUCER)
         try:
             producer.send("orders", b"v").get(PATIENCE)
         finally:
@@ -46,7 +46,7 @@ def test_aiokafka_connects_as_each_user(options: dict[str, Any]) -> None:
     aiokafka: Any = pytest.importorskip("aiokafka", reason="needs: aiokafka")
 
     async def send(config: dict[str, Any], value: bytes) -> None:
-        async with aiokafka.AIOKafkaProducer(**config) as producer:
+        async with aiokafka.AIOKafkaProducer(**config, **AIOKAFKA) as producer:
             await producer.send_and_wait("orders", value)
 
     with TestBroker(topics=["orders"], **options) as b:
@@ -81,7 +81,7 @@ def test_users_exist_after_a_restore(tmp_path: Any) -> None:
     with TestBroker(sasl=USERS) as b:
         b.snapshot(tmp_path / "s")
         b.restore(tmp_path / "s")
-        admin = kafka.KafkaAdminClient(**b.client_config("kafka-python", "bob"))
+        admin = kafka.KafkaAdminClient(**b.client_config("kafka-python", "bob"), **KAFKA_PYTHON)
         assert admin.list_topics() == []
         admin.close()
         with WireClient(b.bootstrap_servers) as client:

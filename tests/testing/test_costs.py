@@ -54,38 +54,45 @@ def test_a_broker_ends_all_its_threads_and_closes_all_its_files(tmp_path: Path) 
     assert threads_and_descriptors() <= before
 
 
-PLUGIN = """
-import os, threading
+TESTS = """
+import os
 import pytest
+from pathlib import Path
 
 @pytest.mark.parametrize("number", range(16))
 def test_it(klog_broker, number):
     klog_broker.topic("orders").append([(b"k", b"v")])
     klog_broker.inject("produce", kill="after")
-    with open({directories!r}, "a") as file:
-        file.write(f"{{klog_broker.directory}} {{os.getpid()}}\\n")
+    with Path(__file__).with_name("directories").open("a") as file:
+        print(os.getpid(), klog_broker.directory, file=file)
     assert number != 5
+"""
+CONFTEST = """
+import os, threading
+from pathlib import Path
 
-def test_the_threads():
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("klog")]
+def pytest_sessionfinish():
+    left = [each.name for each in threading.enumerate() if each.name.startswith("klog")]
+    with Path(__file__).with_name("threads").open("a") as file:
+        print(os.getpid(), *left, file=file)
 """
 
 
 def test_tests_in_several_processes_leave_nothing(tmp_path: Path) -> None:
-    directories = tmp_path / "directories"
-    (tmp_path / "test_it.py").write_text(PLUGIN.format(directories=str(directories)))
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "8", "-p", "no:cacheprovider", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "1 failed, 16 passed" in done.stdout, done.stdout + done.stderr
-    lines = [line.split() for line in directories.read_text().splitlines()]
-    assert len({directory for directory, _ in lines}) == 16
-    assert not [directory for directory, _ in lines if Path(directory).parent.exists()]
-    assert not [process for _, process in lines if Path(f"/proc/{process}").exists()]
+    assert "1 failed, 15 passed" in done.stdout, done.stdout + done.stderr
+    found = [line.split() for line in (tmp_path / "directories").read_text().splitlines()]
+    assert len({directory for _, directory in found}) == 16
+    assert not [directory for _, directory in found if Path(directory).parent.exists()]
+    threads = [line.split() for line in (tmp_path / "threads").read_text().splitlines()]
+    assert {process for process, _ in found} <= {process for process, *_ in threads}
+    assert not [names for _, *names in threads if names]
     of_pytest = {"__pycache__", ".benchmarks"}
-    assert sorted(each.name for each in tmp_path.iterdir() if each.name not in of_pytest) == [
-        "directories",
-        "test_it.py",
-    ]
+    left = {each.name for each in tmp_path.iterdir()} - of_pytest
+    assert left == {"conftest.py", "directories", "test_it.py", "threads"}
 
 
 KILLED = """

@@ -11,7 +11,7 @@ from klog.clock import SystemClock
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.testing import TestBroker
 from klog.testing.waiting import wait_for
-from tests.support.patience import PATIENCE
+from tests.support.patience import KAFKA_PYTHON, PATIENCE, PATIENCE_MS
 from tests.support.wire_client import WireClient
 
 kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
@@ -21,7 +21,9 @@ Fetch = messages.Fetch.Request
 
 def polled(b: TestBroker, *topics: str) -> Any:
     """Return a consumer of kafka-python that has a fetch session."""
-    consumer = kafka.KafkaConsumer(*topics, bootstrap_servers=b.bootstrap_servers, auto_offset_reset="earliest")
+    consumer = kafka.KafkaConsumer(
+        *topics, bootstrap_servers=b.bootstrap_servers, auto_offset_reset="earliest", **KAFKA_PYTHON
+    )
     incremental = b.watch("fetch", when=lambda request: request.message.session_epoch > 0)
     wait_for(lambda: consumer.poll(20) is not None and incremental.hits > 0, PATIENCE, lambda: "no fetch of a session")
     return consumer
@@ -143,7 +145,8 @@ def test_an_error_of_the_session_is_at_the_top(name: str) -> None:
             "orders",
             bootstrap_servers=b.bootstrap_servers,
             auto_offset_reset="earliest",
-            consumer_timeout_ms=int(PATIENCE * 1000),
+            consumer_timeout_ms=PATIENCE_MS,
+            **KAFKA_PYTHON,
         )
         assert next(iter(consumer)).value == b"v"
         consumer.close()

@@ -17,7 +17,7 @@ from klog.record import encode
 from klog.testing import TestBroker, replay
 from klog.testing.recording import recorded
 from klog.testing.waiting import wait_for
-from tests.support.patience import PATIENCE
+from tests.support.patience import KAFKA_PYTHON_PRODUCER, PATIENCE
 from tests.support.wire_client import WireClient
 from tests.testing.test_group import CONFIG, join
 from tests.testing.test_several_brokers import fetch_request
@@ -132,7 +132,7 @@ def test_no_secret_is_recorded(tmp_path: Path) -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     path = tmp_path / "requests"
     with TestBroker(topics=["orders"], sasl={"alice": "geheim"}, mechanism="PLAIN", record=path) as b:
-        producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"), **KAFKA_PYTHON_PRODUCER)
         producer.send("orders", b"v").get(PATIENCE)
         producer.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]

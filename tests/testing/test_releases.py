@@ -9,7 +9,7 @@ import pytest
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.testing import TestBroker
 from klog.testing.releases import RELEASES, release
-from tests.support.patience import PATIENCE
+from tests.support.patience import KAFKA_PYTHON_PRODUCER, PATIENCE
 from tests.support.wire_client import WireClient
 
 
@@ -46,7 +46,7 @@ def test_a_client_detects_that_release(version: str, seen: tuple[int, int]) -> N
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     data: Any = pytest.importorskip("kafka.protocol.broker_version_data", reason="needs: kafka-python 3")
     with TestBroker(topics=["orders"], as_version=version) as b:
-        producer = kafka.KafkaProducer(bootstrap_servers=b.bootstrap_servers)
+        producer = kafka.KafkaProducer(bootstrap_servers=b.bootstrap_servers, **KAFKA_PYTHON_PRODUCER)
         try:
             producer.send("orders", b"v").get(PATIENCE)
         finally:
@@ -73,7 +73,9 @@ def test_versions_of_single_apis() -> None:
         assert (newest[ApiKey.FETCH], newest[ApiKey.PRODUCE], newest[ApiKey.METADATA]) == (6, 7, ApiKey.METADATA.high)
         assert ApiKey.INIT_PRODUCER_ID not in newest
         assert found.finalized_features
-        producer = kafka.KafkaProducer(**b.client_config("kafka-python"), enable_idempotence=False)
+        producer = kafka.KafkaProducer(
+            **b.client_config("kafka-python"), **KAFKA_PYTHON_PRODUCER, enable_idempotence=False
+        )
         watch = b.watch("produce")
         producer.send("orders", b"v").get(PATIENCE)
         producer.close()

@@ -13,7 +13,7 @@ from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.testing import TestBroker
 from klog.testing.waiting import wait_for
-from tests.support.patience import PATIENCE
+from tests.support.patience import KAFKA_PYTHON_PRODUCER, PATIENCE
 from tests.support.wire_client import WireClient
 from tests.testing.test_control import call
 from tests.testing.test_group import CONFIG, join
@@ -215,7 +215,7 @@ def test_a_test_can_move_leaders_and_coordinators() -> None:
 def test_a_producer_follows_a_leader() -> None:
     kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
     with TestBroker(brokers=2, topics=["orders"]) as b:
-        producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
+        producer = kafka.KafkaProducer(**b.client_config("kafka-python"), **KAFKA_PYTHON_PRODUCER)
         producer.send("orders", b"before").get(PATIENCE)
         b.move_leader("orders", 0, 2)
         moved = b.watch("produce", broker=2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from klog.testing import TestBroker
-from tests.support.patience import PATIENCE
+from tests.support.patience import AIOKAFKA, KAFKA_PYTHON, KAFKA_PYTHON_PRODUCER, PATIENCE
 
 confluent: Any = pytest.importorskip("confluent_kafka", reason="needs: confluent-kafka")
 kafka: Any = pytest.importorskip("kafka", reason="needs: kafka-python")
@@ -28,7 +28,7 @@ def send_confluent(b: TestBroker, values: list[bytes]) -> None:
 
 
 def send_kafka_python(b: TestBroker, values: list[bytes]) -> None:
-    producer = kafka.KafkaProducer(**b.client_config("kafka-python"))
+    producer = kafka.KafkaProducer(**b.client_config("kafka-python"), **KAFKA_PYTHON_PRODUCER)
     for value in values:
         producer.send("orders", value).get(PATIENCE)
     producer.close()
@@ -36,7 +36,8 @@ def send_kafka_python(b: TestBroker, values: list[bytes]) -> None:
 
 def send_aiokafka(b: TestBroker, values: list[bytes]) -> None:
     async def send() -> None:
-        async with aiokafka.AIOKafkaProducer(**b.client_config("aiokafka"), enable_idempotence=True) as producer:
+        config = b.client_config("aiokafka") | AIOKAFKA | {"enable_idempotence": True}
+        async with aiokafka.AIOKafkaProducer(**config) as producer:
             for value in values:
                 await producer.send_and_wait("orders", value)
 
@@ -56,7 +57,8 @@ def abort_confluent(b: TestBroker) -> None:
 
 
 def abort_kafka_python(b: TestBroker) -> None:
-    producer = kafka.KafkaProducer(**b.client_config("kafka-python"), transactional_id="t")
+    config = b.client_config("kafka-python") | KAFKA_PYTHON_PRODUCER | {"transactional_id": "t"}
+    producer = kafka.KafkaProducer(**config)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("orders", b"aborted").get(PATIENCE)
@@ -69,7 +71,8 @@ def abort_kafka_python(b: TestBroker) -> None:
 
 def abort_aiokafka(b: TestBroker) -> None:
     async def send() -> None:
-        async with aiokafka.AIOKafkaProducer(**b.client_config("aiokafka"), transactional_id="t") as producer:
+        config = b.client_config("aiokafka") | AIOKAFKA | {"transactional_id": "t"}
+        async with aiokafka.AIOKafkaProducer(**config) as producer:
             with contextlib.suppress(KeyError):
                 async with producer.transaction():
                     await producer.send_and_wait("orders", b"aborted")
@@ -122,7 +125,7 @@ def consume_confluent(b: TestBroker, is_over: threading.Event) -> None:
 
 
 def consume_kafka_python(b: TestBroker, is_over: threading.Event) -> None:
-    config = b.client_config("kafka-python") | {"group_id": "billing", "heartbeat_interval_ms": 50}
+    config = b.client_config("kafka-python") | KAFKA_PYTHON | {"group_id": "billing", "heartbeat_interval_ms": 50}
     consumer = kafka.KafkaConsumer("orders", **config)
     while not is_over.is_set():
         consumer.poll(20)
@@ -131,7 +134,7 @@ def consume_kafka_python(b: TestBroker, is_over: threading.Event) -> None:
 
 def consume_aiokafka(b: TestBroker, is_over: threading.Event) -> None:
     async def consume() -> None:
-        config = b.client_config("aiokafka") | {"group_id": "billing", "heartbeat_interval_ms": 50}
+        config = b.client_config("aiokafka") | AIOKAFKA | {"group_id": "billing", "heartbeat_interval_ms": 50}
         async with aiokafka.AIOKafkaConsumer("orders", **config) as consumer:
             while not is_over.is_set():
                 await consumer.getmany(timeout_ms=20)

@@ -13,6 +13,7 @@ from aiokafka import errors
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.clients.adapters.base import SESSION_MS, WAIT_SECONDS, Header, Login, Message, Partition, Refused
+from tests.support.patience import AIOKAFKA
 
 __all__ = ["AioKafka"]
 
@@ -262,7 +263,7 @@ class AioKafka:
     lacks: frozenset[str] = frozenset({"delete_group", "latest", "at_max_timestamp", "consumer protocol"})
 
     def __init__(self, bootstrap: str, login: Login | None = None) -> None:
-        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap, **AIOKAFKA}
         if login is not None:
             self._connection |= {
                 "security_protocol": "SASL_PLAINTEXT",

@@ -12,6 +12,7 @@ from kafka import errors
 from kafka.structs import OffsetAndMetadata
 
 from tests.clients.adapters.base import SESSION_MS, WAIT_SECONDS, Header, Login, Message, Partition, Refused
+from tests.support.patience import KAFKA_PYTHON, KAFKA_PYTHON_PRODUCER
 
 __all__ = ["KafkaPython"]
 
@@ -229,7 +230,7 @@ class KafkaPython:
     lacks: frozenset[str] = frozenset({"consumer protocol"})
 
     def __init__(self, bootstrap: str, login: Login | None = None) -> None:
-        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        self._connection: dict[str, Any] = {"bootstrap_servers": bootstrap, **KAFKA_PYTHON}
         if login is not None:
             self._connection |= {
                 "security_protocol": "SASL_PLAINTEXT",
@@ -244,6 +245,7 @@ class KafkaPython:
         return _Producer(
             {
                 **self._connection,
+                **KAFKA_PYTHON_PRODUCER,
                 "compression_type": None if codec == "none" else codec,
                 "acks": acks if acks == "all" else int(acks),
                 "enable_idempotence": idempotent or transactional_id is not None,
