@@ -40,8 +40,8 @@ def result(directory: Path, policy: Policy, point: int) -> tuple[Any, ...]:
         with klog.Log.open(
             directory, recovery=policy, clean_shutdown=True, recovery_point=point, clock=ManualClock(NOW)
         ) as log:
-            epochs = log.leader_epochs if hasattr(log, "leader_epochs") else None
-            found: Any = (log.log_end_offset, log.recovery.reason, epochs, [each.size for each in log.segments])
+            sizes = [each.size for each in log.segments]
+            found: Any = (log.log_end_offset, log.recovery.reason, log.leader_epochs, sizes)
     except (KlogError, OSError) as error:
         found = type(error).__name__, str(error)
     return found, tree(directory)

@@ -26,7 +26,7 @@ from tests.support.batches import marker, transactional
 from tests.support.child import in_child
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import one_log
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 T = 1_700_000_000_000
 
@@ -392,7 +392,7 @@ def test_a_view_keeps_its_bytes_when_the_file_is_cut_under_it(tmp_path: Path, cu
 def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
     """Threads read views while another one cuts: every view keeps its bytes."""
     problems: list[BaseException] = []
-    done = threading.Event()
+    done, checked = threading.Event(), list[int]()
     with one_log(tmp_path) as log:
         log.append([(b"k", b"x" * 200_000)])
         data, file = log.fetch(0), log.segments[0].file
@@ -406,9 +406,14 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
                     except CorruptBatch:
                         continue
                     if view.obj.__class__.__name__ == "FileView":
+                        checked.append(threading.get_ident())
                         assert len(view) == len(before) and view[-1] == before[-1] and view[5000] == before[5000]
             except BaseException as problem:
                 problems.append(problem)
+
+        def cut_and_fill() -> None:
+            log._core.options.files.truncate(file, 4000)
+            os.pwrite(file.fileno(), before[4000:], 4000)
 
         threads = [threading.Thread(target=read_views) for _ in range(2)]
         interval = sys.getswitchinterval()
@@ -417,8 +422,8 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             for _ in range(200):
-                log._core.options.files.truncate(file, 4000)
-                os.pwrite(file.fileno(), before[4000:], 4000)
+                cut_and_fill()
+            until(lambda: cut_and_fill() or problems or len(set(checked)) == 2)  # type: ignore[func-returns-value]
         finally:
             done.set()
             for thread in threads:

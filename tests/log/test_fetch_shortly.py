@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import socket
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -215,13 +216,14 @@ def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
             log.append_batches(encode([(None, b"%d" % number * 50)] * 2))
         batches = [(batch.position, batch.base_offset) for batch in log.read().batches()]
         path = Path(log.segments[0].path)
-    sound = path.read_bytes()
+    sound, compared = path.read_bytes(), Counter[str]()
     for number, bit in itertools.product((150, 151), (0, 3)):  # every second batch has an index entry
         path.write_bytes(flip(sound, batches[number][0] + at, bit))
         with klog.Log.open(tmp_path / "t-0", clean_shutdown=True) as log:
             for offset in (*range(320, 280, -1), *range(280, 320)):
                 with contextlib.suppress(klog.errors.CorruptData):
                     assert [record.offset for record in log.read(offset)] == list(range(offset, 600))
+                    compared["read"] += 1
                 for max_bytes in (1, 2000, 60_000, 1 << 20):
                     try:
                         found = log.fetch(offset, max_bytes)
@@ -229,7 +231,9 @@ def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
                         continue
                     reaches = next(position for position, base in batches if base + 1 >= offset)
                     assert found.position.position <= reaches
+                    compared["fetch"] += 1
             path.write_bytes(sound)
+    assert compared["read"] > 50 and compared["fetch"] > 200
 
 
 def test_a_fetch_below_the_log_start_is_refused(tmp_path: Path) -> None:

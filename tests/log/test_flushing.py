@@ -133,6 +133,7 @@ def test_a_roll_waits_for_the_flush_under_way_and_raises_its_error(log: klog.Log
     files.error = errno.EIO
     flush = under_way(log, files)
     roll = Call(log.roll)
+    until(log._core.lock.locked)
     files.gate.set()
     with pytest.raises(OSError, match="broken"):
         flush.done()
@@ -144,7 +145,7 @@ def test_a_roll_waits_for_the_flush_under_way_and_raises_its_error(log: klog.Log
 def test_a_flush_that_ends_after_a_roll_does_not_lower_the_recovery_point(log: klog.Log, files: Gated) -> None:
     flush = under_way(log, files)
     roll = Call(log.roll)
-    time.sleep(0.01)
+    until(log._core.lock.locked)
     files.gate.set()
     flush.done()
     roll.done()
@@ -171,8 +172,9 @@ def test_a_truncation_during_a_flush_bounds_the_recovery_point(log: klog.Log, fi
 def test_closing_waits_for_the_flush_under_way(log: klog.Log, files: Gated) -> None:
     flush = under_way(log, files)
     close = Call(log.close)
+    until(log._core.lock.locked)
     files.gate.set()
-    flush.done() if flush.error is None else None
+    flush.done()
     close.done()
     assert log.closed and log.recovery_point == 2
 
@@ -181,6 +183,7 @@ def test_flushes_of_many_threads_run_one_at_a_time(log: klog.Log, files: Gated) 
     flush = under_way(log, files)
     others = [Call(log.flush) for _ in range(3)]
     log.append([(None, b"2")])
+    assert not files.entered.acquire(timeout=0.05)
     files.gate.set()
     for each in (flush, *others):
         each.done()

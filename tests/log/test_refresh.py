@@ -4,8 +4,8 @@ its position were deleted."""
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import klog
 from klog import Log
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange
+from klog.log.load import loader
 from klog.log.read.reader import FetchedChunk
 from klog.record import encode, iter_records
 
@@ -358,9 +359,9 @@ def test_another_file_of_the_same_length(tmp_path: Path) -> None:
         assert [record.value for record in log.read()] == [b"b", b"z"]
 
 
-def test_a_reader_waits_while_a_compaction_swaps_segments(tmp_path: Path) -> None:
+def test_a_reader_waits_while_a_compaction_swaps_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old segments are renamed, and the new one does not have its final name yet: the reader waits, and does not
-    skip the segment."""
+    skip the segment. Here the new one gets that name while the reader waits."""
     file = bare(tmp_path, batches(b"a"))
     (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(batches(b"z", start=1))
     swap = file.with_name(file.name + ".swap")
@@ -368,8 +369,7 @@ def test_a_reader_waits_while_a_compaction_swaps_segments(tmp_path: Path) -> Non
         log.refresh()
         for look in (lambda: reader(tmp_path), lambda: log.refresh() or log):  # type: ignore[func-returns-value]
             file.rename(swap)
-            named = threading.Timer(0.02, swap.rename, [file])
-            named.start()
-            with look() as seen:
-                assert [record.value for record in seen.read(0)] == [b"a", b"z"]
-            named.join()
+            with monkeypatch.context() as patch:
+                patch.setattr(loader, "time", SimpleNamespace(sleep=lambda seconds: swap.rename(file)))
+                with look() as seen:
+                    assert [record.value for record in seen.read(0)] == [b"a", b"z"]

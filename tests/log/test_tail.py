@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,31 @@ def never_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 1000.0)
 
 
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a tail begins to wait."""
+    begun, wait = threading.Event(), Waiter.wait
+
+    def noted(waiter: Waiter, seconds: float | None = None) -> None:
+        begun.set()
+        wait(waiter, seconds)
+
+    monkeypatch.setattr(Waiter, "wait", noted)
+    return begun
+
+
 @pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
-def test_a_tail_is_woken_by_each_append(log: klog.Log, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+def test_a_tail_is_woken_by_each_append(
+    log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event, beside: bool
+) -> None:
     never_poll(monkeypatch)
     tailed = klog.Log.open(log.path, read_only=True) if beside else log
     tail = iter(tailed.tail())
     for i in range(20):
+        sleeps.clear()
         thread, found = in_thread(lambda: next(tail).value)
         if i % 3:
-            time.sleep(0.005)  # the tail sleeps by then, or is about to sleep
+            assert sleeps.wait(PATIENCE)
         if i % 5 == 0:
             log.roll()
         log.append([(None, b"%d" % i)])
@@ -105,17 +121,21 @@ def test_a_waiting_tail_rarely_checks(log: klog.Log, beside: bool) -> None:
         tailed.close()
 
 
-def test_a_tail_ends_when_its_log_is_closed(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_ends_when_its_log_is_closed(
+    log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event
+) -> None:
     never_poll(monkeypatch)
     tail = iter(log.tail())
     thread, found = in_thread(lambda: next(tail))
-    time.sleep(0.01)
+    assert sleeps.wait(PATIENCE)
     log.close()
     thread.join(PATIENCE)
     assert isinstance(found[0], LogClosed)
 
 
-def test_a_tail_raises_when_the_writer_truncates_the_log(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_raises_when_the_writer_truncates_the_log(
+    log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event
+) -> None:
     never_poll(monkeypatch)
     log.append([(None, b"a")])
     half = log.size
@@ -123,13 +143,13 @@ def test_a_tail_raises_when_the_writer_truncates_the_log(log: klog.Log, monkeypa
     with klog.Log.open(log.path, read_only=True) as reader:
         tail = iter(reader.tail())
         thread, found = in_thread(lambda: next(tail))
-        time.sleep(0.01)
+        assert sleeps.wait(PATIENCE)
         os.truncate(log.segments[0].path, half)
         thread.join(PATIENCE)
         assert isinstance(found[0], OffsetOutOfRange) and found[0].log_end_offset == 1
 
 
-def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event) -> None:
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
 
     class Blind:
@@ -139,13 +159,13 @@ def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyP
     with klog.Log.open(log.path, read_only=True) as reader:
         tail = iter(reader.tail(timeout=PATIENCE))
         thread, found = in_thread(lambda: next(tail).value)
-        time.sleep(0.02)
+        assert sleeps.wait(PATIENCE)
         log.append([(None, b"x")])
         thread.join(PATIENCE)
         assert found == [b"x"]
 
 
-def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
+def test_tails_leave_no_descriptor_behind(log: klog.Log, sleeps: threading.Event) -> None:
     with klog.Log.open(log.path, read_only=True) as reader:
         for tailed in (log, reader):
             list(tailed.tail("earliest", timeout=0))
@@ -153,25 +173,36 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
             for _ in range(50):
                 list(tailed.tail("earliest", timeout=0))
             tail = iter(tailed.tail(timeout=PATIENCE))
-            thread, _found = in_thread(lambda tail=tail: next(tail))
-            time.sleep(0.01)
+            sleeps.clear()
+            thread, found = in_thread(lambda tail=tail: next(tail).value)
+            assert sleeps.wait(PATIENCE)
             log.append([(None, b"x")])
             thread.join(PATIENCE)
+            assert found == [b"x"]
             tail.close()  # type: ignore[attr-defined]
             del tail
             assert open_descriptors() <= before
     assert log._core.notifier._fds == ()
 
 
-def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_free_descriptors_a_waiter_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+    taken: list[int] = []
     try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+        with contextlib.suppress(OSError):  # too many open files
+            while True:
+                taken.append(os.dup(0))
         with Waiter([Notifier()], [str(tmp_path)]) as waiter:
-            waiter.wait(5)
+            assert waiter._fds == []
+            thread, found = in_thread(waiter.wait)
+            thread.join(PATIENCE)
+            assert found == [None]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
 
 
 def test_a_notification_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from klog.log.opening import OpenLog
 from klog.log.state._health import Health
 from klog.log.state._log_core import LogCore
 from tests.support.logs import tree
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.powerless import powerless
 
 MARKER = ".kafka_cleanshutdown"
@@ -168,7 +167,9 @@ def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None
     assert rolling.wait(PATIENCE)
     closer = threading.Thread(target=logs.close, daemon=True)
     closer.start()
-    time.sleep(0.2)
+    until(lambda: logs._closing is not None)
+    closer.join(0.1)  # then it waits for the log's lock
+    assert closer.is_alive()
     log._core.directory.on_flush = noted
     closing.set()
     for thread in (closer, roller):
