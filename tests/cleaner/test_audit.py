@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 
@@ -114,7 +115,17 @@ def test_a_file_of_a_newer_version_raises(tmp_path: Path) -> None:
 
 
 def test_appending_does_not_read_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size) or b""
+            read.append(len(found))
+            return found
+
     monkeypatch.setattr(audit, "_TAIL", 300)
+    monkeypatch.setattr(audit, "open", Counted, raising=False)
     for number in range(50):
         audit.append(RealFiles(), str(tmp_path), {**LINE, "id": number})
     assert [line["id"] for line in read_audit(tmp_path)] == list(range(50))
+    assert max(read) == 300 < (tmp_path / audit.FILE).stat().st_size // 10

@@ -28,6 +28,7 @@ from tests.support.abandon import abandon
 from tests.support.child import in_child
 from tests.support.crash_files import CrashFiles
 from tests.support.faulty_io import FaultyIo
+from tests.support.resources import memory_limit
 
 SETUP = Setup(False, CONFIG, {})
 KINDS = {
@@ -234,18 +235,13 @@ def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cle
 
 def with_memory(spare: int, work: Callable[[], object]) -> str:
     """Run work() with a memory limit this much above the memory that the process has. Returns its report."""
-    with open("/proc/self/statm") as statm:
-        size = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (size + spare, hard))
     try:
-        work()
+        with memory_limit(spare):
+            work()
     except MemoryError as error:
         return f"MemoryError {error}"
     except OSError as error:  # from mmap
         return f"{errno.errorcode[error.errno or 0]} {error}"
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     return ""
 
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -25,7 +25,7 @@ from klog.log.options import Policy
 from klog.spark.table_manifest import from_bytes
 from tests.crash.repaired import on_disk
 from tests.support.batches import NOW
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_files import CrashFiles, dying
 from tests.support.crash_states import State
 from tests.support.numbered_names import numbered_names
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
@@ -104,25 +104,14 @@ class Tables:
         return b"k%d" % self.rng.randrange(40), value
 
     def _call(self, root: Path, files: CrashFiles, *, dies: bool = False) -> None:
+        """A process that dies does so after one of the first changes of names, if there are so many: they are not yet
+        on disk."""
         self.calls.append("dies" if dies else "returns")
-        with numbered_names(100 * len(self.calls)), self._dying(files) if dies else contextlib.nullcontext():
+        with numbered_names(100 * len(self.calls)), contextlib.ExitStack() as stack:
+            if dies:
+                stack.enter_context(garbage_may_fail())
+                stack.enter_context(dying(files, self.rng.randrange(1, 13), ("mkdir", "link", "rename", "unlink")))
             self.materialize(root, files)
-
-    @contextlib.contextmanager
-    def _dying(self, files: CrashFiles) -> Iterator[None]:
-        """The process dies after one of the first renames, creations or removals, if there are so many; these are not
-        yet on disk."""
-        plain, left = files.step, self.rng.randrange(12)
-
-        def step(what: str) -> None:
-            nonlocal left
-            if left < 0:
-                raise PowerCut(what)
-            plain(what)
-            left -= what.startswith(("mkdir", "link", "rename", "unlink"))
-
-        with mock.patch.object(files, "step", step), dying():
-            yield
 
     def materialize(self, root: Path, files: CrashFiles | None = None) -> None:
         materialize(self._data, root / TARGET, latest=self.latest, target_bytes=2000, files=files)
@@ -147,12 +136,10 @@ class Tables:
         assert named == {path.rpartition("/")[2] for path in files if path.startswith(f"{OWN}/files/")}
 
 
-@contextlib.contextmanager
-def dying() -> Iterator[None]:
-    """The process may die in this block. Objects that it leaves, such as Parquet's writers, still try to write when
-    they are collected as garbage: that is ignored."""
-    with mock.patch.object(sys, "unraisablehook"), contextlib.suppress(PowerCut):
-        yield
+def garbage_may_fail() -> contextlib.AbstractContextManager[object]:
+    """Objects that a dead process leaves, such as Parquet's writers, still try to write when they are collected as
+    garbage: that this fails is ignored."""
+    return mock.patch.object(sys, "unraisablehook")
 
 
 class TableOpener:
@@ -170,7 +157,7 @@ class TableOpener:
         return found_in(state.files)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
-        with numbered_names(rng.randrange(1 << 40)), dying():
+        with numbered_names(rng.randrange(1 << 40)), garbage_may_fail():
             return cut_while(root, rng, 60, lambda files: self._tables.materialize(root, files))
 
 

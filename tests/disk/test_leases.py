@@ -111,11 +111,12 @@ def test_a_forked_child_holds_nothing(tmp_path: Path) -> None:
             os.read(wait, 1)
         finally:
             os._exit(0)
+    os.close(say)
     assert os.read(said, 2) == b"ok"
     parent.close()
     other = made(tmp_path, "other")
     assert other.take(0, NUMBERS) and other.rank() == (0, 1)
     os.write(go, b"x")
     os.waitpid(child, 0)
-    for fd in (said, say, wait, go):
+    for fd in (said, wait, go):
         os.close(fd)

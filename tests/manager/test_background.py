@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from klog.log.retain import retention
 from klog.manager import background
 from tests.support.batches import batch, produced
 from tests.support.failing_files import FailingFiles
+from tests.support.patience import until
 
 NOW = 1_700_000_000_000
 SOON = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": 1000, "log.segment.delete.delay.ms": 500}
@@ -229,8 +229,7 @@ def test_durability_interval_runs_a_thread_until_close(tmp_path: Path) -> None:
         logs.create_topic("t", config={"flush.ms": 1})
         log = logs.log("t")
         log.append([(None, b"x")])
-        while log.recovery_point == 0:
-            time.sleep(0.01)
+        until(lambda: log.recovery_point == 1)
     assert threads() == []
     with klog.open(tmp_path, config=SOON) as logs:
         assert threads() == []

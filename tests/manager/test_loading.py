@@ -209,7 +209,8 @@ def test_the_last_directory_s_error_is_raised(tmp_path: Path, monkeypatch: pytes
     abandon(logs)
 
 
-def ask(logs: klog.LogManager, found: list[klog.Log]) -> None:
+def ask(logs: klog.LogManager, together: threading.Barrier, found: list[klog.Log]) -> None:
+    together.wait(PATIENCE)
     found.append(logs.log("t"))
 
 
@@ -218,7 +219,8 @@ def test_concurrent_calls_for_one_log_get_the_same(tmp_path: Path) -> None:
     for _ in range(20):
         with opened(paths) as logs:
             found: list[klog.Log] = []
-            threads = [threading.Thread(target=ask, args=(logs, found)) for _ in range(8)]
+            together = threading.Barrier(8)
+            threads = [threading.Thread(target=ask, args=(logs, together, found)) for _ in range(8)]
             for thread in threads:
                 thread.start()
             for thread in threads:

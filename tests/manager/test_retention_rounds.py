@@ -21,6 +21,7 @@ from klog.record import iter_records
 from klog.segment import Segment
 from tests.support.jumping_clock import Jumping
 from tests.support.logs import bases
+from tests.support.recorded_files import RecordedFiles
 from tests.support.rounds import retention_round
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -241,25 +242,12 @@ def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: py
 # ---- many at once ----------------------------------------------------------------------------------------------------
 
 
-class Counted(Unsynced):
-    """Counts the syncs of directories."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.synced: list[str] = []
-
-    def fsync_dir(self, path: str) -> None:
-        self.synced.append(path)
-
-
 def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of ten segments are deleted at a time. Their directory is synced once, as for the epochs, and one task
     unlinks the files."""
-    with filled(tmp_path / "t-0", 10, Counted()) as log:
-        files = log._core.options.files
-        assert isinstance(files, Counted)
-        files.synced.clear()
-        ends = []
+    files, ends = RecordedFiles(), []
+    with filled(tmp_path / "t-0", 10, files) as log:
+        files.calls.clear()
 
         def other() -> None:
             ends.append((log.append([(b"k", b"new")]).last_offset, len(log.segments), log.log_start_offset))
@@ -269,7 +257,7 @@ def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.M
         log.update_config(log.config.replace({"retention.bytes": 1}))
         assert log.apply_retention() == 10
         assert ends == [(11, 8, 10), (12, 5, 10), (13, 2, 10)]
-        assert files.synced == [log.path] * 2
+        assert [path for what, path in files.calls if what == "sync"] == [log.path] * 2
         assert [task.name for _, _, task in log._core.options.scheduler._heap].count("delete-file") == 1
         assert len(list(Path(log.path).glob("*.log.deleted"))) == 10
         assert log.count() == 4

@@ -3,6 +3,7 @@ finishes an interrupted deletion."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import uuid
@@ -60,14 +61,16 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: in
                 assert entries(path) == ["before-0"]
                 assert logs.topics() == {"before": [0]}
         files.armed = False
+        expected = [[], [0, 1, 2]] if failed else [[0, 1, 2]]
         if failed and not logs.offline_directories:
             logs.create_topic("t", partitions=2)  # the name is free
             assert entries(path) == ["before-0", "t-0", "t-1"]
+            expected = [[0, 1]]
         abandon(logs)
         with opened(path) as logs:
             assert logs.topics()["before"] == [0]
-            assert logs.topics().get("t", []) in ([], [0, 1], [0, 1, 2])
-            assert ("t" in logs.topics()) == (not failed or "t-1" in entries(path))
+            assert logs.topics().get("t", []) in expected
+            assert ("t" in logs.topics()) == ("t-1" in entries(path))
         if not files.failed:
             assert nth > 5
             return
@@ -102,17 +105,15 @@ def test_a_creation_that_a_start_cannot_undo_shows_no_topic_and_the_next_start_u
         document["topics"]["t"]["state"] = "creating"
         (path / "klog-topics.json").write_text(json.dumps(document))
         files = FailingFiles(nth, errno.EIO)
-        try:
+        with contextlib.suppress(OSError):
             logs = opened(path, files=files)
-        except OSError:
-            continue
-        files.armed = False
-        if not logs.offline_directories:
-            assert logs.topics() == {"kept": [0]}
-            logs.create_topic("t", partitions=1)  # undoes it first
-            assert logs.topics() == {"kept": [0], "t": [0]}
-            logs.delete_topic("t")
-        abandon(logs)
+            files.armed = False
+            if not logs.offline_directories:
+                assert logs.topics() == {"kept": [0]}
+                logs.create_topic("t", partitions=1)  # undoes it first
+                assert logs.topics() == {"kept": [0], "t": [0]}
+                logs.delete_topic("t")
+            abandon(logs)
         with opened(path) as logs:
             assert logs.topics() == {"kept": [0]}
         if not files.failed:
@@ -190,14 +191,15 @@ def test_an_addition_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: i
             with pytest.raises((UnknownTopicOrPartition, StorageOffline)):
                 logs.log("t", 2)
         files.armed = False
+        expected = [[0, 1], [0, 1, 2, 3]] if failed else [[0, 1, 2, 3]]
         if failed and not logs.offline_directories:
             logs.add_partitions("t", 3)
             assert entries(path) == ["t-0", "t-1", "t-2"]
+            expected = [[0, 1, 2]]
         abandon(logs)
         with opened(path) as logs:
-            assert logs.topics()["t"] in ([0, 1], [0, 1, 2], [0, 1, 2, 3])
+            assert logs.topics()["t"] in expected
             assert len(list(logs.read("t"))) == 1
-            assert failed or logs.topics()["t"] == [0, 1, 2, 3]
         if not files.failed:
             assert nth > 5
             return

@@ -242,15 +242,14 @@ def test_slices_between_bytes_by_sendfile(tmp_path: Path) -> None:
 
 def test_connections_of_one_address() -> None:
     """The third is closed; a freed slot can be used again. NW6."""
-    with serving(max_connections_per_ip=2) as server:
-        first, second = Client(server.port), Client(server.port)
-        assert first.ask(b"1") == second.ask(b"2")[:0] + b"1"
-        assert Client(server.port).is_closed()
-        second.sock.close()
+    with serving(max_connections_per_ip=2) as server, Client(server.port) as first:
+        with Client(server.port) as second, Client(server.port) as third:
+            assert (first.ask(b"1"), second.ask(b"2")) == (b"1", b"2")
+            assert third.is_closed()
         until(lambda: server.metrics()["ConnectionCount"] == 1)
-        assert Client(server.port).ask(b"3") == b"3"
+        with Client(server.port) as fourth:
+            assert fourth.ask(b"4") == b"4"
         assert server.metrics()["ConnectionsRejected"] == 1
-        first.sock.close()
 
 
 @pytest.mark.parametrize(("overrides", "works"), [({}, False), ({"127.0.0.1": 1}, True)])
@@ -289,19 +288,28 @@ def test_a_protected_listener_closes_the_connection_of_another_that_has_been_idl
             assert broker.ask(b"3") == b"3"
             assert old.is_closed()
             assert young.ask(b"4") == b"4"
-        assert server.metrics()["ConnectionCount.BROKERS"] in (0, 1)
+            metrics = server.metrics()
+            assert (metrics["ConnectionCount.BROKERS"], metrics["ConnectionCount.CLIENTS"]) == (1, 1)
         young.sock.close()
+        old.sock.close()
 
 
 def test_the_rate_of_new_connections_delays_them() -> None:
-    """A rate of 1 a second over 2 windows: the second connection waits for the clock."""
+    """A rate of 1 a second over 2 windows: the second connection exceeds it, and the third waits for the clock."""
     clock = ManualClock()
     limits = {"max_connection_creation_rate": 1, "quota_window_num": 2}
-    with serving(clock=clock, **limits) as server, Client(server.port) as first, Client(server.port) as second:
-        assert first.ask(b"1") == b"1"
-        second.send(b"2")
+    with (
+        serving(clock=clock, **limits) as server,
+        Client(server.port) as first,
+        Client(server.port) as second,
+        Client(server.port) as third,
+    ):
+        assert (first.ask(b"1"), second.ask(b"2")) == (b"1", b"2")
+        third.send(b"3")
+        assert third.is_silent()
+        assert server.metrics()["ConnectionCount"] == 2
         clock.advance(5_000)
-        assert second.receive() == b"2"
+        assert third.receive() == b"3"
 
 
 def test_the_rate_of_one_address_closes_its_connections_after_a_delay() -> None:

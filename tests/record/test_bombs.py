@@ -25,6 +25,7 @@ from klog.errors import CorruptBatch
 from klog.record import columns, decode, encode, iter_records, validate
 from tests.support.child import in_child
 from tests.support.reseal import reseal
+from tests.support.resources import memory_limit
 
 MIB = 1 << 20
 T = 1_700_000_000_000
@@ -197,11 +198,6 @@ except Exception as error:
 """
 
 
-def mapped_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
-
-
 def measured(data: bytes, mapped_bytes_max: int) -> tuple[dict[str, tuple[str, int, int] | None], int]:
     """How each reader ended, and by how much the peak of resident memory rose over all of them."""
 
@@ -209,15 +205,15 @@ def measured(data: bytes, mapped_bytes_max: int) -> tuple[dict[str, tuple[str, i
         small = encode([(b"k", b"v" * 100, T)] * 10, compression=("zstd", 1))
         for reader in READERS.values():
             reader(small)
-        resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes() + mapped_bytes_max, resource.RLIM_INFINITY))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ended: dict[str, tuple[str, int, int] | None] = {}
-        for name, reader in READERS.items():
-            ended[name] = None
-            try:
-                reader(data)
-            except CorruptBatch as error:
-                ended[name] = type(error).__name__, error.position, error.offset
+        with memory_limit(mapped_bytes_max):
+            for name, reader in READERS.items():
+                ended[name] = None
+                try:
+                    reader(data)
+                except CorruptBatch as error:
+                    ended[name] = type(error).__name__, error.position, error.offset
         return ended, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
     result = in_child(work)

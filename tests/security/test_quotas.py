@@ -336,19 +336,30 @@ def test_a_change_that_cannot_be_written_has_no_effect(tmp_path: Path) -> None:
     assert quotas.quotas() == {} and quotas.bound("u", "c", "producer_byte_rate") is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=40), st.integers(1, 500))
-def test_a_client_is_within_its_quota_after_its_wait(
-    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, int]], bound: int
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000), st.booleans()), max_size=40), st.integers(1, 500))
+def test_a_client_waits_for_what_it_has_sent_above_its_quota(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, int, bool]], bound: int
 ) -> None:
+    """Ten full windows and the current one are measured, 10 to 12 seconds: the oldest window may have begun a second
+    before them. Some clients wait, others send before that."""
     harness = Quotas(tmp_path_factory.mktemp("quotas"))
     harness.set({USER: "u"}, producer_byte_rate=bound)
-    for wait_ms, amount in events:
-        harness.clock.advance(wait_ms)
+    now, sent = 0, []
+
+    def seconds_for(newer_than_ms: int) -> float:
+        """How long the quota allows for what was sent since then."""
+        return sum(amount for at, amount in sent if at > now - newer_than_ms) / bound
+
+    for pause_ms, amount, waits in events:
+        harness.clock.advance(pause_ms)
+        now += pause_ms
+        sent.append((now, amount))
         throttled = harness.throttle(PRODUCE, amount)
-        assert throttled >= 0
-        harness.clock.advance(throttled)
-        if throttled > 11_000:
-            assert harness.throttle(PRODUCE, 0) == 0
+        assert throttled / 1000 >= seconds_for(10_999) - 12 - 0.001
+        assert throttled / 1000 <= max(0, seconds_for(12_001) - 10) + 0.001
+        if waits:
+            harness.clock.advance(throttled)
+            now += throttled
 
 
 @pytest.mark.parametrize(

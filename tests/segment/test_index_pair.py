@@ -510,6 +510,9 @@ def test_blocks_are_allocated_before_the_first_store(tmp_path: Path) -> None:
 def test_reserving_more_slots_than_exist_is_allowed(tmp_path: Path) -> None:
     index = make(tmp_path, capacity=48)
     index.reserve(1000)
+    assert [(tmp_path / name).stat().st_size for name in ("index", "timeindex")] == [48, 48]
+    add(index, [1, 2, 3, 4, 5, 6])
+    assert index.entries == 5
 
 
 def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:

@@ -466,16 +466,17 @@ class CrashFiles(RealFiles):
 
 
 @contextlib.contextmanager
-def dying(files: CrashFiles, left: int) -> Iterator[None]:
-    """The process dies at operation number `left` of the disk from now on, if there are so many."""
+def dying(files: CrashFiles, left: int, counted: tuple[str, ...] = ("",)) -> Iterator[None]:
+    """The process dies before the operation of the disk that follows `left` operations, if there are so many. counted:
+    how those begin that are counted; all by default."""
     plain = files.step
 
     def step(what: str) -> None:
         nonlocal left
-        left -= 1
-        if left < 0:
+        if left <= 0:
             raise PowerCut(what)
         plain(what)
+        left -= what.startswith(counted)
 
     with mock.patch.object(files, "step", step), contextlib.suppress(PowerCut):
         yield

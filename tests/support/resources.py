@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -32,6 +33,20 @@ def resident_bytes(pid: int | None = None) -> int:
     """The resident memory of this process, or of another one."""
     with open(f"/proc/{pid or 'self'}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def memory_limit(spare: int) -> Iterator[None]:
+    """In this block the process can map `spare` bytes more than it has mapped, and memory allocations above that
+    fail."""
+    with open("/proc/self/statm") as statm:
+        mapped = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + spare, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 class _Mallinfo(ctypes.Structure):
