@@ -224,12 +224,12 @@ def _plot(log: Any, cached: Any, ax: Any) -> Any:
     return plot(log, cached, ax)
 
 
-def _reopen(path: str, config: Any) -> Any:
+def _reopen(path: str, config: Any, recovery: Any) -> Any:
     """The log of a reader that another process has sent."""
     from klog.log import Log
     from klog.log.opening import of_a_reader
 
-    return of_a_reader(Log.open(path, read_only=True, config=config)._core)
+    return of_a_reader(Log.open(path, read_only=True, config=config, recovery=recovery)._core)
 
 
 _log_works.update(reopen=_reopen, compact=_compact, purge_key=_purge_key, verify=_verify, plot=_plot)

@@ -113,9 +113,9 @@ class Log:
         """Open one partition directory, `<topic>-<n>`, without a manager; for writing it is created if missing.
 
         Arguments that are None come from the checkpoints and the clean-shutdown marker of the parent directory: no
-        marker means an unclean shutdown, no checkpoint means 0. durability="interval" flushes during an append after
-        flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
-        UnknownTopicOrPartition.
+        marker means an unclean shutdown, no checkpoint means 0. recovery: as in klog.open. durability="interval"
+        flushes during an append after flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog,
+        InvalidConfig, UnknownTopicOrPartition.
         """
         from klog.log.standalone import open_standalone
 
@@ -893,7 +893,7 @@ class Log:
             raise TypeError(f"{self!r} is a snapshot, which belongs to its process: send its path, or a reader of it")
         if not core.read_only:
             core.__reduce__()  # raises
-        return partial(type(self).open, read_only=True, config=self.config), (self.path,)
+        return partial(type(self).open, read_only=True, config=self.config, recovery=options.recovery), (self.path,)
 
 
 def waiter_for(logs: Iterable[Log], directories: Iterable[str] = (), others: Iterable[Notifier] = ()) -> Waiter:

@@ -50,7 +50,7 @@ class OpenLog(LogCore):
     def __reduce__(self) -> Any:
         if not self.read_only:
             return super().__reduce__()  # raises
-        return bound().reopen, (self.path, self.config)
+        return bound().reopen, (self.path, self.config, self.options.recovery)
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         health = getattr(self, "health", None)

@@ -14,16 +14,18 @@ from klog.disk import Files, HandleCache
 from klog.scheduler import Scheduler
 from klog.values import NamedTuple, dataclass
 
-Policy = Literal["strict", "kafka"]  # of a recovery
+Policy = Literal["strict", "kafka", "skip"]  # of a recovery; "skip" only of readers
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval
 Compression = str | tuple[str, int] | None
 NO_BOUND = 2**62
 
 
-def check_choices(recovery: str, durability: str) -> None:
+def check_choices(recovery: str, durability: str, *, read_only: bool) -> None:
     """Raise TypeError or ValueError for an invalid recovery or durability."""
     chosen("recovery", recovery, get_args(Policy))
+    if recovery == "skip" and not read_only:
+        raise ValueError("recovery='skip', read_only=False: only a reader can read past damage; use read_only=True")
     chosen("durability", durability, get_args(Durability))
 
 

@@ -249,8 +249,8 @@ def open_standalone(
     """Log.open: checks the arguments, takes the locks, loads the log."""
     path = os.path.abspath(arguments.path("path", path))
     path = _without_link(path)
-    check_choices(recovery, durability)
     read_only = flag("read_only", read_only)
+    check_choices(recovery, durability, read_only=read_only)
     given = _Given(
         optional_flag("clean_shutdown", clean_shutdown),
         optional_whole("recovery_point", recovery_point),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from klog.config import LogConfig
+    from klog.log.options import Policy
     from klog.log.read.page_cache import LogPageCache
     from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
     from klog.log.state._log_core import LogCore
@@ -30,7 +31,7 @@ class Works:
     purge_key: Callable[..., PurgeStats]
     verify: Callable[[LogCore, Progress | None], Report]
     plot: Callable[[LogCore, LogPageCache | None, Axes | None], Axes]
-    reopen: Callable[[str, LogConfig], LogCore]
+    reopen: Callable[[str, LogConfig, Policy], LogCore]
 
 
 def bound() -> Works:

@@ -93,10 +93,12 @@ def open_directory(
     """Open a log.dir, or a list of them: klog's own, or one that a Kafka broker has written.
 
     create: create a directory that does not exist. read_only: take no lock and change nothing; a writer may be at work.
-    config: broker-level keys, including defaults of topics. recovery: "strict" raises CorruptLog if good batches
-    follow a bad one, "kafka" truncates there as a broker would. durability: "os" (Kafka's default: appends survive the
-    death of the process), "interval" (records are on disk within about a second: flush.ms=1000, unless the
-    configuration sets flush.ms or flush.messages) or "sync" (append returns once the records are on disk).
+    config: broker-level keys, including defaults of topics. recovery: "strict" raises CorruptLog if good batches follow
+    a bad one, "kafka" truncates there as a broker would, and "skip", with read_only=True, opens the log with the
+    batches after it; readers raise CorruptBatch at the bad one, and can go on at its next_offset. durability: "os"
+    (Kafka's default: appends survive the death of the process), "interval" (records are on disk within about a second:
+    flush.ms=1000, unless the configuration sets flush.ms or flush.messages) or "sync" (append returns once the records
+    are on disk).
 
     Raises AlreadyLocked, FileNotFoundError, NotALogDirectory, InvalidConfig. Of several directories, those that cannot
     be used are only offline, unless none is left: StorageOffline.
@@ -110,7 +112,7 @@ def open_directory(
                 f"create=True, read_only=True: {missing[0]} does not exist, and a reader creates nothing; "
                 "leave out one of the two"
             )
-    check_choices(recovery, durability)
+    check_choices(recovery, durability, read_only=read_only)
     check_tools(clock, files)
     load_libraries()
     return LogManager(

@@ -781,6 +781,10 @@ class Segment(SegmentState):
         self.size, self.next_offset = scan.end, max(scan.next_offset, self.base_offset)
         self._max_timestamp = None  # computed when needed, or by activate()
 
+    def reaches(self, timestamp: int) -> None:
+        """Batches after damage have timestamps up to this one: no scan of headers comes to them from the start."""
+        self._max_timestamp = max(self.max_timestamp, timestamp)
+
     def extend(self, end: int) -> Scan:
         """Add the whole batches that another process has appended up to byte `end`; for a reader.
 

@@ -2,9 +2,9 @@
 
 O1  A partition below a log.dir is opened when it is first used: one that a query does not read costs nothing, and may
     be damaged.
-O2  A log with a segment in the middle that is empty or missing is refused (recovery="strict"). With onCorrupt other
-    than fail it is opened without that segment, and warnings name it and all else that recovery="kafka" leaves
-    out; then no reader reports lost ends of its segments.
+O2  With onCorrupt=fail, a log that recovery="strict" refuses is an error: a segment in the middle is empty or missing,
+    or valid batches follow an invalid one in the last segment. Else it is opened with recovery="skip", and warnings
+    name what is left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_partition(path: str, on_corrupt: OnCorrupt = "fail") -> Log:
     def opened(recovery: Policy) -> Log:
         return klog.Log.open(path, read_only=True, recovery=recovery)
 
-    return _despite_lost_segments(opened, on_corrupt)
+    return _despite_damage(opened, on_corrupt)
 
 
 def is_partition_directory(path: str) -> bool:
@@ -80,7 +80,11 @@ class Logs(Mapping[TopicPartition, "Log"]):
                 return manager.log(*pair)
             return self._stack.enter_context(klog.open(manager.paths, read_only=True, recovery=recovery)).log(*pair)
 
-        return _despite_lost_segments(opened, self._on_corrupt)
+        return _despite_damage(opened, self._on_corrupt)
+
+    def path(self, pair: TopicPartition) -> str:
+        """The directory of a partition, which need not be open."""
+        return self._found[pair][0]
 
     def __getitem__(self, pair: TopicPartition) -> Log:
         if pair not in self._logs:
@@ -97,18 +101,18 @@ class Logs(Mapping[TopicPartition, "Log"]):
         return len(self._found)
 
 
-def _despite_lost_segments(opened: Callable[[Policy], Log], on_corrupt: OnCorrupt) -> Log:
+def _despite_damage(opened: Callable[[Policy], Log], on_corrupt: OnCorrupt) -> Log:
     """O2"""
     try:
         return opened("strict")
     except CorruptLog as error:
-        if error.kind != "gap":
-            raise
         if on_corrupt == "fail":
-            error.add_note("onCorrupt=skipBatch reads the log without that segment")
+            what = "without that segment" if error.kind == "gap" else "past the damage"
+            error.add_note(f"onCorrupt=skipBatch reads the log {what}")
             raise
-        logger.warning("event=lost_segment offset=%s reason=%r", error.offset, str(error))
-    log = opened("kafka")
+        if error.kind == "gap":
+            logger.warning("event=lost_segment offset=%s reason=%r", error.offset, str(error))
+    log = opened("skip")
     for left_out in log.recovery.details:
         logger.warning("event=damaged_log partition=%s reason=%r", log.name, left_out)
     return log

@@ -42,7 +42,8 @@ class Range:
     """Offsets [start_offset, end_offset) of the partition directory `path`; `size` is an estimate in bytes.
 
     topic_id, leader_epoch: of the log when the query was planned, by which a task notices another log at this path;
-    None if unknown.
+    None if unknown. Positions, segments and aborted transactions are not in it: a cleaner may replace files before the
+    task reads, which finds its start by one or two short reads.
     """
 
     path: str

@@ -218,9 +218,12 @@ class _RangeReader:
             return
         if columns.num_rows:
             self._counts.arrow_bytes += columns.nbytes
-            headers, origin = [], None
+            headers: list[record.RecordBatch] = []
+            origin = None
             if self._shaper.needs_batches:
-                headers = list(_headers(chunk, whole[start:end], start))
+                with suppress(CorruptBatch):  # after the last of these rows
+                    for batch_header in _headers(chunk, whole[start:end], start):
+                        headers.append(batch_header)
                 origin = Origin(chunk.path, self._reading.verify_crc)
             batch = self._shaper.batch(columns, headers, origin)
             size = batch.nbytes if headers else columns.nbytes  # columns of METADATA are not among `columns`
@@ -318,16 +321,16 @@ def present_part(wanted: Range, log: Log) -> Present:
             f"{present}: retention or a delete has removed the beginning since the query was planned; run it again, or "
             f"keep more with retention.ms and retention.bytes"
         ))  # fmt: skip
-    if stop > end:
-        return Present(start, end, (
-            f"{present}: the log was truncated, or the topic deleted and created again, since the query was planned; "
-            f"check the directory with `klog verify`"
-        ))  # fmt: skip
     if wanted.leader_epoch is not None:
         epoch, epoch_end = log.end_offset_for(wanted.leader_epoch)
-        if 0 <= epoch_end < stop:
+        if 0 <= epoch_end < min(stop, end):
             return Present(start, epoch_end, (
                 f"{present}, and its leader epoch {epoch} ends at {epoch_end}, before the planned end: the log was "
                 f"truncated since the query was planned, and a later leader has written other records; run it again"
             ))  # fmt: skip
+    if stop > end:
+        why = "the log was truncated, or the topic deleted and created again, since the query was planned"
+        if log.recovery.details:
+            why = f"damage was found in it ({log.recovery.reason})"
+        return Present(start, end, f"{present}: {why}; check the directory with `klog verify`")
     return Present(start, stop, "")

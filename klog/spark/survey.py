@@ -102,12 +102,6 @@ def sizes_of(log: Log) -> Sizes:
     return Sizes(Extent(segment.base_offset, segment.next_offset, segment.size) for segment in log.segments)
 
 
-def chosen_logs(options: Options, stack: ExitStack) -> list[Log]:
-    """Open the logs that a query reads until the stack is closed, and return them in order."""
-    logs = Logs(options.paths, options.reading.on_corrupt, stack)
-    return [logs[pair] for pair in select(options.subscription, logs)]
-
-
 def _sizing(options: Options) -> Sizing:
     cores = options.parallelism or len(os.sched_getaffinity(0))
     return Sizing(cores, options.target_split_bytes, options.min_partitions, options.max_records)

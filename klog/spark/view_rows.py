@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import klog
@@ -117,11 +118,11 @@ class TransactionOf(NamedTuple):
 
 
 class CommittedOf(NamedTuple):
-    """An offset that a group has committed; high_watermark: of its partition, None if it is not in the paths."""
+    """An offset that a group has committed; high_watermark(): of its partition, None if it is not in the paths."""
 
     key: OffsetKey
     value: OffsetCommit
-    high_watermark: int | None
+    high_watermark: Callable[[], int | None]
 
 
 _PARTITION: Getters = {
@@ -184,8 +185,8 @@ _COMMITTED: Getters = {
     "metadata": lambda row: row.value.metadata,
     "commitTimestamp": lambda row: _ms(row.value.commit_timestamp),
     "expireTimestamp": lambda row: _ms(row.value.expire_timestamp),
-    "highWatermark": lambda row: row.high_watermark,
-    "lag": lambda row: None if row.high_watermark is None else max(row.high_watermark - row.value.offset, 0),
+    "highWatermark": lambda row: row.high_watermark(),
+    "lag": lambda row: None if (end := row.high_watermark()) is None else max(end - row.value.offset, 0),
 }
 
 
@@ -223,15 +224,18 @@ def transactions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBa
 def consumer_offsets(
     logs: Iterable[Log],
     wanted: Callable[[str, int], bool],
-    high_watermarks: Mapping[tuple[str, int], int],
+    high_watermark: Callable[[str, int], int | None],
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one row per offset committed in partitions of __consumer_offsets, for the topic-partitions wanted."""
+    """Yield one row per offset committed in partitions of __consumer_offsets, for the topic-partitions wanted.
+
+    high_watermark: of a topic-partition. It is called only for columns that need it.
+    """
     from klog.spark.committed import committed  # no other view decodes records
 
     for log in logs:
         rows = [
-            CommittedOf(key, value, high_watermarks.get((key.topic, key.partition)))
+            CommittedOf(key, value, partial(high_watermark, key.topic, key.partition))
             for key, value in committed(log).items()
             if wanted(key.topic, key.partition)
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import klog
@@ -14,9 +15,10 @@ from klog.errors import UnknownTopicOrPartition
 from klog.spark import view_rows, views
 from klog.spark.api import DataSourceReader, InputPartition
 from klog.spark.bounds import TopicPartition
-from klog.spark.options import Options, Subscription
+from klog.spark.opening import Logs
+from klog.spark.options import Options
 from klog.spark.rows import arrow_schema
-from klog.values import NamedTuple, replace
+from klog.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,14 +38,6 @@ _OF_LOGS: dict[str, Callable[[Sequence[Log], pa.Schema], Iterator[pa.RecordBatch
 }
 
 
-class Groups(NamedTuple):
-    """The work of a task of view=consumerOffsets: partitions of __consumer_offsets, and the high watermarks of the
-    topic-partitions in the paths."""
-
-    paths: tuple[str, ...]
-    high_watermarks: dict[tuple[str, int], int]
-
-
 class ViewReader(DataSourceReader):  # type: ignore[misc]
     """A reader of one view: like KlogReader, it shares with its tasks only what is pickled."""
 
@@ -54,17 +48,19 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        from klog.spark.survey import chosen_logs, plan_partitions
+        from klog.spark.survey import opened, plan_partitions, select
 
         if self._view == "batches":
             target = self._options.target_split_bytes or BATCHES_TARGET_BYTES
             options = replace(self._options, target_split_bytes=target)
             return [InputPartition(ranges) for ranges in plan_partitions(options)]
-        with ExitStack() as stack:
-            if self._view == "consumerOffsets":
-                return [InputPartition(work) for work in _groups(self._options, stack)]
-            paths = [log.path for log in chosen_logs(self._options, stack)]
-        return [InputPartition(part) for part in _parts(paths)]
+        with opened(self._options) as logs:
+            of_groups = self._view == "consumerOffsets"
+            chosen = _of_groups(logs, self._options) if of_groups else select(self._options.subscription, logs)
+            paths = [logs.path(pair) for pair in chosen]
+        return [
+            InputPartition(tuple(paths[first : first + LOGS_PER_TASK])) for first in range(0, len(paths), LOGS_PER_TASK)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         work: Any = partition.value or ()
@@ -73,10 +69,10 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
             yield from view_rows.batches(work, schema)
             return
         with ExitStack() as stack:
-            paths = work.paths if isinstance(work, Groups) else work
-            logs = [stack.enter_context(klog.Log.open(path, read_only=True)) for path in paths]
-            if isinstance(work, Groups):
-                yield from view_rows.consumer_offsets(logs, self._wants, work.high_watermarks, schema)
+            logs = [stack.enter_context(klog.Log.open(path, read_only=True)) for path in work]
+            if self._view == "consumerOffsets":
+                high_watermark = _high_watermarks(self._options.paths, stack)
+                yield from view_rows.consumer_offsets(logs, self._wants, high_watermark, schema)
             else:
                 yield from _OF_LOGS[self._view](logs, schema)
 
@@ -87,20 +83,29 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
         return matches(self._options.subscription, TopicPartition(topic, partition))
 
 
-def _parts(paths: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(paths[first : first + LOGS_PER_TASK]) for first in range(0, len(paths), LOGS_PER_TASK)]
-
-
-def _groups(options: Options, stack: ExitStack) -> list[Groups]:
+def _of_groups(logs: Logs, options: Options) -> list[TopicPartition]:
+    """Return the partitions of __consumer_offsets. The subscription is of the topics that offsets are committed for."""
     from klog.spark.committed import TOPIC
-    from klog.spark.survey import chosen_logs
 
-    every = chosen_logs(replace(options, subscription=Subscription()), stack)
-    paths = [log.path for log in every if log.topic == TOPIC]
-    if not paths:
+    chosen = sorted(pair for pair in logs if pair.topic == TOPIC)
+    if not chosen:
         raise UnknownTopicOrPartition(
             f"view=consumerOffsets reads the topic {TOPIC}, which is not in {', '.join(options.paths)}; "
             f"give the log directory of a broker"
         )
-    high_watermarks = {(log.topic, log.partition): log.high_watermark for log in every}
-    return [Groups(part, high_watermarks) for part in _parts(paths)]
+    return chosen
+
+
+def _high_watermarks(paths: Sequence[str], stack: ExitStack) -> Callable[[str, int], int | None]:
+    """Return a function: the high watermark of a partition, which is opened when it is first asked for and closed with
+    the stack; None if it is not in the paths."""
+
+    @cache
+    def logs() -> Logs:
+        return Logs(paths, "fail", stack)
+
+    def high_watermark(topic: str, partition: int) -> int | None:
+        pair = TopicPartition(topic, partition)
+        return int(logs()[pair].high_watermark) if pair in logs() else None
+
+    return high_watermark

@@ -302,6 +302,17 @@ def test_indexes_larger_than_a_later_configuration(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(T + 29) == (T + 29, 29)
 
 
+def test_damage_after_a_range_is_not_reported(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    positions = write(path, b"0", b"1", b"2")
+    flip(log_file(path), positions[2] + 65, 1)  # a chunk has all three batches
+    with Log.open(path, read_only=True) as log:
+        assert [batch.base_offset for batch in log.read(0, 2).batches()] == [0, 1]
+        assert [record.offset for record in log.read(0, 2)] == [0, 1]
+        with pytest.raises(CorruptBatch):
+            list(log.read(0, 3).batches())
+
+
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_older_empty_snapshot_is_deleted(tmp_path: Path, clean: bool) -> None:
     path = tmp_path / "t-0"

@@ -8,18 +8,18 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import klog.spark
 from klog.spark.rows import METADATA
 
-from .conftest import FLIGHTS, PARTITIONS, Directory, flights
+from .conftest import FLIGHTS, PARTITIONS, START_MS, STEP_MS, Directory, flights
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,23 +249,46 @@ def test_filters_under_both_pushdown_settings(
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
-def test_push_down_in_a_session(spark: SparkSession, load: Callable[..., DataFrame], enabled: str) -> None:
-    """Spark passes filters as klog.spark.pushdown expects them. Without the setting, Spark's error names it."""
-    conditions = (
-        "offset >= 10 AND offset < 300 AND partition IN (1, 2) AND topic = 'flights' AND key IS NOT NULL "
-        "AND timestamp >= timestamp'2013-02-08 05:15:00Z' AND NOT offset = 20 AND (partition = 1 OR offset < 50)"
-    )
+def test_push_down_in_a_session(spark: SparkSession, data: Directory, enabled: str) -> None:
+    """Spark passes filters as klog.spark.pushdown expects them: each of three bounds keeps a query from a batch that
+    cannot be read. Without the setting, Spark's error names it."""
+    with klog.open(data.path, read_only=True) as logs:
+        segments = [(Path(each.path), each.base_offset) for each in logs.log("flights", 0).segments]
+        other = Path(logs.log("flights", 2).segments[0].path)
+    (oldest, _), (_, first), *_, (newest, last) = segments
+    assert 20 <= first < last - 20 < EACH
+    conditions = {
+        "partition": "partition IN (0, 1)",
+        "offset": f"offset < {last}",
+        "timestamp": f"timestamp >= timestamp_millis({START_MS + first * STEP_MS})",
+    }
+    more = "topic = 'flights' AND key IS NOT NULL AND NOT offset = 25 AND (partition = 1 OR offset > 50)"
+
+    def rows(pushdown: str, names: Iterable[str]) -> list[Any]:
+        frame = spark.read.format("klog").option("pushdown", pushdown).load(str(data.path))
+        for name in names:
+            frame = frame.where(conditions[name])
+        return sorted(frame.where(more).select("partition", "offset").collect())
+
+    expected = rows("false", conditions)
+    assert len(expected) > 100
+    for path in (oldest, newest, other):
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1  # in the records of the first batch
+        path.write_bytes(content)
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
     try:
-        expected = sorted(load().where(conditions).select("partition", "offset").collect())
-        assert len(expected) > 100
-        pushed = load(pushdown="true").where(conditions).select("partition", "offset")
-        if enabled == "true":
-            assert sorted(pushed.collect()) == expected
-        else:
+        if enabled == "false":
             with pytest.raises(Exception, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
-                pushed.collect()
+                rows("true", conditions)
+            return
+        assert rows("true", conditions) == expected
+        with pytest.raises(Exception, match="checksum"):
+            rows("false", conditions)
+        for name in conditions:
+            with pytest.raises(Exception, match="checksum"):
+                rows("true", conditions.keys() - {name})
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 

@@ -390,6 +390,40 @@ def test_a_search_by_time_that_comes_to_bytes_that_are_no_batch(tmp_path: Path, 
     assert offsets(directory, onCorrupt="skipBatch", endingTimestamp="9000") == list(range(base))
 
 
+@pytest.mark.parametrize("tasks", ["1", "20"])
+@pytest.mark.parametrize(("at", "bit"), [(8, 0x40), (10, 1), (11, 0x20), (16, 2), (23, 0x40)])
+def test_damage_after_the_last_index_entry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int, bit: int, tasks: str
+) -> None:
+    """Length, magic or last offset of a batch near the end of the last segment: reads go on after it, to the end."""
+    directory = tmp_path / "t-0"
+    path, position, base = write(directory)[COUNT - 4]
+    assert len(list(directory.glob("*.log"))) == 1
+    damage(path, position + at, bit)
+    with pytest.raises(CorruptLog) as caught:
+        offsets(directory, minPartitions=tasks)
+    assert caught.value.__notes__ == ["onCorrupt=skipBatch reads the log past the damage"]
+    left = [*range(base), *range(base + EACH, EACH * COUNT)]
+    assert offsets(directory, onCorrupt="skipBatch", minPartitions=tasks) == left
+    assert "event=damaged_log partition=t-0 reason=" in caplog.text
+    found = query(tmp_path, "offset", "crcValid", "batchPosition", onCorrupt="emit", minPartitions=tasks)
+    assert [row["offset"] for row in found if row["crcValid"]] == left
+    assert [row["offset"] for row in found if not row["crcValid"]] == [base]
+    end = {"endingOffsets": f'{{"t":{{"0":{base + EACH + 1}}}}}'}
+    assert offsets(directory, onCorrupt="skipBatch", **end) == [*range(base), base + EACH]
+
+
+def test_damage_below_the_high_watermark_does_not_raise_it(tmp_path: Path) -> None:
+    """Records after the damage are read up to the high watermark that the checkpoint has."""
+    directory = tmp_path / "t-0"
+    path, position, base = write(directory)[COUNT - 4]
+    damage(path, position + 8, 0x40)
+    (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {base + EACH + 1}\n")
+    expected = [*range(base), base + EACH]
+    assert offsets(tmp_path, onCorrupt="skipBatch") == expected
+    assert offsets(tmp_path, onCorrupt="skipBatch", upTo="logEndOffset") == [*expected, *range(base + EACH + 1, 200)]
+
+
 # ---- lost segments ---------------------------------------------------------------------------------------------------
 
 
@@ -430,13 +464,15 @@ def test_a_lost_segment_is_refused_or_left_out(
     left = [*range(base), *range(following, len(lost_ends.OFFSETS))]
     assert offsets(tmp_path / name, onCorrupt="skipBatch") == left
     assert f"event=lost_segment offset={base}" in caplog.text
-    assert [row["offset"] for row in query(tmp_path / name, "offset", "crcValid", onCorrupt="emit")] == left
+    rows_ = [(row["offset"], row["crcValid"]) for row in query(tmp_path / name, "offset", "crcValid", onCorrupt="emit")]
+    lost = [] if batches is None else [(base, False)]  # nothing is where the file of a missing one was
+    assert rows_ == sorted([*((offset, True) for offset in left), *lost])
 
 
 def test_what_else_a_log_with_a_lost_segment_leaves_out_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The fallback ends the log at an invalid batch of the last segment, although valid ones follow."""
+    """Here an invalid batch of the last segment, with valid ones after it."""
     directory = tmp_path / "t-0"
     base, following = lost_ends.written(directory)[lost_ends.LOST :][:2]
     with klog.Log.open(directory, config={"segment.bytes": 420}) as log:  # no index entry leads past the damage
@@ -446,8 +482,9 @@ def test_what_else_a_log_with_a_lost_segment_leaves_out_is_a_warning(
     (directory / f"{base:020d}.log").unlink()
     active = directory / f"{end:020d}.log"
     damage(active, 8, 0x40)  # in the length of the first batch
-    assert offsets(tmp_path, onCorrupt="skipBatch") == [*range(base), *range(following, end)]
-    assert f"event=damaged_log partition=t-0 reason='{active}" in caplog.text and "left out" in caplog.text
+    assert offsets(tmp_path, onCorrupt="skipBatch") == [*range(base), *range(following, end), end + 1, end + 2]
+    assert f"event=damaged_log partition=t-0 reason='{active}" in caplog.text
+    assert f"the log goes on at offset {end + 1}" in caplog.text
 
 
 def test_a_query_does_not_open_what_it_does_not_read(tmp_path: Path) -> None:
@@ -502,10 +539,27 @@ def _delete(path: Path) -> None:
     shutil.rmtree(path / "t-0")
 
 
+def _lead(path: Path) -> None:
+    """A later leader has begun to write other records from offset 100 on, fewer than were there."""
+    with klog.open(path) as logs:
+        log = logs.log("t")
+        log.truncate_to(100)
+        log.append_batches(batch(5), leader_epoch=7)
+
+
+def _tear(path: Path) -> None:
+    """The file lost its last bytes: the last batch has five records."""
+    last = max((path / "t-0").glob("*.log"))
+    with open(last, "r+b") as file:
+        file.truncate(last.stat().st_size - 10)
+
+
 LOSSES = [
     (_remove_first_segment, r"now holds \[\d+, 200\): retention or a delete has removed the beginning", lambda at: range(at, 200)),
     (_truncate, r"now holds \[0, 100\): the log was truncated", lambda _: range(100)),
     (_diverge, r"leader epoch 0 ends at 100, before the planned end: .* later leader", lambda _: range(100)),
+    (_lead, r"leader epoch 0 ends at 100, before the planned end: .* later leader", lambda _: range(100)),
+    (_tear, r"now holds \[0, 195\): damage was found in it .*a truncated batch at byte \d+", lambda _: range(195)),
     (_recreate, r"now holds the topic with id .*: the topic was deleted and created again", lambda _: range(0)),
     (_delete, r"is gone: the topic was deleted, or moved", lambda _: range(0)),
 ]  # fmt: skip

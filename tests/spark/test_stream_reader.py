@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptLog, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.spark import stream
 from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
@@ -194,13 +194,15 @@ class TestBatches:
         assert all(offset % 10 == 0 for end, _ in found for offset in end["t"].values())
         assert len(list(batches(reader(data, maxBytesPerTrigger="1")))) == 15  # one record batch each
 
-    def test_a_limit_of_bytes_where_a_batch_cannot_be_read(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("number", "interval"), [(2, 0), (-1, 4096)], ids=["a closed segment", "the last one"])
+    def test_a_limit_of_bytes_where_a_batch_cannot_be_read(self, tmp_path: Path, number: int, interval: int) -> None:
         """Its size is estimated: the batches of the stream leave it out, as the option says, and go on."""
         directory = tmp_path / "t-0"
-        with klog.Log.open(directory, config={"segment.bytes": 1000, "index.interval.bytes": 0}) as log:
+        with klog.Log.open(directory, config={"segment.bytes": 1000, "index.interval.bytes": interval}) as log:
             for _ in range(20):
                 log.append([(b"k", b"v" * 50)] * 2)
-            segment = log.segments[2]
+            segment = log.segments[number]
+            assert segment.next_offset - segment.base_offset >= 6
         data = bytearray(Path(segment.path).read_bytes())
         second = 12 + int.from_bytes(data[8:12])
         data[second + 9] ^= 1  # its length
@@ -210,6 +212,32 @@ class TestBatches:
             made = reader(tmp_path, maxBytesPerTrigger=limit, onCorrupt="skipBatch")
             found = [offset for _, part in batches(made) for _, _, offset in part]
             assert found == [offset for offset in range(40) if offset not in damaged]
+
+    def test_damage_while_a_writer_appends(self, tmp_path: Path) -> None:
+        """The writer does not notice it. A batch with a wrong length is left out, and the stream goes on after it."""
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("t")
+            log = logs.log("t")
+            for _ in range(5):
+                log.append([(b"k", b"v")] * 2)
+            made, strict = reader(tmp_path, onCorrupt="skipBatch"), reader(tmp_path)
+            found = [offset for end, part in batches(made) for _, _, offset in part]
+            assert found == list(range(10))
+            start = {"t": {"0": 10}}
+            size = log.segments[-1].size
+            for _ in range(5):
+                log.append([(b"k", b"v")] * 2)
+            with open(log.segments[-1].path, "r+b") as file:
+                file.seek(size + 8)
+                file.write(b"\x40")  # the length of the first new batch
+            for last in (20, 22):
+                assert [(end, part) for end, part in batches(made, start)] == [
+                    ({"t": {"0": last}}, numbers("t", 0, max(start["t"]["0"], 12), last))
+                ]
+                start = {"t": {"0": last}}
+                log.append([(b"k", b"v")] * 2)
+            with pytest.raises(CorruptLog, match="valid ones after it"):
+                list(batches(strict))
 
     def test_both_limits(self, data: Path) -> None:
         found = list(batches(reader(data, maxBytesPerTrigger="1000000", maxOffsetsPerTrigger="100")))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 import klog
-from klog.errors import CorruptData, UnknownTopicOrPartition
+from klog.clock import ManualClock
+from klog.errors import CorruptData, CorruptLog, UnknownTopicOrPartition
 from klog.spark import view_rows, views
 from klog.spark.committed import OffsetCommit, OffsetKey, committed
 from klog.spark.read import DataLoss
 from klog.spark.source import KlogSource
+from tests.log import test_lost_ends
 from tests.spark.conftest import GOLDEN
 from tests.support.batches import marker, transactional
 from tests.support.logs import NOW, one_log
@@ -94,27 +99,42 @@ class TestAgainstKafka:
                 for number in numbers:
                     assert counts.get((topic, number), 0) == sum(1 for _ in logs.log(topic, number).read())
 
-    def test_producers(self, case: str) -> None:
-        """The view has live producers. As in Kafka, a producer without an open transaction expires after a day."""
+    def test_producers(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those that Kafka has with a clock at the log's largest timestamp."""
         home = GOLDEN / case / "logdir"
-        rows = read(home, "producers")
-        with klog.open(home, read_only=True) as logs:
-            assert rows == [
-                {
-                    "topic": topic,
-                    "partition": number,
-                    "producerId": producer,
-                    "producerEpoch": state.epoch,
-                    "lastSequence": state.last_sequence,
-                    "lastOffset": state.last_offset,
-                    "lastTimestamp": datetime.fromtimestamp(state.timestamp / 1000, UTC),
-                    "coordinatorEpoch": state.coordinator_epoch,
-                    "currentTxnFirstOffset": state.current_txn_first_offset,
-                }
-                for topic, numbers in sorted(logs.topics().items())
-                for number in numbers
-                for producer, state in logs.log(topic, number).producers.items()
-            ]
+        columns = {
+            "producerId": "producer_id",
+            "producerEpoch": "epoch",
+            "lastSequence": "last_sequence",
+            "lastOffset": "last_offset",
+            "currentTxnFirstOffset": "current_txn_first_offset",
+            "coordinatorEpoch": "coordinator_epoch",
+        }
+        of_kafka = {pair: entry["producers"] for pair, entry in manifest(case).items()}
+        segments = {pair: entry["segments"] for pair, entry in manifest(case).items()}
+        assert any(of_kafka.values()) == (case != "segments")
+        for (topic, number), expected in of_kafka.items():
+            largest = max((segment["max_timestamp"] for segment in segments[topic, number]), default=0)
+            monkeypatch.setattr("klog.log.log.SystemClock", partial(ManualClock, largest))
+            rows = read(home, "producers", tuple(columns), assign=json.dumps({topic: [number]}))
+            assert rows == [{name: entry[columns[name]] for name in columns} for entry in expected], (topic, number)
+
+    def test_an_expired_producer_is_no_row(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in Kafka, a producer without an open transaction expires after a day."""
+        monkeypatch.setattr("klog.log.log.SystemClock", partial(ManualClock, 2_000_000_000_000))
+        expected = [
+            (*pair, entry["producer_id"], entry["current_txn_first_offset"])
+            for pair, partition in sorted(manifest(case).items())
+            for entry in partition["producers"]
+            if entry["current_txn_first_offset"] is not None
+        ]
+        rows = read(GOLDEN / case / "logdir", "producers")
+        names = ("topic", "partition", "producerId", "currentTxnFirstOffset")
+        assert [tuple(row[name] for name in names) for row in rows] == expected
+        with klog.open(GOLDEN / case / "logdir", read_only=True) as logs:
+            for row in rows:
+                last = logs.log(row["topic"], row["partition"]).producers[row["producerId"]].timestamp
+                assert row["lastTimestamp"] == datetime.fromtimestamp(last / 1000, UTC)
 
     def test_transactions(self, case: str) -> None:
         found: dict[tuple[str, int], list[Any]] = {pair: [] for pair in manifest(case)}
@@ -261,6 +281,23 @@ class TestConsumerOffsets:
         assert read(home, "consumerOffsets", subscribe="elsewhere") == []
         assert {row["partition"] for row in read(home, "consumerOffsets", assign='{"clicks":[2]}')} == {2}
         assert len(read(home, "consumerOffsets", subscribePattern="cl.*")) == 9
+
+    def test_no_other_log_is_opened_that_the_query_does_not_need(self, golden: Callable[[str], Path]) -> None:
+        """One topic, and one partition with committed offsets, are damaged: each open of them fails."""
+        home = golden("internal") / "logdir"
+        shutil.rmtree(home / "clicks-2")
+        for name in ("other-0", "clicks-2"):
+            lost = test_lost_ends.written(home / name)[test_lost_ends.LOST]
+            (home / name / f"{lost:020d}.log").unlink()
+            with pytest.raises(CorruptLog):
+                klog.Log.open(home / name, read_only=True)
+        rows = read(home, "consumerOffsets", ("topic", "partition", "offset"))
+        assert len(rows) == 9 and {row["partition"] for row in rows} == {0, 1, 2}
+        lags = read(home, "consumerOffsets", ("partition", "lag"), assign='{"clicks":[0,1]}')
+        assert {row["partition"] for row in lags} == {0, 1} and all(row["lag"] is not None for row in lags)
+        for column in ("lag", "highWatermark"):
+            with pytest.raises(CorruptLog):
+                read(home, "consumerOffsets", (column,))
 
     def test_without_the_topic(self, shared_data: Any) -> None:
         with pytest.raises(UnknownTopicOrPartition, match="view=consumerOffsets reads the topic __consumer_offsets"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
-from klog.segment import Header, HeaderIterator, Segment, find_offset, scan_checked, scan_headers, search_batch
+from klog.segment import Header, HeaderIterator, Scan, Segment, find_offset, scan_checked, scan_headers, search_batch
 
 
 def notable_headers(segment: Segment, position: int = 0) -> tuple[list[Header], bool]:
@@ -23,15 +23,36 @@ def notable_headers(segment: Segment, position: int = 0) -> tuple[list[Header], 
         if not scan.reason:
             break
         whole = False
-        if scan.reason == "offset_order" and scan.end > position:
-            position = scan.end  # a whole batch; the offset that is wrong may be an earlier one
-            continue
-        last = find_offset(file, scan.last_at, end, -1) if scan.batches else None
-        following = _search(segment, last, scan.end)
+        following = batch_after(segment, scan)
         if following is None:
             break
         position = following.position
     return found, whole
+
+
+def batch_after(segment: Segment, scan: Scan) -> Header | None:
+    """The batch where a scan of headers can go on after the damage that has ended it; None if there is none."""
+    last = find_offset(segment.file, scan.last_at, segment.size, -1) if scan.batches else None
+    if scan.reason == "offset_order" and last is not None:
+        return find_offset(segment.file, scan.end, segment.size, -1)  # a whole batch; an earlier offset may be wrong
+    return _search(segment, last, scan.end)
+
+
+def before_wrong_length(segment: Segment, scan: Scan, position: int) -> Scan | None:
+    """The batches before one whose wrong length has led a scan of headers, from this position on, past valid batches;
+    None if there is none. That batch fails its checksum, and no valid one begins where it ends."""
+    due = segment.base_offset
+    while position < scan.end:
+        checked = scan_checked(segment.file, position, scan.end, due)
+        if checked.reason != "crc":
+            return None
+        wrong = find_offset(segment.file, checked.end, scan.end, -1)
+        following = None if wrong is None else find_offset(segment.file, wrong.position + wrong.size, scan.end, -1)
+        if following is None or not _is_sound(segment, following):
+            lost = search_batch(segment.file, checked.end, segment.size, segment.base_offset, checked.next_offset)
+            return None if lost is None else checked
+        position, due = following.position, checked.next_offset
+    return None
 
 
 def contradicted(segment: Segment, offsets: Iterable[int]) -> set[int]:

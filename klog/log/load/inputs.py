@@ -81,7 +81,7 @@ def segment_dir_of(inputs: Inputs, *, writable: bool) -> SegmentDir:
             inputs.files,
             inputs.handles,
             writable=writable,
-            strict=inputs.policy == "strict",
+            strict=inputs.policy != "kafka",
         )
     return segment_dir
 

@@ -8,6 +8,7 @@ Order of a writable load (Kafka: LogLoader):
 
 The policy decides what may be cut. recovery="kafka" cuts at the first invalid batch and drops all that follows.
 recovery="strict" cuts only a torn tail, and refuses (CorruptLog) if valid batches follow an invalid one.
+recovery="skip" is for readers: it refuses nothing that can be read past, and readers raise CorruptBatch there.
 Only .log files are the source of truth; every other file is a cache that is rebuilt if it is missing or invalid.
 """
 
@@ -18,9 +19,10 @@ import os
 import time
 
 from klog.disk import Files
-from klog.errors import CorruptLog
+from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
+from klog.log.load.damage import batch_after, before_wrong_length
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers, remove_orphans
 from klog.log.load.missing import refuse_deleted, refuse_emptied, refuse_orphans
@@ -32,7 +34,9 @@ from klog.log.load.recovery import (
     allow_cut,
     cut_text,
     delete_segments,
+    due_before,
     find_end,
+    passed_text,
     recover,
     refuse_far_end,
     tail_position,
@@ -42,7 +46,7 @@ from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.log.state.segments import number_of
 from klog.logger import logger_of
-from klog.segment import Segment, SettledEnd, names, read_heads, scan_headers, settled_end
+from klog.segment import Header, Scan, Segment, SettledEnd, names, read_heads, scan_headers, settled_end
 from klog.values import dataclass
 
 __all__ = ["Inputs", "Loaded", "Recovery", "load_read_only", "load_writable", "settled_listing"]
@@ -247,17 +251,7 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     epochs.load()
     last_at = -1
     if segments:
-        active = segments[-1]
-        size, position = active.size, tail_position(active)
-        scan = scan_headers(active.file, position, size, 0, active.base_offset)
-        if scan.reason == "offset_order" and position:
-            scan = scan_headers(active.file, 0, size, 0, active.base_offset)
-        refuse_far_end(inputs, active, scan)
-        if scan.reason:  # an append in progress looks like a truncated batch without valid batches after it
-            allow_cut(inputs, active, scan, size, [], 'recovery="kafka" reads the log up to there')
-            found.details.append(cut_text(active, scan, size, [], "left out"))
-        active.learn_tail(scan)
-        last_at = scan.last_at if scan.batches else -1
+        last_at = _learn_end(inputs, segments[-1], found)
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
@@ -266,6 +260,52 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     seconds = inputs.clock.monotonic() - started
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
+
+
+def _learn_end(inputs: Inputs, active: Segment, found: Findings) -> int:
+    """Find the end of a reader's last segment by its headers. Returns the position of its last batch, -1 without one.
+
+    Raises CorruptLog under the strict policy if valid batches follow an invalid one. Under "skip" the scan goes on at
+    the first of them.
+    """
+    size, position = active.size, tail_position(active)
+    scan = scan_headers(active.file, position, size, 0, active.base_offset)
+    if scan.reason == "offset_order" and position:
+        position = 0
+        scan = scan_headers(active.file, 0, size, 0, active.base_offset)
+    _refuse_far_end(inputs, active, scan)
+    before, newest, end = scan, scan.max_timestamp, active.base_offset
+    while scan.reason:  # an append in progress looks like a truncated batch without valid batches after it
+        misled = before_wrong_length(active, scan, position)
+        following: Header | None = None
+        try:
+            for each in (scan, misled) if misled is not None else (scan,):
+                allow_cut(inputs, active, each, size, [], 'recovery="kafka" reads the log up to there, "skip" past it')
+        except CorruptLog:
+            if inputs.policy != "skip":
+                raise
+            scan = scan if misled is None else misled
+            following = batch_after(active, scan)
+        if following is None:
+            found.details.append(cut_text(active, scan, size, [], "left out"))
+            break
+        found.details.append(passed_text(active, scan, following))
+        if following.base_offset < due_before(active, scan):
+            end = max(end, scan.next_offset)  # the offset of the following batch is wrong
+        position = following.position
+        scan = scan_headers(active.file, position, size, 0)
+        _refuse_far_end(inputs, active, scan)
+        newest = max(newest, scan.max_timestamp)
+    active.learn_tail(scan)
+    if scan is not before:
+        active.reaches(newest)
+        active.followed_by(end)
+    return scan.last_at if scan.batches else -1
+
+
+def _refuse_far_end(inputs: Inputs, active: Segment, scan: Scan) -> None:
+    with contextlib.suppress(CorruptBatch):  # bytes that look like a message of magic 0 or 1, after a wrong length
+        refuse_far_end(inputs, active, scan)
 
 
 def _remove_orphans(inputs: Inputs, listing: Listing, unfinished: list[str], found: Findings) -> None:

@@ -6,6 +6,8 @@
   C3  under "strict" nothing below the recovery point is cut, and no batch with a valid checksum
   C4  no checksum covers a base offset, so it alone never ends or moves the log: the batches after it show that it is
       invalid. A last batch beyond the range of its segment, one bit away from the expected offset, stays as it is
+  C5  under "skip", of a reader, damage that "strict" refuses in the last segment is passed: the log ends after the last
+      of the valid batches, and readers raise CorruptBatch at the damage
 
 A segment with offsets that its index cannot represent is split (overflow.py). Kafka: LogLoader.recoverLog,
 LogSegment.recover.
@@ -183,6 +185,12 @@ def allow_cut(
     )
 
 
+def due_before(segment: Segment, scan: Scan) -> int:
+    """The offset where the last batch of a scan is due: the end of the batch before it."""
+    last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
+    return scan.next_offset if last is None else scan.unmoved - last.last_offset_delta - 1
+
+
 def _not_written(header: bytes, position: int, due: int) -> bool:
     """Did write-back never write the bytes that begin here?
 
@@ -293,6 +301,13 @@ def cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate
     return text + (f", {len(later)} later segments deleted" if later else "")
 
 
+def passed_text(segment: Segment, scan: Scan, following: Header) -> str:
+    return (
+        f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, "
+        f"the log goes on at offset {following.base_offset}, byte {following.position}"
+    )
+
+
 def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     """Find the end of the last segment after a clean shutdown by its headers, and cut an invalid tail."""
     size = segment.size
@@ -338,7 +353,7 @@ def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     No batch after it shows that it is invalid. But only segments that are split have offsets that their index cannot
     represent. A log that continued from there would have a gap of 2^31 offsets or more.
     """
-    if inputs.policy == "strict" and overflows(segment, scan) and is_flipped(segment):
+    if inputs.policy != "kafka" and overflows(segment, scan) and is_flipped(segment):
         raise CorruptLog(
             f"the last batch ends at offset {scan.next_offset - 1}, beyond the range of a segment with base offset "
             f"{segment.base_offset}: one bit of its base offset is wrong. Nothing was changed. `klog repair` restores "

@@ -153,6 +153,8 @@ class LogReader(tables.Tabular):
                     if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
                         offset = batch.next_offset
                         yield batch
+                    if batch.next_offset >= chunk.stop:
+                        break  # damage after the range is not reported
             except CorruptBatch as error:
                 note_next_offset(log, error, offset)
                 raise
