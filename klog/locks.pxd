@@ -1,9 +1,10 @@
-cdef extern from "pythread.h" nogil:
-    ctypedef void *PyThread_type_lock
+cdef extern from "<semaphore.h>" nogil:
+    ctypedef struct sem_t:
+        pass
 
 
 cdef class OwnLock:
-    cdef PyThread_type_lock lock
+    cdef sem_t lock             # 1 while it is free
     cdef unsigned long owner
     cdef int depth              # how often the owner has taken it; 0: it is free
 

@@ -20,47 +20,41 @@ from cpython.exc cimport PyErr_CheckSignals
 from klog.errors import ReentrantCall
 
 cdef extern from "pythread.h" nogil:
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
-        PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock)
-    int PyThread_acquire_lock(PyThread_type_lock, int)
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int)
-    void PyThread_release_lock(PyThread_type_lock)
     unsigned long PyThread_get_thread_ident()
+
+# CPython's own locks use these, too, but read a clock whenever they are taken.
+cdef extern from "<semaphore.h>" nogil:
+    int sem_init(sem_t *, int shared, unsigned int value)
+    int sem_destroy(sem_t *)
+    int sem_trywait(sem_t *)
+    int sem_wait(sem_t *)
+    int sem_post(sem_t *)
 
 
 cdef class OwnLock:
     """A lock that raises ReentrantCall if its owner takes it again. Any thread."""
 
     def __cinit__(self):
-        self.lock = PyThread_allocate_lock()
-        if self.lock == NULL:
-            raise MemoryError
+        sem_init(&self.lock, 0, 1)      # fails only for values above SEM_VALUE_MAX
 
     def __dealloc__(self):
-        if self.lock != NULL:
-            if self.depth:
-                PyThread_release_lock(self.lock)
-            PyThread_free_lock(self.lock)
+        sem_destroy(&self.lock)
 
     cdef bint is_mine(self) noexcept:
         return self.depth != 0 and self.owner == PyThread_get_thread_ident()
 
     cdef int take(self) except -1:
-        cdef PyLockStatus status
+        cdef int status
         if self.is_mine():
             raise ReentrantCall("this thread holds the lock already: "
                                 "a signal handler must not make this call; set a flag and do it after the handler returns")
-        if not PyThread_acquire_lock(self.lock, 0):
+        if sem_trywait(&self.lock) != 0:
             while True:
                 with nogil:
-                    status = PyThread_acquire_lock_timed(self.lock, -1, 1)
-                if status == PY_LOCK_ACQUIRED:
+                    status = sem_wait(&self.lock)
+                if status == 0:
                     break
-                PyErr_CheckSignals()        # signal handlers may take the lock and release it
+                PyErr_CheckSignals()        # interrupted: signal handlers may take the lock and release it
         self.owner = PyThread_get_thread_ident()
         self.depth = 1
         return 0
@@ -70,7 +64,7 @@ cdef class OwnLock:
             raise RuntimeError("this thread does not hold the lock")
         self.depth -= 1
         if self.depth == 0:
-            PyThread_release_lock(self.lock)
+            sem_post(&self.lock)
         return 0
 
     def acquire(self):
