@@ -66,6 +66,7 @@ cpdef int check_target(target) except -1:
 
 
 @cython.final
+@cython.freelist(8)
 cdef class Target:
     """A target of sends: the descriptor of an object with fileno(), and how long a call may wait for it.
 
@@ -73,13 +74,16 @@ cdef class Target:
     """
 
     def __cinit__(self, target):
-        check_target(target)
-        self.fd = target.fileno()
-        ask = getattr(target, "gettimeout", None)
-        if ask is not None:
-            self.timeout = ask()
-        elif fcntl(self.fd, F_GETFL) & O_NONBLOCK:
-            self.timeout = 0.0
+        if type(target) is socket:
+            self.fd, self.timeout = target.fileno(), target.gettimeout()
+        else:
+            check_target(target)
+            self.fd = target.fileno()
+            ask = getattr(target, "gettimeout", None)
+            if ask is not None:
+                self.timeout = ask()
+            elif fcntl(self.fd, F_GETFL) & O_NONBLOCK:
+                self.timeout = 0.0
         self.wait_ns = -1 if self.timeout is None else <int64_t>(<double>self.timeout * 1e9)
 
     cdef int failed(self, int status, int64_t sent, str path) except -1:
