@@ -196,6 +196,8 @@ int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t siz
 
 int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                        int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) {
+    if (n == 1) /* no dry run */
+        return !kl_indexer_must_roll(x, batches, size, segment_bytes, segment_ms, waited_ms);
     kl_indexer_t dry_run = *x;
     dry_run.offset_entries = dry_run.time_entries = 0;
     for (int32_t i = 0; i < n; i++) {

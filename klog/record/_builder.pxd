@@ -26,7 +26,8 @@ cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts fr
 
 
 cdef class RecordInput:
-    cdef object iterator                # of records, or None if they come as lists
+    cdef object sequence                # a list or a tuple of records; None at its end
+    cdef object iterator                # of records, or None
     cdef object keys
     cdef object values
     cdef object stamps_list             # timestamps are here, or in stamps, or nowhere

@@ -19,11 +19,12 @@ from cpython.buffer cimport (
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from klog._c.batch cimport (
-    KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER,
-    kl_batch_crc, kl_batch_header_store, kl_batch_t,
+    KL_AT_CRC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
+    KL_BATCH_HEADER, kl_batch_crc, kl_batch_header_store, kl_batch_t,
 )
+from klog._c.bytes cimport kl_store_u32
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
 from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.rows cimport (
@@ -98,8 +99,9 @@ cdef int reserve(arena_t *arena, size_t more, bint batches=False) except -1:
     return 0
 
 
-cdef void give(arena_t *arena) noexcept:
-    kl_pool_give(&pool, arena.data, arena.capacity)
+cdef inline void give(arena_t *arena) noexcept:
+    if arena.data != NULL:
+        kl_pool_give(&pool, arena.data, arena.capacity)
     arena.data = NULL
     arena.capacity = 0
 
@@ -122,15 +124,18 @@ cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) no
 # no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken
 # elsewhere.
 @cython.final
+@cython.freelist(8)
 @cython.no_gc_clear
 cdef class RecordInput:
     """Reads an iterable one record at a time, as pointers that stay valid until the next advance()."""
 
     def __cinit__(self, records):
         self.number = -1
-        if isinstance(records, (str, bytes, bytearray, dict)):
+        if type(records) is list or type(records) is tuple:
+            self.sequence = records
+        elif isinstance(records, (str, bytes, bytearray, dict)):
             raise TypeError(f"records must be an iterable of klog.Record or tuples, not {type(records).__name__}")
-        if type(records) is Lists:
+        elif type(records) is Lists:
             self.take_lists(records)
         else:
             try:
@@ -211,11 +216,18 @@ cdef class RecordInput:
         self.drop()
         if self.values is not None:
             return self.advance_lists()
-        if self.iterator is None:
-            return False
-        item = PyIter_Next(self.iterator)
-        if item is NULL:
-            self.iterator = None    # some iterators continue after their end
+        if self.sequence is not None:
+            if self.number + 1 >= PySequence_Fast_GET_SIZE(self.sequence):  # other threads may have shortened a list
+                self.sequence = None
+                return False
+            item = PySequence_Fast_GET_ITEM(self.sequence, self.number + 1)
+            Py_INCREF(<object>item)
+        elif self.iterator is not None:
+            item = PyIter_Next(self.iterator)
+            if item is NULL:
+                self.iterator = None    # some iterators continue after their end
+                return False
+        else:
             return False
         self.number += 1
         if self.take_tuple(item):
@@ -441,7 +453,7 @@ cdef void seal_plain(arena_t *out, size_t start, kl_batch_t *b) noexcept nogil:
     b.magic = 2
     kl_batch_header_store(out.data + start, b)
     b.crc = kl_batch_crc(out.data + start, b.size)
-    kl_batch_header_store(out.data + start, b)
+    kl_store_u32(out.data + start + KL_AT_CRC, b.crc)
 
 
 cdef void blank_header(kl_batch_t *b) noexcept nogil:
@@ -573,7 +585,7 @@ cdef class BatchGroup(BatchTable):
             b.max_timestamp = log_append_time
             kl_batch_header_store(self.bytes_at + b.position, b)
             b.crc = kl_batch_crc(self.bytes_at + b.position, b.size)
-            kl_batch_header_store(self.bytes_at + b.position, b)
+            kl_store_u32(self.bytes_at + b.position + KL_AT_CRC, b.crc)
         self.max_timestamp = log_append_time
         return 0
 
@@ -615,6 +627,7 @@ def join_groups(list groups not None):
 
 
 @cython.final
+@cython.freelist(8)
 cdef class Encoder:
     """Cuts an iterable of records into batches, group by group, for one append.
 

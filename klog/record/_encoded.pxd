@@ -23,6 +23,7 @@ cdef class EncodedBatches(BatchTable):
     cdef int codec
 
     cdef int check(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1
+    cdef str codec_sent(self)
     cpdef release(self)
     cdef int take(self, const kl_batch_t *b, bint first_known) except -1
     cdef int grow(self) except -1

@@ -152,6 +152,10 @@ cdef class EncodedBatches(BatchTable):
         self.capacity = capacity
         return 0
 
+    cdef str codec_sent(self):
+        """source_compression, without the attribute's look-up."""
+        return _CODECS[self.codec] if self.codec < <int>len(_CODECS) else "none"
+
     cpdef release(self):
         """Release the caller's buffer; the bytes must not be used any more. Releasing twice is allowed."""
         if self.held:
@@ -166,7 +170,7 @@ cdef class EncodedBatches(BatchTable):
     @property
     def source_compression(self):
         """The last codec that is not none, as in Kafka."""
-        return _CODECS[self.codec] if self.codec < <int>len(_CODECS) else "none"
+        return self.codec_sent()
 
     @property
     def base_offset(self):

@@ -25,6 +25,7 @@ cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, in memory that k
     cdef readonly bint message_size_maybe_changed
 
     cdef int allocate(self, Py_ssize_t size) except -1
+    cdef str codec_sent(self)
 
 
 cdef LeaderPolicy policy_of(object config)

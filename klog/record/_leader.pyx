@@ -22,7 +22,7 @@ from klog._c.batch cimport (
     KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_CODEC_LZ4, KL_CODEC_ZSTD, kl_batch_crc,
     kl_batch_fields, kl_batch_frame, kl_batch_header_store, kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32, kl_load_u64
+from klog._c.bytes cimport kl_load_u32, kl_load_u64, kl_store_u32
 from klog._c.leader cimport (
     kl_leader_refusals, kl_leader_result_t, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t,
     kl_leader_scan, kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
@@ -127,6 +127,10 @@ cdef class ValidatedBatch(BatchTable):
         self.n = 1
         return 0
 
+    cdef str codec_sent(self):
+        """source_compression, without the attribute's look-up."""
+        return _CODECS[self.source_codec]
+
     @property
     def data(self):
         return memoryview(self)
@@ -154,7 +158,7 @@ cdef class ValidatedBatch(BatchTable):
     @property
     def source_compression(self):
         """The last codec other than none in the bytes that were sent."""
-        return _CODECS[self.source_codec]
+        return self.codec_sent()
 
     @property
     def producer_id(self):
@@ -367,7 +371,7 @@ cdef int seal(ValidatedBatch batch) except -1:
 cdef void store(uint8_t *at, kl_batch_t *header) noexcept nogil:
     kl_batch_header_store(at, header)
     header.crc = kl_batch_crc(at, header.size)
-    kl_batch_header_store(at, header)
+    kl_store_u32(at + KL_AT_CRC, header.crc)
 
 
 cdef ValidatedBatch draft(int64_t payload_size):

@@ -1,4 +1,6 @@
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -282,6 +284,23 @@ def test_wrong_records(record, message: str) -> None:
 def test_a_non_iterable_raises(records) -> None:
     with pytest.raises(TypeError):
         encoder(records)
+
+
+def test_a_list_may_change_its_length_during_encoding() -> None:
+    """As when a list is iterated: records that are gone by then are not encoded, and new ones are."""
+
+    class Changing:
+        def __init__(self, change: Callable[[], object]) -> None:
+            self.change = change
+
+        def __index__(self) -> int:
+            self.change()
+            return T
+
+    records: list[Any] = [(b"a", b"1", Changing(lambda: records.clear())), (b"b", b"2", T)]
+    assert [got.key for got in all_records(groups(encoder(records)))] == [b"a"]
+    records = [(b"a", b"1", Changing(lambda: records.append((b"c", b"3", T)))), (b"b", b"2", T)]
+    assert [got.key for got in all_records(groups(encoder(records)))] == [b"a", b"b", b"c"]
 
 
 def test_changes_to_a_record_during_encoding_have_no_effect() -> None:

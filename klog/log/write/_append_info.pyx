@@ -103,7 +103,7 @@ cdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offse
     info.valid_bytes = batch.source_size
     info.last_offset_of_first_batch = last
     info.last_leader_epoch = epoch
-    info.source_compression = batch.source_compression
+    info.source_compression = batch.codec_sent()
     return info
 
 
@@ -120,7 +120,7 @@ cdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     info.valid_bytes = batches.nbytes
     info.last_offset_of_first_batch = batches.last_offset_of_first_batch
     info.last_leader_epoch = batches.last_leader_epoch
-    info.source_compression = batches.source_compression
+    info.source_compression = batches.codec_sent()
     return info
 
 
