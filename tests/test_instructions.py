@@ -80,11 +80,13 @@ def test_it_is_built_with_the_packages_flags():
 
 # Of a release build with CPython 3.11 and gcc 12. docs/performance.md has them beside their goals.
 CALLS = {
-    "fetch of one batch at a random offset": 3270,
-    "... where the last slice ended": 2650,
-    "append_batches of one batch, leader": 6190,
-    "append_batches of one batch, follower": 5780,
-    "append of one record": 7970,
+    "fetch of one batch at a random offset": 3290,
+    "... where the last slice ended": 2660,
+    "... at a random offset, read_committed": 3010,
+    "append_batches of one batch, leader": 5210,
+    "append_batches of one batch, follower": 4830,
+    "append_batches of one batch of an idempotent producer": 7690,
+    "append of one record": 6210,
 }
 CALLS_OF = (3, 11), "gcc 12"
 CALLS_RISE_MAX = 0.05
@@ -121,22 +123,31 @@ batch, records = encode([(b"k", b"v" * 100, 1_700_000_000_000)]), [(b"k", b"v" *
 def replicated(offset):
     return struct.pack(">qii", offset, len(batch) - 12, 0) + batch[16:]
 
+def produced(sequence):
+    return encode([(b"k", b"v" * 100, 1_700_000_000_000)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
 with klog.Log.open(sys.argv[1] + "/t-0", clock=ManualClock()) as log:
     for _ in range(400):
         log.append(records)
     fetch, append, append_batches = log.fetch, log.append, log.append_batches
     for offset in range(1, 20):
         fetch(200, 1), fetch(offset, 1), append(records), append_batches(batch)
-        append_batches(replicated(log.log_end_offset), origin="replication")
+        append_batches(replicated(log.log_end_offset), origin="replication"), append_batches(produced(offset - 1))
+        fetch(offset, 1, isolation="read_committed")
     trace()
     measured(lambda: None)
     for offset in (100, 200, 150, 151, 152, 153):
         measured(lambda: fetch(offset, 1))
+    for offset in (101, 201, 141):
+        measured(lambda: fetch(offset, 1, isolation="read_committed"))
     for _ in range(3):
         measured(lambda: append_batches(batch))
     for _ in range(3):
         given = replicated(log.log_end_offset)
         measured(lambda: append_batches(given, origin="replication"))
+    for sequence in range(19, 22):
+        given = produced(sequence)
+        measured(lambda: append_batches(given))
     for _ in range(3):
         measured(lambda: append(records))
 """

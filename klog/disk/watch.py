@@ -13,6 +13,7 @@ import select
 from collections.abc import Iterable
 from typing import Self
 
+from klog.disk._notified import NotifierFields
 from klog.disk._os import ffi, lib
 from klog.disk.ready import wait_ready
 from klog.locks import CallLock
@@ -25,14 +26,14 @@ _NAMES = _IN_MOVED | _IN_DELETE
 _DRAIN_BYTES = 65536
 
 
-class Notifier:
+class Notifier(NotifierFields):
     """Notifies waiters of changes. Any thread. Without waiters notify() costs nothing."""
 
-    __slots__ = ("_fds", "_lock")
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         self._lock = CallLock()
-        self._fds: tuple[int, ...] = ()
+        self._fds = ()
 
     def notify(self) -> None:
         """Notify all waiters."""

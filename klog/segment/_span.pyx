@@ -15,6 +15,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 cdef enum:
     SMALL = 1024          # batches below this size are read many at a time, larger ones only if the limit is near
     LITTLE = 64           # the part of a span that is left out rather than scanned
+    EXACT = 16384         # bytes: of a span up to this size nothing is left out
 
 ctypedef struct window_t:
     uint8_t bytes[WINDOW]
@@ -29,15 +30,15 @@ cdef int read_window(LogFile file, window_t *window, int64_t at, int64_t size) e
 
 
 cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t size,
-                  int64_t *first, int64_t *next_offset) except -1:
+                  int64_t *first, int64_t *next_offset, kl_batch_t *after) except -1:
     """Return the end of the last whole batch from byte `at` on that ends at or before byte limit <= end. An impossible
     length ends the scan before it.
 
     size: bytes of the batch before `at`; 0: not known. first: bytes of the batch at `at`, also beyond limit; 0: there
     is no whole batch. next_offset: the offset that the batch at `at` begins with; set to the one after the last batch,
-    -1 unless the batches and the one after them follow each other, in bytes and in offsets.
+    -1 unless the batches and the one after them follow each other, in bytes and in offsets. after: the header of that
+    one, if next_offset is not -1 and the result is below `end`.
     """
-    cdef kl_batch_t b
     cdef int64_t skip
     first[0] = 0
     while at + KL_BATCH_PREFIX <= end:
@@ -45,7 +46,7 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
         if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
             read_window(file, window, at, min(
                 min(end, max(at, limit) + KL_BATCH_HEADER) - at,
-                <int64_t>(WINDOW if size <= SMALL or limit - at <= WINDOW - KL_BATCH_HEADER else KL_BATCH_HEADER)))
+                <int64_t>(WINDOW if size <= SMALL or limit - at <= NEAR else KL_BATCH_HEADER)))
             skip = 0
         if skip + KL_BATCH_PREFIX > window.size:
             break
@@ -57,14 +58,14 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
         if first[0] == 0:
             first[0] = size
         if next_offset[0] >= 0 and (
-            kl_batch_next(window.bytes + skip, <size_t>(window.size - skip), <size_t>(end - at), &b) != KL_OK
-            or b.base_offset != next_offset[0]
+            kl_batch_next(window.bytes + skip, <size_t>(window.size - skip), <size_t>(end - at), after) != KL_OK
+            or after.base_offset != next_offset[0]
         ):
             next_offset[0] = -1
         if at + size > limit:
             return at
         if next_offset[0] >= 0:
-            next_offset[0] = kl_batch_last_offset(&b) + 1
+            next_offset[0] = kl_batch_last_offset(after) + 1
         at += size
     if at != end:
         next_offset[0] = -1
@@ -72,11 +73,10 @@ cdef int64_t scan(LogFile file, window_t *window, int64_t at, int64_t end, int64
 
 
 cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit, int64_t size,
-                   int64_t *next_offset) except -1:
+                   int64_t *next_offset, kl_batch_t *after) except -1:
     """scan(), but if limit is far away, by the last index entry before it: up to that if little is left, else on from
     it. An entry that does not describe its batch is not used."""
     cdef window_t window
-    cdef kl_batch_t b
     cdef int64_t entry, start, first
     cdef int32_t slot = -1
     cdef bint close
@@ -87,28 +87,29 @@ cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64
         entry = index.x.base_offset + kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY)
         start = kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY + 4)
         if at < start and end - start >= KL_BATCH_HEADER:
-            close = (limit - start) * LITTLE <= limit - at
-            read_window(file, &window, start, min(end - start, <int64_t>KL_BATCH_HEADER if close or limit - start > WINDOW
-                                           - KL_BATCH_HEADER else limit - start + KL_BATCH_HEADER))
-            if kl_batch_next(window.bytes, <size_t>window.size, <size_t>(end - start), &b) == KL_OK and \
-                    kl_batch_last_offset(&b) == entry and b.base_offset >= next_offset[0]:
-                at, next_offset[0] = start, b.base_offset
+            close = limit - at > EXACT and (limit - start) * LITTLE <= limit - at
+            read_window(file, &window, start, min(end - start, <int64_t>KL_BATCH_HEADER if close or limit - start > NEAR
+                                           else limit - start + KL_BATCH_HEADER))
+            if kl_batch_next(window.bytes, <size_t>window.size, <size_t>(end - start), after) == KL_OK and \
+                    kl_batch_last_offset(after) == entry and after.base_offset >= next_offset[0]:
+                at, next_offset[0] = start, after.base_offset
                 if close:
                     return at
-    return scan(file, &window, at, end, limit, size, &first, next_offset)
+    return scan(file, &window, at, end, limit, size, &first, next_offset, after)
 
 
 def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max, IndexPair index=None):
     """Return (bytes of the first batch at `position`, bytes of whole batches from there, at most bytes_max of them),
     below byte `end`. (0, 0): there is no whole batch. An impossible length ends the span before it. index: of the
-    segment, to jump over most of a long span; the span may then end up to 1.6 % before bytes_max."""
+    segment, to jump over most of a long span; one of more than 16 KiB may then end up to 1.6 % before bytes_max."""
     cdef window_t window
+    cdef kl_batch_t after
     cdef int64_t first, stop, next_offset = -1
     cdef int64_t limit = end if bytes_max >= end - position else position + bytes_max
     window.at = window.size = 0
     stop = scan(file, &window, position, end, limit if index is None or limit == end else position, 0, &first,
-                &next_offset)
+                &next_offset, &after)
     if index is not None and limit != end and 0 < first <= limit - position:
         next_offset = -1
-        stop = reach(file, index, position + first, end, limit, first, &next_offset)
+        stop = reach(file, index, position + first, end, limit, first, &next_offset, &after)
     return first, stop - position

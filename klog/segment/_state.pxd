@@ -17,12 +17,18 @@ cdef class SegmentDirState:
     cdef public ReadSampler sampler
 
 
+cdef class TxnIndexState:
+    cdef public bint checked
+    cdef public tuple _entries
+
+
 cdef class SegmentState(Holder):
     cdef public int64_t base_offset
     cdef public int64_t next_offset
     cdef public int64_t size
-    cdef public object appended_ms
+    cdef int64_t appended       # appended_ms, NEVER for None
     cdef public ActiveState _active
+    cdef public TxnIndexState _txn_index
 
     cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1
 

@@ -18,10 +18,16 @@ class SegmentDirState:
     sampler: ReadSampler
 
 @disjoint_base
+class TxnIndexState:
+    checked: bool
+    _entries: Any
+
+@disjoint_base
 class SegmentState(Holder):
     base_offset: int
     next_offset: int
     size: int
     appended_ms: int | None
     _active: Any
+    _txn_index: Any
     def append(self, group: BatchTable, first: int, stop: int, now: int) -> None: ...

@@ -3,6 +3,9 @@
 
 from klog._c.batch cimport kl_batch_last_offset
 from klog.disk._io cimport LogFile
+from libc.stdint cimport INT64_MIN
+
+cdef int64_t NEVER = INT64_MIN
 
 
 cdef class ActiveState:
@@ -13,6 +16,10 @@ cdef class SegmentDirState:
     """Base of SegmentDir, its only writer."""
 
 
+cdef class TxnIndexState:
+    """Base of TxnIndex, its only writer."""
+
+
 cdef class SegmentState(Holder):
     """Base of Segment, its only writer. Its file and its index are held by the caches of klog.disk while it is closed.
 
@@ -20,7 +27,16 @@ cdef class SegmentState(Holder):
     size                        the end of its last whole batch
     appended_ms                 when this process last appended, by the log's clock; None: it has not
     _active                     the state for appends, None in a closed segment; Segment._ready() makes it
+    _txn_index                  the index of its aborted transactions, None before it is first needed
     """
+
+    @property
+    def appended_ms(self):
+        return None if self.appended == NEVER else self.appended
+
+    @appended_ms.setter
+    def appended_ms(self, now):
+        self.appended = NEVER if now is None else now
 
     def append(self, BatchTable group, int32_t first, int32_t stop, int64_t now):
         """Write batches [first, stop) at the end, and index them. After an error none of them counts; the caller undoes
@@ -30,7 +46,6 @@ cdef class SegmentState(Holder):
     cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1:
         cdef ActiveState active = self._ready() if self._active is None else self._active
         cdef LogFile file = active.file
-        cdef object time = now
         cdef int64_t start = group.batches[first].position, position = self.size
         cdef int64_t size = (group.nbytes if stop == group.n else group.batches[stop].position) - start
         active.index.reserve(stop - first)
@@ -43,7 +58,7 @@ cdef class SegmentState(Holder):
         active.index.add(group, first, stop, position)
         self.next_offset = kl_batch_last_offset(&group.batches[stop - 1]) + 1
         self.size = position + size     # after next_offset: a reader takes them in the other order
-        self.appended_ms = time
+        self.appended = now
         return 0
 
 

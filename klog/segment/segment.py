@@ -86,9 +86,11 @@ class Segment(SegmentState):
     size, next_offset: of a file that has batches already, as far as they are known; a scan finds the rest.
     """
 
-    __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "created_ms",
-                 "segment_dir")  # fmt: skip
+    __slots__ = (
+        "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "created_ms", "segment_dir",
+    )  # fmt: skip
     _active: Active | None
+    _txn_index: TxnIndex | None
 
     def __init__(
         self, segment_dir: SegmentDir, base_offset: int, created_ms: int, size: int = 0, next_offset: int | None = None
@@ -105,7 +107,7 @@ class Segment(SegmentState):
         self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed segment, with any holder (S5)
         self._max_timestamp: int | None = None
         self._moving_from: SegmentDir | None = None  # during move_to
-        self._txn_index: TxnIndex | None = None
+        self._txn_index = None
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"

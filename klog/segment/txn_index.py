@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from klog.disk import Files, exists
 from klog.errors import CorruptIndex
+from klog.segment._state import TxnIndexState
 from klog.values import NamedTuple
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -68,8 +69,10 @@ def collect_aborted(
     return found, False
 
 
-class TxnIndex:
+class TxnIndex(TxnIndexState):
     """The file of one segment, read when first needed. Changes under the log's lock, reads from any thread."""
+
+    _entries: tuple[AbortedTransaction, ...] | None
 
     def __init__(self, path: str, base_offset: int, files: Files) -> None:
         self.path = path
@@ -77,7 +80,7 @@ class TxnIndex:
         self.checked = False  # set once it is verified that no entries are lost if the file is missing
         self._base_offset = base_offset
         self._files = files
-        self._entries: tuple[AbortedTransaction, ...] | None = None
+        self._entries = None
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:

@@ -158,11 +158,13 @@ def test_places_are_forgotten_when_bytes_move(tmp_path: Path, how: str, end: int
         machine.log.close()
 
 
-def counted(io: FaultyIo, log: klog.Log, offset: int, max_bytes: int) -> tuple[int, int, FetchData]:
+def counted(
+    io: FaultyIo, log: klog.Log, offset: int, max_bytes: int, isolation: Isolation = "high_watermark"
+) -> tuple[int, int, FetchData]:
     """(reads, Python frames) of a fetch."""
     found: list[FetchData] = []
     before = io.calls("pread") + io.calls("preadv2")
-    frames = frames_of(lambda: found.append(log.fetch(offset, max_bytes))).total()
+    frames = frames_of(lambda: found.append(log.fetch(offset, max_bytes, isolation=isolation))).total()
     return io.calls("pread") + io.calls("preadv2") - before, frames, found[0]
 
 
@@ -190,7 +192,7 @@ def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int, record
             log.append_batches(batch)
         log.fetch(0)  # opens
         end = count * records
-        for max_bytes, most in ((1, 1), (len(batch), 1), (len(batch) + 20, 1), (1 << 20, 2)):
+        for max_bytes, most in ((1, 1), (len(batch), 1), (len(batch) + 20, 1), (16_384, 2), (1 << 20, 2)):
             reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(1, end // 2, end // 40)]
             assert {frames for _, frames in reads} == {1}
             assert sum(read for read, _ in reads) <= most * len(reads) + len(reads) // 16 + 1
@@ -200,11 +202,40 @@ def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int, record
                 reads.append((read, frames))
                 offset = list(decode(found.memory()))[-1].next_offset
             assert sum(read for read, _ in reads) <= len(reads) + 1 + len(reads) // 16 + 1
+            if max_bytes == 16_384:  # the end of such a slice is before the log end
+                continue
             reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(end - 60 * records, end + 1, records)]
             assert sum(read for read, _ in reads) <= len(reads) // 16 + 1
         if len(batch) < 5000:  # one read takes the headers of two more batches
             reads = [counted(io, log, offset, 3 * len(batch))[:2] for offset in range(1, end // 2, end // 40)]
             assert sum(read for read, _ in reads) <= 2 * len(reads) + len(reads) // 16 + 1
+
+
+def test_a_read_committed_fetch_without_aborted_transactions_costs_what_another_does(tmp_path: Path) -> None:
+    """Also in a log of many segments. The first fetch notes which segments have none."""
+    with FaultyIo() as io:
+        files = RealFiles(table=io.table)
+        with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 40_000}, files=files) as log:
+            for _ in range(300):
+                log.append([(b"k", b"v" * 900)])
+            assert len(log.segments) > 5
+            for max_bytes, most in ((1, 1), (3000, 2)):
+                offsets = range(0, 200, 7)
+                for offset in offsets:  # opens
+                    log.fetch(offset, max_bytes, isolation="read_committed")
+                reads = [counted(io, log, offset, max_bytes, "read_committed")[:2] for offset in offsets]
+                assert {frames for _, frames in reads} == {1}
+                assert sum(read for read, _ in reads) <= most * len(reads) + len(reads) // 16 + 1
+            log.append_batches(transactional(1, 0, 0))
+            assert log.fetch(299, isolation="read_committed").aborted_transactions == ()
+            log.append_batches(marker(1, 0, "abort"), origin="coordinator")
+            aborted = log.fetch(299, isolation="read_committed").aborted_transactions
+            assert [(each.producer_id, each.first_offset, each.last_offset) for each in aborted] == [(1, 300, 301)]
+            assert log.fetch(0, 3000, isolation="read_committed").aborted_transactions == ()
+            log.roll()
+            log.append([(b"k", b"v")])
+            assert log.fetch(299, isolation="read_committed").aborted_transactions == aborted
+            assert log.fetch(302, isolation="read_committed").aborted_transactions == ()
 
 
 @pytest.mark.parametrize("what", ["length", "base_offset", "last_offset_delta", "magic"])
@@ -224,7 +255,7 @@ def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
                 with contextlib.suppress(klog.errors.CorruptData):
                     assert [record.offset for record in log.read(offset)] == list(range(offset, 600))
                     compared["read"] += 1
-                for max_bytes in (1, 2000, 60_000, 1 << 20):
+                for max_bytes in (1, 2000, 10_000, 60_000, 1 << 20):
                     try:
                         found = log.fetch(offset, max_bytes)
                     except klog.errors.CorruptData:

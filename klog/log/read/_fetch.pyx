@@ -16,6 +16,7 @@ from klog.disk._handles cimport found_file, found_index
 from klog.disk._io cimport LogFile
 from klog.disk._send cimport check_target, send_slice
 from klog.log.state._counters cimport Counters
+from klog.log.state._fetch_positions cimport end_t
 from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, batch_position_t
@@ -93,8 +94,10 @@ cdef class FetchData:
         cdef SegmentState segment
         cdef IndexPair index
         cdef LogFile file
-        cdef kl_batch_t b
+        cdef kl_batch_t b, after
         cdef batch_position_t found
+        cdef const end_t *known
+        cdef end_t end
         cdef int64_t offset = self.offset, position, limit, stop, next_offset
         cdef int64_t first = 0      # bytes of the first batch, 0: not known
         cdef int64_t second = -1    # the offset after it, -1: not certain
@@ -124,7 +127,9 @@ cdef class FetchData:
         if index.find_newest(offset, &found) and found.base_offset <= offset:
             position, first, second = found.position, found.size, found.last_offset + 1
         elif writes:
-            position = log.fetch_positions.find(offset, segment.base_offset, &certain)
+            known = log.fetch_positions.find(offset, segment.base_offset)
+            if known is not NULL:
+                position, first, second, certain = known.position, known.size, known.next_offset, known.certain
         if position < 0:
             if not locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) or not trusted(&b, offset):
                 return False
@@ -142,7 +147,7 @@ cdef class FetchData:
             stop = limit
         elif first == 0:
             next_offset = offset
-            stop = reach(file, index, position, limit, position + max_bytes, 0, &next_offset)
+            stop = reach(file, index, position, limit, position + max_bytes, 0, &next_offset, &after)
             if stop == position:
                 return False
         elif first > limit - position:
@@ -151,7 +156,7 @@ cdef class FetchData:
             next_offset, certain, stop = second, False, position + first
         elif first <= max_bytes:
             next_offset = second
-            stop = reach(file, index, position + first, limit, position + max_bytes, first, &next_offset)
+            stop = reach(file, index, position + first, limit, position + max_bytes, first, &next_offset, &after)
         else:
             next_offset, certain = second, False    # its length may be damaged
             stop = position + first if min_one else position
@@ -160,7 +165,11 @@ cdef class FetchData:
         if self.size:
             self._file = file
             if next_offset >= 0 and writes:
-                log.fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
+                end.offset, end.base_offset, end.position, end.certain = next_offset, segment.base_offset, stop, certain
+                end.size, end.next_offset = 0, -1
+                if certain and stop < limit:    # reach() has read its header
+                    end.size, end.next_offset = after.size, kl_batch_last_offset(&after) + 1
+                log.fetch_positions.keep(&end)
         return True
 
     def file_range(self):
@@ -228,7 +237,7 @@ cdef class FetchData:
         """
         return send_whole(target, self.send_part, self._start_of(start), self.size)
 
-    def _start_of(self, start):
+    cdef int64_t _start_of(self, start) except -1:
         """`start` as an int, checked: a byte of the slice or its end."""
         if type(start) is not int or not 0 <= start <= self.size:
             start = whole("start", start)
@@ -315,11 +324,11 @@ def fetch_shortly(LogCore log not None, offset, max_bytes, isolation, min_one_me
     most = PyLong_AsLongLongAndOverflow(max_bytes, &overflow)
     if first < 0 or most < 0:   # also -1 for an overflow
         return None
-    began = counters.fetch_begins(log.options)
+    began = counters.fetch_begins(log.clock)
     try:
         found = found_shortly(log, first, most, isolation, min_one_message)
         if found is not None:
-            counters.fetch_ends(began, found.size, log.options)
+            counters.fetch_ends(began, found.size, log.clock)
         return found
     except CorruptData:
         return None
@@ -365,7 +374,7 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
         return None
     if found._file is not None:
         log.directory.segment_dir.sampler.probe(found._file, found._byte, found.size)
-        if committed:
+        if committed and not log.aborted_finder.knows_none(segments, number_of(segments, offset)):
             found.aborted_transactions = tuple(
                 aborted_in_slice(log, segments, found.position, found.size, end))
     if known.generation != generation or known.rewritten != rewritten or known.taken_back != taken_back:

@@ -14,17 +14,23 @@ from collections.abc import Callable, Sequence
 
 from klog.log.load.inputs import inputs_of
 from klog.log.load.rebuild import has_producers, rebuild_txn_index
+from klog.log.state._fields import FinderFields
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import AbortedTransaction, Segment, collect_aborted
 
 
-class AbortedFinder:
-    """Finds the aborted transactions of one log."""
+class AbortedFinder(FinderFields):
+    """Finds the aborted transactions of one log.
 
-    # A tuple of segments, and {number of a closed one without entries: number of the next that may have some}.
-    _known: tuple[Sequence[Segment] | None, dict[int, int]] = (None, {})
+    _known: a tuple of segments, and {number of a closed one without entries: number of the next that may have some}.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.forget()
 
     def forget(self) -> None:
         """Drop the memory: a closed segment may have new entries."""
@@ -34,15 +40,19 @@ class AbortedFinder:
         self,
         segments: Sequence[Segment],
         low: int,
-        high: int,
+        bound: Callable[[], int],
         entries_of: Callable[[Segment], Sequence[AbortedTransaction]],
     ) -> list[AbortedTransaction]:
-        """The aborted transactions with records or marker in [low, high), in the order of their markers."""
+        """The aborted transactions with records or marker in [low, bound()), in the order of their markers.
+
+        bound: it may read the log, so it is called only if a marker is at or above low, and at most once.
+        """
         known = self._known
         if known[0] is not segments:
             known = self._known = (segments, {})
         following = known[1]
         last = len(segments) - 1
+        high: int | None = None
         found: list[AbortedTransaction] = []
         passed: list[int] = []
         number = number_of(segments, low)
@@ -59,10 +69,12 @@ class AbortedFinder:
                 continue
             following.update(dict.fromkeys(passed, number))
             passed = []
-            part, complete = collect_aborted(entries, low, high)
-            found += part
-            if complete:
-                break
+            if entries and entries[-1].last_offset >= low:
+                high = bound() if high is None else high
+                part, complete = collect_aborted(entries, low, high)
+                found += part
+                if complete:
+                    break
             number += 1
         return found
 
@@ -80,8 +92,7 @@ def aborted_in_range(
     segments: those from which the data is read. A cleaner may have replaced them meanwhile by segments without the
     transactions that it has removed.
     """
-    finder: AbortedFinder = log.aborted_finder
-    return finder.find(segments, low, high, lambda segment: aborted_in(log, segment, producers))
+    return log.aborted_finder.find(segments, low, lambda: high, lambda segment: aborted_in(log, segment, producers))
 
 
 def aborted_in(log: LogCore, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
@@ -108,11 +119,19 @@ def aborted_in(log: LogCore, segment: Segment, producers: Callable[[], bool]) ->
 def aborted_in_slice(
     log: LogCore, segments: Sequence[Segment], position: OffsetMetadata, size: int, log_end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions that may have records in a slice of `size` bytes at a position. The offset index, or the
-    log end at the fetch, gives its upper bound. Kafka: LocalLog.addAbortedTransactions.
+    """The aborted transactions that may have records in a slice of `size` bytes at a position. Kafka:
+    LocalLog.addAbortedTransactions.
     """
-    number = number_of(segments, position.segment_base_offset)
-    upper = segments[number].upper_bound(position.position + size)
-    if upper is None:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
-    return aborted_in_range(log, segments, position.offset, upper, finder_of_producers(log))
+
+    def bound() -> int:
+        """Return an offset above the slice, by the offset index, the next segment, or the log end at the fetch."""
+        number = number_of(segments, position.segment_base_offset)
+        upper = segments[number].upper_bound(position.position + size)
+        if upper is None:
+            upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+        return upper
+
+    producers = finder_of_producers(log)
+    return log.aborted_finder.find(
+        segments, position.offset, bound, lambda segment: aborted_in(log, segment, producers)
+    )

@@ -34,14 +34,14 @@ def fetch_counted(log: LogCore, offset: int, max_bytes: int, isolation: Isolatio
     if type(offset) is not int or type(max_bytes) is not int or type(min_one) is not bool:
         offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
         min_one = flag("min_one_message", min_one)
-    counters, options = log.counters, log.options
-    began = counters.fetch_begins(options)
+    counters, clock = log.counters, log.clock
+    began = counters.fetch_begins(clock)
     try:
         found: FetchData = noting(log, offset, lambda: fetch(log, offset, max_bytes, isolation, min_one))
     except Exception:
         counters.count_failed_fetch()
         raise
-    counters.fetch_ends(began, found.size, options)
+    counters.fetch_ends(began, found.size, clock)
     return found
 
 

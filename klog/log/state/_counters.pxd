@@ -19,10 +19,10 @@ cdef class Counters:
     cdef readonly dict refusals
 
     cpdef int64_t appended(self) noexcept
-    cpdef int64_t append_begins(self, options) except? -1
-    cpdef int append_ends(self, int64_t began, options) except -1
-    cpdef int64_t fetch_begins(self, options) except? -1
-    cpdef int fetch_ends(self, int64_t began, int64_t size, options) except -1
+    cpdef int64_t append_begins(self, clock) except? -1
+    cpdef int append_ends(self, int64_t began, clock) except -1
+    cpdef int64_t fetch_begins(self, clock) except? -1
+    cpdef int fetch_ends(self, int64_t began, int64_t size, clock) except -1
     cdef void count_led(self, int64_t count, int64_t size) noexcept
     cpdef void count_replicated(self, int64_t size) noexcept
     cpdef void count_failed_append(self) noexcept

@@ -29,7 +29,7 @@ cdef class Counters:
     """The counters of one log: of appends under its lock, of calls and refusals, for which the GIL is enough. They start
     at 0 when the log is opened. Kafka: BrokerTopicMetrics.
 
-    What begins() returns goes to ends(): the time in ns, 0 if the call is not timed. options: the log's, for its clock.
+    What begins() returns goes to ends(): the time in ns, 0 if the call is not timed. clock: the log's.
     """
 
     def __cinit__(self):
@@ -41,24 +41,24 @@ cdef class Counters:
         """Bytes appended by clients and by replication."""
         return self.bytes_in + self.replicated_bytes_in
 
-    cpdef int64_t append_begins(self, options) except? -1:
+    cpdef int64_t append_begins(self, clock) except? -1:
         """Count an append."""
         self.appends += 1
-        return monotonic_ns(options.clock) if self.appends & (TIMED_ONE_IN - 1) == 1 else 0
+        return monotonic_ns(clock) if self.appends & (TIMED_ONE_IN - 1) == 1 else 0
 
-    cpdef int append_ends(self, int64_t began, options) except -1:
+    cpdef int append_ends(self, int64_t began, clock) except -1:
         """An append has succeeded."""
-        return self.append_times.note_ns(monotonic_ns(options.clock) - began) if began else 0
+        return self.append_times.note_ns(monotonic_ns(clock) - began) if began else 0
 
-    cpdef int64_t fetch_begins(self, options) except? -1:
+    cpdef int64_t fetch_begins(self, clock) except? -1:
         """A fetch begins. It counts when it ends or fails: the fast path may leave it to the full path."""
-        return monotonic_ns(options.clock) if self.fetches & (TIMED_ONE_IN - 1) == 0 else 0
+        return monotonic_ns(clock) if self.fetches & (TIMED_ONE_IN - 1) == 0 else 0
 
-    cpdef int fetch_ends(self, int64_t began, int64_t size, options) except -1:
+    cpdef int fetch_ends(self, int64_t began, int64_t size, clock) except -1:
         """Count a fetch that has found size bytes."""
         self.fetches += 1
         self.bytes_out += size
-        return self.fetch_times.note_ns(monotonic_ns(options.clock) - began) if began else 0
+        return self.fetch_times.note_ns(monotonic_ns(clock) - began) if began else 0
 
     cdef void count_led(self, int64_t count, int64_t size) noexcept:
         """Count records, and their bytes, that a leader has appended."""

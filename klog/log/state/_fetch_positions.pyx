@@ -28,16 +28,13 @@ cdef class FetchPositions:
             self.rewritten, self.taken_back = rewritten, taken_back
             self.forget()
 
-    cdef int64_t find(self, int64_t offset, int64_t base_offset, bint *certain) noexcept:
-        """Return the position of the batch that begins at offset in the segment of base_offset; -1 if unknown. certain:
-        its header has been read there, or the log ended there."""
-        cdef end_t *end = &self.ends[slot_of(offset)]
-        certain[0] = end.certain
-        return end.position if end.offset == offset and end.base_offset == base_offset else -1
+    cdef const end_t *find(self, int64_t offset, int64_t base_offset) noexcept:
+        """Return the end of a slice at offset in the segment of base_offset, NULL if unknown."""
+        cdef const end_t *end = &self.ends[slot_of(offset)]
+        return end if end.offset == offset and end.base_offset == base_offset else NULL
 
-    cdef void keep(self, int64_t offset, int64_t base_offset, int64_t position, bint certain) noexcept:
-        cdef end_t *end = &self.ends[slot_of(offset)]
-        end.offset, end.base_offset, end.position, end.certain = offset, base_offset, position, certain
+    cdef void keep(self, const end_t *end) noexcept:
+        self.ends[slot_of(end.offset)] = end[0]
 
 
 cdef inline int slot_of(int64_t offset) noexcept:

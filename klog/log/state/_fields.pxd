@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from klog.segment._state cimport SegmentDirState
+from klog.segment._state cimport SegmentDirState, SegmentState, TxnIndexState
 
 
 cdef class ProducerFields:
@@ -21,3 +21,9 @@ cdef class EpochFields:
 
 cdef class DirectoryFields:
     cdef public SegmentDirState segment_dir
+
+
+cdef class FinderFields:
+    cdef public tuple _known
+
+    cdef bint knows_none(self, tuple segments, Py_ssize_t number) except -1

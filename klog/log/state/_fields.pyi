@@ -1,9 +1,11 @@
+from collections.abc import Sequence
+
 from typing_extensions import disjoint_base
 
 from klog.log.state._producer_entry import ProducerEntry
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.transactions import Transactions
-from klog.segment import SegmentDir
+from klog.segment import Segment, SegmentDir
 
 @disjoint_base
 class ProducerFields:
@@ -22,3 +24,7 @@ class EpochFields:
 @disjoint_base
 class DirectoryFields:
     segment_dir: SegmentDir | None
+
+@disjoint_base
+class FinderFields:
+    _known: tuple[Sequence[Segment] | None, dict[int, int]]

@@ -28,3 +28,17 @@ cdef class EpochFields:
 
 cdef class DirectoryFields:
     """Of PartitionDir."""
+
+
+cdef class FinderFields:
+    """Of AbortedFinder."""
+
+    cdef bint knows_none(self, tuple segments, Py_ssize_t number) except -1:
+        """Is it known that no segment from this number on has aborted transactions?"""
+        cdef Py_ssize_t last = len(segments) - 1
+        cdef tuple known = self._known
+        cdef TxnIndexState index
+        if number < last and (known[0] is not segments or (<dict>known[1]).get(number) != last):
+            return False
+        index = (<SegmentState>segments[last])._txn_index
+        return index is not None and index.checked and index._entries is not None and len(index._entries) == 0

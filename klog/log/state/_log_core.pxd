@@ -1,11 +1,12 @@
 from libc.stdint cimport int64_t
 
+from klog.disk._notified cimport NotifierFields
 from klog.disk._send cimport SendCounts
 from klog.disk._watched cimport Watched
 from klog.locks cimport CallLock
 from klog.log.state._counters cimport Counters
 from klog.log.state._fetch_positions cimport FetchPositions
-from klog.log.state._fields cimport DirectoryFields, ProducerFields
+from klog.log.state._fields cimport DirectoryFields, FinderFields, ProducerFields
 from klog.log.state._flush_state cimport FlushState
 from klog.log.state._health cimport Health
 from klog.log.state._high_watermark cimport HighWatermark
@@ -21,14 +22,14 @@ cdef class LogCore:
     cdef readonly SegmentList segment_list
     cdef readonly FetchPositions fetch_positions
     cdef readonly Counters counters
-    cdef readonly object notifier
+    cdef readonly NotifierFields notifier
     cdef readonly SendCounts sends
     cdef readonly object commits
     cdef readonly object sync_lock
     cdef readonly object cleaning
     cdef readonly object reading
     cdef readonly object newest_before
-    cdef readonly object aborted_finder
+    cdef readonly FinderFields aborted_finder
     cdef readonly object follower
     cdef Watched watched
     cdef int64_t end_max
@@ -36,6 +37,7 @@ cdef class LogCore:
     cdef int64_t looked_ms
     # Of its files: a move exchanges these, but for what a running commit has written.
     cdef readonly object options
+    cdef readonly object clock
     cdef readonly object config
     cdef readonly AppendPolicy append_policy
     cdef readonly DirectoryFields directory

@@ -45,7 +45,7 @@ cdef class LogCore:
     def __init__(self, options, directory, *, counters, notifier, sends, commits, sync_lock, cleaning, reading,
                  newest_before, aborted_finder, follower):
         """Not loaded yet, and closed."""
-        self.options, self.directory, self.config = options, directory, options.config
+        self.options, self.clock, self.directory, self.config = options, options.clock, directory, options.config
         self.name = f"{options.topic}-{options.partition}"
         self.append_policy = policy_of(options.config)
         self.lock = CallLock()
@@ -98,11 +98,6 @@ cdef class LogCore:
     def path(self):
         """Path of the directory."""
         return self.directory.path
-
-    @property
-    def clock(self):
-        """The clock that the log uses."""
-        return self.options.clock
 
     @property
     def read_only(self):
@@ -242,7 +237,7 @@ cdef class LogCore:
         """Use the result of the first load."""
         self.segment_list.load(self.of_this_moment(loaded.segments))
         self.use(loaded)
-        self.flush_state = FlushState(loaded.recovery_point, self.options.clock)
+        self.flush_state = FlushState(loaded.recovery_point, self.clock)
         self.recovery = loaded.recovery
 
     cdef of_this_moment(self, segments):
@@ -301,6 +296,7 @@ cdef class LogCore:
         other was. Lock, waiting commits, counters and listeners stay. Under both locks; no sync runs."""
         mine, others = self.unflushed_bytes, other.unflushed_bytes
         self.options, other.options = other.options, self.options
+        self.clock, other.clock = other.clock, self.clock
         self.config, other.config = other.config, self.config
         self.append_policy, other.append_policy = other.append_policy, self.append_policy
         self.directory, other.directory = other.directory, self.directory

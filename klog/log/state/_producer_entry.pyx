@@ -156,6 +156,9 @@ cdef class ProducerEntry:
 
     cdef int take(self, const kl_batch_t *b) except -1:
         """Add a batch that continues this entry."""
-        self.add(self.epoch, DataBatch(last_sequence_of(b.base_sequence, b.last_offset_delta), kl_batch_last_offset(b),
-                                       b.last_offset_delta, b.max_timestamp))
+        cdef DataBatch batch = DataBatch.__new__(DataBatch)     # arguments would be Python ints
+        batch.last_sequence = last_sequence_of(b.base_sequence, b.last_offset_delta)
+        batch.last_offset, batch.offset_delta = kl_batch_last_offset(b), b.last_offset_delta
+        batch.timestamp = b.max_timestamp
+        self.add(self.epoch, batch)
         return 0

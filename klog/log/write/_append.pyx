@@ -62,6 +62,7 @@ def append(LogCore log, records, compression):
 
 
 @cython.final
+@cython.freelist(8)
 cdef class EncodedGroups:
     """Encodes records. Iterates (group, time of the encoding): the arguments of append_group()."""
 
@@ -80,7 +81,7 @@ cdef class EncodedGroups:
             if self.whole:
                 return None
             PyErr_CheckSignals()    # an iterator in C may be endless
-            self.now = wall_ms(self.log.options.clock)     # a generator may take hours
+            self.now = wall_ms(self.log.clock)     # a generator may take hours
             self.log.append_policy.use_time(self.encoder, self.now)
         self.begun = True
         return self.log.append_policy.next_group(self.encoder, NO_BOUND if self.whole else GROUP_BYTES)
@@ -100,7 +101,7 @@ cpdef EncodedGroups encoded_groups(LogCore log, records, compression):
     cdef EncodedGroups groups = EncodedGroups.__new__(EncodedGroups)    # arguments would cost a tuple
     if not log.health.takes_appends():
         log.check_writable()
-    groups.log, groups.now, groups.whole = log, wall_ms(log.options.clock), True
+    groups.log, groups.now, groups.whole = log, wall_ms(log.clock), True
     if type(records) is not list and type(records) is not tuple:
         records, groups.whole = prepared(records)
     groups.encoder = log.append_policy.encoder(records, compression, groups.now)
@@ -115,13 +116,13 @@ def encoded_whole(LogCore log not None, records, compression):
 cpdef AppendInfo append_group(LogCore log, BatchGroup group, int64_t now):
     """Append an encoded group atomically."""
     cdef Counters counters = log.counters
-    cdef int64_t began = counters.append_begins(log.options)
+    cdef int64_t began = counters.append_begins(log.clock)
     try:
         info = group_appended(log, group, now)
     except Exception:
         counters.count_failed_append()
         raise
-    counters.append_ends(began, log.options)
+    counters.append_ends(began, log.clock)
     return info
 
 
@@ -163,7 +164,7 @@ cdef int64_t timed(LogCore log, BatchGroup group, int64_t now) except? -1:
     cdef int64_t time
     if not log.append_policy.stamps:
         return now
-    time = wall_ms(log.options.clock)
+    time = wall_ms(log.clock)
     if time != now:
         group.set_append_time(time)
     return time
@@ -183,7 +184,7 @@ def append_batches(LogCore log, buffer, str origin, leader_epoch):
     leads = origin == "client" or origin == "coordinator"
     if not leads and origin != "replication" and origin != "raft":
         raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
-    began = counters.append_begins(log.options)
+    began = counters.append_begins(log.clock)
     try:
         info = lead(log, buffer, origin, leader_epoch) if leads else follow(log, buffer, origin, leader_epoch)
     except Exception as error:
@@ -191,7 +192,7 @@ def append_batches(LogCore log, buffer, str origin, leader_epoch):
         if isinstance(error, KlogError):
             log.counters.refused(error, memoryview(buffer).nbytes)
         raise
-    counters.append_ends(began, log.options)
+    counters.append_ends(began, log.clock)
     return info
 
 
@@ -311,7 +312,7 @@ cdef Tail begin(LogCore log, int64_t *now):
         tail = tail_of(log)
         if tail is None:
             log.check_writable()
-        now[0] = wall_ms(log.options.clock)
+        now[0] = wall_ms(log.clock)
         return tail
     except BaseException:
         log.lock.give()

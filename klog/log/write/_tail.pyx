@@ -137,13 +137,14 @@ cdef class Tail:
         cdef ProducerEntry entry
         cdef kl_batch_t *b
         cdef Py_ssize_t i
+        cdef object producer_id     # one int for all look-ups
         cdef dict known = self.producers.entries, after = {}
         for i in range(batches.n):
             b = &batches.batches[i]
             if b.producer_id < 0:
                 continue
             producer_id = b.producer_id
-            found = after.get(producer_id)
+            found = after.get(producer_id) if after else None
             entry = known.get(producer_id) if found is None else found
             if entry is None or not entry.continues(b, client):
                 return None

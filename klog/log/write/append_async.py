@@ -42,13 +42,13 @@ async def append_group_async(log: LogCore, group: BatchGroup, now: int) -> Appen
 
 
 async def _submitted(log: LogCore, commits: CommitQueue, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> AppendInfo:
-    began = log.counters.append_begins(log.options)
+    began = log.counters.append_begins(log.clock)
     try:
         info: AppendInfo = await commits.submit(log, ticket, loop)
     except Exception:
         log.counters.count_failed_append()
         raise
-    log.counters.append_ends(began, log.options)
+    log.counters.append_ends(began, log.clock)
     return info
 
 

@@ -1,0 +1,2 @@
+cdef class NotifierFields:
+    cdef public tuple _fds
