@@ -1,7 +1,11 @@
-"""Injects every fault at every call site, in a process with intercept.c preloaded: see test_every_fault.py.
+"""Injects every fault at every call site: see test_every_fault.py.
 
-python -m tests.crash.every_fault reach              report which call sites the operations reach
-python -m tests.crash.every_fault inject STRIDE      the same, and inject every STRIDE-th of the faults
+python -m tests.crash.every_fault reach                             report which call sites the operations reach
+python -m tests.crash.every_fault inject [STRIDE [NAME [FIRST]]]    the same, and inject the faults of each call site
+python -m tests.crash.every_fault each [STRIDE [NAME [FIRST]]]      the same, in each operation that reaches the site
+
+STRIDE: inject every STRIDE-th of the faults, from number FIRST on. NAME: only operations with this in their names. Every
+fault in each operation takes about 45 minutes of CPU.
 """
 
 from __future__ import annotations
@@ -20,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import KlogError
+from tests.crash.inspect_and_spark import OPERATIONS
 from tests.crash.operations import Book, Operation
-from tests.crash.rare import OPERATIONS
-from tests.support.intercept import Call, Fault, Injection, Sites, faults_of, record, watched
-from tests.support.io_sites import ENGINE, ROOT, Site
+from tests.support.intercept import Call, Fault, Injection, Sites, faults_of, is_preloaded, preloaded, record, watched
+from tests.support.io_sites import ENGINE, ROOT, Site, modules
 
 FAILED, UNREACHED = 2, 3
 UNREACHED_TEXT = "the call was not made again"
@@ -79,12 +83,14 @@ class Sweep:
         shutil.copytree(original, root)
         return root
 
-    def cells(self) -> list[tuple[str, Call, Fault]]:
-        """One call of one operation for each combination of call site, function of libc and fault. A call is used for
-        several sites where possible."""
+    def cells(self, *, each: bool = False) -> list[tuple[str, Call, Fault]]:
+        """One call for each combination of call site, function of libc and fault. A call is used for several sites where
+        possible. each: one call of each operation, since operations may handle a fault in different ways."""
         met: set[tuple[Site, str, Fault]] = set()
         chosen = []
         for name, calls in self.calls.items():
+            if each:
+                met = set()
             for call, on_stack in calls.items():
                 for fault in faults_of(call):
                     new = {(site, call.name, fault) for site in on_stack} - met
@@ -152,20 +158,19 @@ def check(operation: Operation, root: Path, book: Book, fault: Fault) -> int:
 
 
 def of_the_engine(call: Call) -> bool:
-    """Whether the engine makes the call, and not the operation itself or a package above the engine."""
+    """Whether a module of ENGINE makes the call, and not the operation itself or another package."""
     innermost = call.positions[0][0] if call.positions else "klog/" * bool(call.addresses)
-    return innermost.startswith(tuple(f"klog/{package}/" for package in ENGINE)) or innermost == "klog/"
+    return innermost.startswith(ENGINE) or innermost == "klog/"
 
 
 def load_all() -> None:
-    """Import the engine, so that forked processes have the same libraries at the same addresses."""
-    for package in ENGINE:
-        for path in sorted((ROOT / "klog" / package).rglob("*.py*")):
-            if path.suffix in (".py", ".pyx") and not path.stem.endswith(("_build", "__init__")):
-                importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    """Import ENGINE, so that forked processes have the same libraries at the same addresses."""
+    for path in modules():
+        if path.stem != "__init__":
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
-def main(what: str, stride: str = "1", only: str = "") -> None:
+def main(what: str, stride: str = "1", only: str = "", first: str = "0") -> None:
     with tempfile.TemporaryDirectory(
         prefix="klog-faults-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
     ) as at:
@@ -180,22 +185,27 @@ def main(what: str, stride: str = "1", only: str = "") -> None:
             for calls in sweep.calls.values() for call, on in calls.items() if not on and of_the_engine(call)
         })  # fmt: skip
         missing = sorted(site.key for site in sweep.table.all.values() if site not in reached)
-        cells = sweep.cells()
+        cells = sweep.cells(each=what == "each")
         result: dict[str, Any] = {
             "missing": missing,
             "stray": stray,
             "cells": len(cells),
             "sites": len(sweep.table.all),
         }
-        if what == "inject":
+        if what != "reach":
             wrong = []
-            for name, call, fault in cells[:: int(stride)]:
+            chosen = cells[int(first) % int(stride) :: int(stride)]
+            for name, call, fault in chosen:
                 if problem := sweep.try_everywhere(name, call, fault):
                     where = ", ".join(map(str, sweep.calls[name][call]))
                     wrong.append(f"{name}: {call.name} {fault.kind}{' for good' * fault.forever} at {where}\n{problem}")
-            result["wrong"], result["injected"] = wrong, len(cells[:: int(stride)])
+                    print(wrong[-1], file=sys.stderr, flush=True)
+            result["wrong"], result["injected"] = wrong, len(chosen)
         print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if is_preloaded():
+        main(*sys.argv[1:])
+    else:
+        print(preloaded("-m", "tests.crash.every_fault", *sys.argv[1:]))

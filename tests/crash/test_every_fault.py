@@ -2,7 +2,8 @@
 
 The table of call sites is made from the sources (tests/support/io_sites.py), so it has each new site at once. A site
 must be on the stack of a call of some operation (tests/crash/operations.py), or in unreached_sites.tsv with the reason.
-The ordinary run injects a sample of the faults; `deep` injects all.
+The ordinary run injects a sample of the faults. `deep` injects all, each in one operation, and another sample in each
+operation that reaches the call site: `python -m tests.crash.every_fault each` injects these in full.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ needs_debug_info = pytest.mark.skipif(
 )
 pytestmark = needs_debug_info
 SAMPLE = 60  # every 60th fault in the ordinary run
+SAMPLE_OF_EACH = 40  # of 43,000 faults
 ALLOCATIONS = 13
 FAULTS = {"EIO", "ENOSPC", "EDQUOT", "short", "torn", "lost", "EINTR", "killed"}
 
@@ -70,6 +72,15 @@ def test_every_fault_at_every_call_site_breaks_no_promise() -> None:
     found = ran("tests.crash.every_fault", "inject", "1")
     print(f"count: {found['injected']} faults injected at call sites")
     assert "\n".join(found["wrong"]) == "" and found["injected"] > 2000
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_a_fault_breaks_no_promise_in_any_operation_that_reaches_its_call_site(crash_seed: int) -> None:
+    print(f"KLOG_CRASH_SEED={crash_seed}")
+    found = ran("tests.crash.every_fault", "each", str(SAMPLE_OF_EACH), "", str(crash_seed))
+    print(f"count: {found['injected']} faults injected in each operation that reaches a call site")
+    assert "\n".join(found["wrong"]) == "" and found["injected"] > 500
 
 
 def test_a_sample_of_failed_allocations_breaks_no_promise() -> None:

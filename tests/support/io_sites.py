@@ -20,22 +20,27 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = (
-    "config",
-    "disk",
-    "log",
-    "segment",
-    "manager",
-    "cleaner",
-    "record",
-    "codec",
-    "repairing",
-    "security",
-    "coordinator",
-    "broker",
-    "handover",
+    "klog/config/",
+    "klog/disk/",
+    "klog/log/",
+    "klog/segment/",
+    "klog/manager/",
+    "klog/cleaner/",
+    "klog/record/",
+    "klog/codec/",
+    "klog/repairing/",
+    "klog/security/",
+    "klog/coordinator/",
+    "klog/broker/",
+    "klog/handover/",
+    "klog/inspect/",
+    "klog/spark/jobs.py",
+    "klog/spark/stream_memory.py",
+    "klog/spark/table_files.py",
+    "klog/spark/table_store.py",
 )
-"""The packages that read or write a log.dir. klog.inspect only reads; klog.importing and klog.spark write through
-these."""
+"""The packages that read or write the files of a log.dir, and the modules of klog.spark that write files. klog.importing
+and the rest of klog.spark write through these."""
 FILES = (
     "open",
     "open_direct",
@@ -113,15 +118,20 @@ class Site(NamedTuple):
         return f"{self.path}:{self.line} {self.call}"
 
 
+def modules() -> Iterator[Path]:
+    """The modules of ENGINE, in Python and Cython."""
+    for name in ENGINE:
+        where = ROOT / name
+        for path in [where] if where.is_file() else sorted(where.rglob("*.py*")):
+            if path.suffix in (".py", ".pyx") and not path.stem.endswith("_build"):
+                yield path
+
+
 def sites() -> dict[tuple[str, int, int], Site]:
     """All call sites, by path, line and column."""
     found: list[Site] = []
-    for package in ENGINE:
-        for path in sorted((ROOT / "klog" / package).rglob("*.py")):
-            if not path.name.endswith("_build.py"):
-                found += _in_python(path)
-        for path in sorted((ROOT / "klog" / package).rglob("*.pyx")):
-            found += _in_c(path)
+    for path in modules():
+        found += _in_python(path) if path.suffix == ".py" else _in_c(path)
     for path in sorted((ROOT / "csrc").glob("*.[ch]")):
         found += _in_c(path)
     return {site[:3]: site for site in found}
