@@ -141,10 +141,16 @@ def materialize_a_topic(root: Path, book: Book) -> None:
     book.note("materialized")
 
 
+def memory_in(root: Path) -> StreamMemory:
+    try:
+        return StreamMemory(str(root / "query" / "sources"), "source")
+    except ValueError as error:
+        raise AssertionError("not a memory of a stream") from error
+
+
 def remembers(root: Path, notes: list[Any]) -> None:
     """M3 of klog/spark/stream_memory.py: every id that was noted is there; the next one may be there too."""
-    found = StreamMemory(str(root / "query" / "sources"), "source").ids
-    assert found in [ids_after(len(notes)), ids_after(len(notes) + 1)]
+    assert memory_in(root).ids in [ids_after(len(notes)), ids_after(len(notes) + 1)]
 
 
 def ids_after(number: int) -> dict[str, str]:
@@ -154,7 +160,7 @@ def ids_after(number: int) -> dict[str, str]:
 @operation(nothing, remembers)
 def memory_of_a_stream(root: Path, book: Book) -> None:
     for number in range(1, 4):
-        memory = StreamMemory(str(root / "query" / "sources"), "source")
+        memory = memory_in(root)
         assert memory.ids == ids_after(number - 1)
         memory.note(ids_after(number))
         book.note(number)
