@@ -188,15 +188,15 @@ class Broker:
         key = arguments.text("topic", topic), arguments.whole("partition", partition)
         self._running().purgatory.check(key)
 
-    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
-        """(topic, partition) of all that a client's fetch session has; empty for an unknown one. Raises RuntimeError
-        while the broker is stopped."""
-        return self._running().session_partitions(session_id)
+    def session_partitions(self, node_id: int, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a client's fetch session has at one of the brokers; empty for an unknown one.
+        Raises RuntimeError while the broker is stopped."""
+        return self._running().session_partitions(node_id, session_id)
 
-    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that the share sessions of a member have; empty without one. Raises RuntimeError
-        while the broker is stopped."""
-        return self._running().share_session_partitions(group_id, member_id)
+    def share_session_partitions(self, node_id: int, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share session of a member has at one of the brokers; empty without one.
+        Raises RuntimeError while the broker is stopped."""
+        return self._running().share_session_partitions(node_id, group_id, member_id)
 
     def group(self, group_id: str) -> GroupDescription | None:
         """State, members and committed offsets of a consumer group; None for an unknown one. Raises RuntimeError while

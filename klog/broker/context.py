@@ -23,7 +23,7 @@ class RequestContext:
     message: the decoded request. client_host: the peer's address after a slash, as Kafka shows it. before_response: a
     function of a gate; the response that it returns is sent, and for None it has completed the request itself. It gets
     None for a request without a response. refusal: a function of a gate from (topic, partition) to the error that a
-    Fetch has for it, or None.
+    Fetch, ShareFetch or ShareAcknowledge has for it, or None.
     received, began, handled: when the request arrived, when its handler was called, and when that returned, 0 before:
     seconds of the monotonic clock. request_bytes: the size of the frame. metrics: of the API. network: the request as
     the network passed it on.

@@ -43,10 +43,10 @@ class Leading:
     ) -> None:
         self._settings, self._coordinators, self._protection = settings, coordinators, protection
         self._purgatory, self._waits, self._placement = purgatory, waits, placement
-        self._fetches: list[Fetch] = []
-        self._share_fetches: list[Late[ShareFetch]] = []
+        self._fetches: dict[int, Fetch] = {}  # by broker, as the one below
+        self._share_fetches: dict[int, Late[ShareFetch]] = {}
 
-    def components(self, led: Topics) -> list[Any]:
+    def components(self, node_id: int, led: Topics) -> list[Any]:
         """Those of a broker that leads these partitions."""
         settings, protection = self._settings, self._protection
         fetch = Fetch(
@@ -72,25 +72,27 @@ class Leading:
             )
 
         share_fetch = Late(late_apis.SHARE_FETCHES, make_share_fetch)
-        self._fetches.append(fetch)
-        self._share_fetches.append(share_fetch)
+        self._fetches[node_id] = fetch
+        self._share_fetches[node_id] = share_fetch
         produce = Produce(led, self._purgatory, self._coordinators.check, protection.throttle_produced, self._placement)
         return [produce, fetch, share_fetch, ListOffsets(led)]
 
-    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
-        """(topic, partition) of all that a fetch session has, at whichever broker."""
-        return [pair for each in self._fetches for pair in each.session_partitions(session_id)]
+    def session_partitions(self, node_id: int, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a fetch session at a broker has; empty for an unknown one."""
+        return self._fetches[node_id].session_partitions(session_id)
 
-    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that the share sessions of a member have, at all brokers."""
-        made = [each.made for each in self._share_fetches if each.made is not None]
-        return [pair for each in made for pair in each.session_partitions(group_id, member_id)]
+    def share_session_partitions(self, node_id: int, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share session of a member at a broker has; empty without one."""
+        made = self._share_fetches[node_id].made
+        return [] if made is None else made.session_partitions(group_id, member_id)
 
     def metrics(self) -> dict[str, float]:
         """The sums over all brokers."""
         return {
-            **_summed([each.metrics() for each in self._fetches]),
-            **_summed([_NO_SHARES if each.made is None else each.made.metrics() for each in self._share_fetches]),
+            **_summed([each.metrics() for each in self._fetches.values()]),
+            **_summed(
+                [_NO_SHARES if each.made is None else each.made.metrics() for each in self._share_fetches.values()]
+            ),
         }
 
 

@@ -162,15 +162,18 @@ class Serving:
         """{node id: its dispatcher}."""
         topics, nodes = self._topics, self._nodes
         if len(nodes.ids) == 1:
-            return {nodes.ids[0]: self._dispatcher(handlers | _handlers(self._leading.components(topics)))}
+            own = _handlers(self._leading.components(nodes.ids[0], topics))
+            return {nodes.ids[0]: self._dispatcher(handlers | own)}
         from klog.broker.admin.delete_records import DeleteRecords
         from klog.broker.admin.epoch_ends import EpochEnds
+        from klog.broker.leader_hints import LeaderHints
         from klog.broker.routing import Coordinated, LedTopics
 
         made = {}
         for node_id in nodes.ids:
             led = LedTopics(topics, nodes, node_id)
-            own = _handlers([*self._leading.components(led), DeleteRecords(led), EpochEnds(led)])
+            own = _handlers([*self._leading.components(node_id, led), DeleteRecords(led), EpochEnds(led)])
+            own |= LeaderHints(topics, nodes, node_id).handlers(own)
             own |= Coordinated(topics, nodes, node_id).handlers(handlers)
             made[node_id] = self._dispatcher(handlers | own)
         return made
@@ -213,13 +216,13 @@ class Serving:
         """The handler of the requests of a broker."""
         return self._dispatchers[node_id]
 
-    def session_partitions(self, session_id: int) -> list[tuple[str, int]]:
-        """(topic, partition) of all that a fetch session has, at whichever broker."""
-        return self._leading.session_partitions(session_id)
+    def session_partitions(self, node_id: int, session_id: int) -> list[tuple[str, int]]:
+        """(topic, partition) of all that a fetch session at a broker has; empty for an unknown one."""
+        return self._leading.session_partitions(node_id, session_id)
 
-    def share_session_partitions(self, group_id: str, member_id: str) -> list[tuple[str, int]]:
-        """(topic, partition) of all that the share sessions of a member have, at all brokers."""
-        return self._leading.share_session_partitions(group_id, member_id)
+    def share_session_partitions(self, node_id: int, group_id: str, member_id: str) -> list[tuple[str, int]]:
+        """(topic, partition) of all that the share session of a member at a broker has; empty without one."""
+        return self._leading.share_session_partitions(node_id, group_id, member_id)
 
     def leaders_changed(self) -> None:
         """Retry the requests that wait for their partitions."""

@@ -129,6 +129,8 @@ class ShareFetch:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.name)
         if not context.authorized("READ", "TOPIC", topic):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.name)
+        if context.refusal is not None and (refused := context.refusal(topic, number)):
+            raise Refused(refused, refused.name)
         log = find_log(self._topics, topic, number)
         if isinstance(log, ErrorCode):
             raise Refused(log, log.name)

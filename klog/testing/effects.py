@@ -55,11 +55,11 @@ def apply(fault: Fault, context: RequestContext, broker: Broker, gate: Gate) -> 
 def _refuse(fault: Fault, context: RequestContext, broker: Broker) -> bool:
     api, request, code = context.api, context.message, fault.error
     assert code is not None
-    if api is ApiKey.FETCH and not fault.is_of_whole(api):
-        context.refusal = fault.refuses
-        return True
-    if api is ApiKey.METADATA and not fault.is_of_whole(api):
-        context.before_response = lambda response: _without_topics(fault, response)
+    if fault.is_of_parts(api):
+        if api is ApiKey.METADATA:
+            context.before_response = lambda response: _without_topics(fault, response)
+        else:
+            context.refusal = fault.refuses
         return True
     topics = broker.topics
     met = None

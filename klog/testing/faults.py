@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from klog.testing.named import Named
 
 Moment = Literal["before", "after"]
+_OF_SHARE_SESSION: Final = frozenset(
+    (
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
 # The errors of these that are not those of a topic or partition.
 _OF_WHOLE: Final = {
     ApiKey.FETCH: frozenset(
@@ -34,6 +44,8 @@ _OF_WHOLE: Final = {
             ErrorCode.UNSUPPORTED_VERSION,
         )
     ),
+    ApiKey.SHARE_FETCH: _OF_SHARE_SESSION,
+    ApiKey.SHARE_ACKNOWLEDGE: _OF_SHARE_SESSION,
     ApiKey.METADATA: frozenset((ErrorCode.REBOOTSTRAP_REQUIRED,)),
 }
 
@@ -99,13 +111,13 @@ class Fault(Watch):
 
     def concerns(self, context: RequestContext, partitions: tuple[Named, ...]) -> bool:
         """Does it concern a request that names these partitions? An error of partitions not one that names none."""
-        if context.api in _OF_WHOLE and self.error is not None and not self.is_of_whole(context.api) and not partitions:
+        if self.error is not None and self.is_of_parts(context.api) and not partitions:
             return False
         return super().concerns(context, partitions)
 
-    def is_of_whole(self, api: ApiKey) -> bool:
-        """Is its error that of the whole response, and not of topics or partitions?"""
-        return self.error in _OF_WHOLE[api]
+    def is_of_parts(self, api: ApiKey) -> bool:
+        """Is its error that of topics or partitions of a request that is handled?"""
+        return api in _OF_WHOLE and self.error not in _OF_WHOLE[api]
 
     def refuses(self, topic: str, partition: int | None) -> ErrorCode | None:
         """Its error if it concerns this partition, else None."""

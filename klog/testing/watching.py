@@ -150,14 +150,16 @@ def api_of(api: ApiKey | str) -> ApiKey:
 
 
 def partitions_of(context: RequestContext, broker: Broker) -> tuple[Named, ...]:
-    """(topic, partition) of all that a request names, and of the session of an incremental Fetch or ShareFetch."""
+    """(topic, partition) of all that a request names, and of the session of an incremental Fetch or ShareFetch at the
+    broker that got it."""
     topics, message = broker.topics, context.message
+    node_id = broker.nodes.id_at(context.connection.listener.port)
     found = list(named_partitions(context.api, context.version, message, topics))
     session: list[tuple[str, int]] = []
     if context.api is ApiKey.FETCH and context.version >= _SESSIONS_VERSION and is_incremental(message.session_epoch):
-        session = broker.session_partitions(message.session_id)
+        session = broker.session_partitions(node_id, message.session_id)
     elif context.api is ApiKey.SHARE_FETCH and message.share_session_epoch >= _FIRST_INCREMENTAL:
-        session = broker.share_session_partitions(message.group_id or "", message.member_id or "")
+        session = broker.share_session_partitions(node_id, message.group_id or "", message.member_id or "")
     if session:
         forgotten = forgotten_partitions(message, topics)
         for pair in session:

@@ -43,7 +43,7 @@ def test_a_late_component_has_the_apis_that_are_advertised_for_it(name: str, tmp
 
 def test_share_fetches_have_the_apis_that_are_advertised_for_them(tmp_path: Path) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
-        (late,) = broker._serving._leading._share_fetches
+        (late,) = broker._serving._leading._share_fetches.values()
         assert set(late.get().handlers()) == late_apis.SHARE_FETCHES == set(late.handlers())
 
 

@@ -746,4 +746,5 @@ def test_only_the_right_one_of_several_brokers_serves_a_group(tmp_path: Path) ->
         results = [member.fetch(max_wait_ms=0).responses for member in members]
         refused = [response[0].partitions[0] for response in results if response]
         assert [part.error_code for part in refused] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        assert (refused[0].current_leader.leader_id, refused[0].current_leader.leader_epoch) == (-1, -1)
+        leader = refused[0].current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (broker.node_id, 0)
