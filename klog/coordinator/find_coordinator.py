@@ -47,7 +47,8 @@ class FindCoordinator:
         Response = messages.FindCoordinator.Response
         if context.version < _KEYS_VERSION:
             code, (node_id, host, port) = self._find(context, request.key_type, request.key)
-            return Response(error_code=code, node_id=node_id, host=host, port=port)
+            # Kafka has a message here without an error, too; from version 4 on it has none.
+            return Response(error_code=code, error_message=code.name, node_id=node_id, host=host, port=port)
         found = []
         for key in request.coordinator_keys:
             code, (node_id, host, port) = self._find(context, request.key_type, key)

@@ -162,6 +162,7 @@ def test_this_broker_is_the_coordinator_of_every_key(g: Groups, version: int, ki
     if version < 4:
         found = lookup(version, key="k", key_type=kind)
         assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host-of-PLAINTEXT", 9092)
+        assert found.error_message == ("NONE" if version else "")
     else:
         found = lookup(version, coordinator_keys=["a", "b"], key_type=kind).coordinators
         assert [(each.key, each.error_code, each.node_id) for each in found] == [("a", 0, 1), ("b", 0, 1)]
@@ -176,7 +177,9 @@ def test_lookups_that_are_refused(g: Groups, version: int, monkeypatch: pytest.M
         found = lookup(version, key_type=kind, **({"key": "k"} if version < 4 else {"coordinator_keys": ["k"]}))
         found = found if version < 4 else found.coordinators[0]
         assert found.node_id == -1
-        return int(found.error_code)
+        error = next(each for each in ErrorCode if each == found.error_code)
+        assert found.error_message == (error.name if version < 4 else "")
+        return error
 
     assert code(2) == code(-1) == ErrorCode.INVALID_REQUEST
     g.allowed = lambda operation, kind, name: operation != "DESCRIBE"

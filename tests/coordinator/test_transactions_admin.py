@@ -237,10 +237,23 @@ def test_the_producers_of_partitions(cluster: Cluster) -> None:
     assert found == [(0, 1, -1, 0, -1), (1, 0, 0, -1, 3)]
     assert [each.last_timestamp for each in with_two.active_producers] == [NOW, NOW]
     assert [each.error_code for each in described_producers(cluster, 3, -1)] == [3, 3]
-    assert described_producers(cluster, 0, topic="nowhere")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster.denied = {("READ", "TOPIC", TOPIC)}
     (hidden,) = described_producers(cluster, 0)
     assert (hidden.error_code, hidden.active_producers) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_the_error_of_a_topic_is_that_of_all_its_partitions(cluster: Cluster, topic: str, error: ErrorCode) -> None:
+    cluster.denied = {("READ", "TOPIC", "secret"), ("READ", "TOPIC", "no/name")}
+    found = described_producers(cluster, 0, 7, topic=topic)
+    assert [each.error_code for each in found] == [error, error]
 
 
 # ---- for Produce and TxnOffsetCommit -------------------------------------------------------------------------------

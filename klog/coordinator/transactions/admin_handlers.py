@@ -17,7 +17,8 @@ from klog.coordinator.transactions.handlers import CLUSTER, Handler
 from klog.coordinator.transactions.markers import Markers
 from klog.coordinator.transactions.metadata import DEAD, EPOCH_MAX, STATES, VERSION_2, TransactionMetadata
 from klog.coordinator.transactions.transactions import Transactions
-from klog.errors import KlogError
+from klog.errors import InvalidTopic, KlogError
+from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
 
@@ -185,15 +186,25 @@ class AdminHandlers:
         for topic in request.topics:
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         for name, numbers in asked.items():
-            allowed = context.authorized("READ", "TOPIC", name)
+            refused = self._refused(context, name)
             partitions = [
                 self._producers(name, number)
-                if allowed
-                else response.Partition(partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if refused is None
+                else response.Partition(partition_index=number, error_code=refused)
                 for number in numbers
             ]
             topics.append(response.Topic(name=name, partitions=partitions))
         return response(topics=topics)
+
+    def _refused(self, context: Context, topic: str) -> ErrorCode | None:
+        """The error of all partitions of a topic, or None. It has no message: clients have better ones."""
+        try:
+            check_topic_name(topic)
+        except InvalidTopic:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if not context.authorized("READ", "TOPIC", topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _UNKNOWN if self._topics.partitions(topic) is None else None
 
     def _producers(self, topic: str, partition: int) -> m.DescribeProducers.Response.Partition:
         response = m.DescribeProducers.Response
