@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from klog import arguments
 from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
-from klog.broker.listeners import check_names, is_open, listener_of, secured, tls_of
+from klog.broker.listeners import Certificates, check_names, is_open, listener_of, secured
 from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
@@ -82,8 +82,6 @@ class Broker:
         self._properties = Properties(config, PROPERTY_NAMES)
         given = [listener_of(each) for each in listeners]
         asked = [secured(each, self._properties) for each in given]
-        # The names of the listeners whose certificates this broker has read.
-        self._tls = [new.name for old, new in zip(given, asked, strict=True) if old.context is not new.context]
         if not asked:
             raise ValueError("listeners=[]: at least one expected")
         check_names(asked)
@@ -94,6 +92,8 @@ class Broker:
             network=self._properties.network,
             configured=self._properties.settings.advertised_listeners,
         )
+        read = [new.name for old, new in zip(given, asked, strict=True) if old.context is not new.context]
+        self._certificates = Certificates(read, self._properties, self.nodes.reload_tls)
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
@@ -152,7 +152,7 @@ class Broker:
     @property
     def has_tls_files(self) -> bool:
         """Is there something for reload_tls() to read?"""
-        return bool(self._tls)
+        return bool(self._certificates.names)
 
     @property
     def is_running(self) -> bool:
@@ -250,6 +250,7 @@ class Broker:
                 authenticates=self.nodes.authenticates,
                 gates=self._gates,
                 release=self._release,
+                certificates=self._certificates,
             )
             serving.load()
             self.nodes.bind(serving.dispatcher_of)
@@ -283,8 +284,7 @@ class Broker:
     def reload_tls(self) -> None:
         """Read the files of certificates again, and use them for new connections; those that are open keep theirs.
         Listeners that were given with a context keep it. Any thread. Raises InvalidConfig; then nothing has changed."""
-        contexts = {name: tls_of(name, self._properties) for name in self._tls}
-        self.nodes.reload_tls({name: context for name, context in contexts.items() if context is not None})
+        self._certificates.reload()
 
     def start_broker(self, node_id: int) -> None:
         """Start one of several brokers again; it leads again what it led before. Raises ValueError, RuntimeError,

@@ -4,17 +4,19 @@ advertised.listeners."""
 from __future__ import annotations
 
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 from klog.arguments import text
 from klog.broker.metadata import Node
 from klog.errors import InvalidConfig
 from klog.network import Listener
+from klog.security.config import tls_property
 from klog.values import replace
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from klog.broker.properties import Properties
 
@@ -40,16 +42,17 @@ def secured(listener: Listener, properties: Properties) -> Listener:
     return replace(listener, context=context, authenticates=config.authenticates)
 
 
-def tls_of(name: str, properties: Properties) -> ssl.SSLContext | None:
+def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
     """The context of the listener of this name, from its files as they are now; None for one without TLS. Certificates
     are PEM files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients'
-    issuers. listener.name.<name>.ssl... is for this listener alone. Raises InvalidConfig."""
+    issuers. listener.name.<name>.ssl... is for this listener alone. dynamic: what clients have set of those, without
+    the listener's name. Raises InvalidConfig."""
     config = properties.security.listeners.get(name)
     if config is None or not config.protocol.endswith("SSL"):
         return None
     from klog.network.tls import tls_context
 
-    given = {**properties.all, **config.tls}
+    given = {**properties.all, **config.tls, **(dynamic or {})}
     keys = given.get("ssl.keystore.location")
     if not keys:
         raise InvalidConfig(f"listener {name}: {config.protocol} needs ssl.keystore.location, a PEM file")
@@ -59,6 +62,49 @@ def tls_of(name: str, properties: Properties) -> ssl.SSLContext | None:
         return tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
     except (ValueError, OSError) as error:
         raise InvalidConfig(f"listener {name}: {error}") from None
+
+
+class Certificates:
+    """The certificates of the listeners whose files a broker reads. Any thread. names: those of the listeners. use:
+    takes new contexts of listeners, by name."""
+
+    def __init__(
+        self, names: Iterable[str], properties: Properties, use: Callable[[Mapping[str, ssl.SSLContext]], object]
+    ) -> None:
+        self.names = tuple(names)
+        self._properties = properties
+        self._use = use
+        self._lock = threading.Lock()  # guards the one below, and the order of changes
+        self._dynamic: Mapping[str, str] = {}
+
+    def reload(self) -> None:
+        """Read the files again, and use them for new connections. Raises InvalidConfig; then nothing has changed."""
+        with self._lock:
+            self._use(self._read(self._dynamic))
+
+    def check(self, dynamic: Mapping[str, str]) -> None:
+        """Raise what change() would raise for these values."""
+        self._read(dynamic)
+
+    def change(self, dynamic: Mapping[str, str], commit: Callable[[], object]) -> None:
+        """Use these values for new connections: properties that clients have set, of which listener.name.<name>.ssl...
+        count. commit: called when the files were read; if it raises, nothing has changed. Raises InvalidConfig."""
+        with self._lock:
+            contexts = self._read(dynamic)
+            commit()
+            self._dynamic = dynamic
+            self._use(contexts)
+
+    def _read(self, dynamic: Mapping[str, str]) -> dict[str, ssl.SSLContext]:
+        own: dict[str, dict[str, str]] = {name: {} for name in self.names}
+        for name, value in dynamic.items():
+            found = tls_property(name)
+            if found is not None:
+                if found[0] not in own:
+                    raise InvalidConfig(f"{name}: the broker reads no certificates for a listener of this name")
+                own[found[0]][found[1]] = value
+        contexts = {name: tls_of(name, self._properties, values) for name, values in own.items()}
+        return {name: context for name, context in contexts.items() if context is not None}
 
 
 def is_open(listener: Listener) -> bool:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from klog.broker.catalog import TopicCatalogView, TopicChange, TopicInfo
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
+    from klog.broker.listeners import Certificates
     from klog.broker.nodes import Nodes
     from klog.broker.properties import Properties
     from klog.broker.transaction_check import TransactionCheck
@@ -91,10 +92,11 @@ class Serving:
         authenticates: bool,
         gates: tuple[Gate, ...] = (),
         release: Release | None = None,
+        certificates: Certificates,
     ) -> None:
         settings = properties.settings
         self._logs, self._topics, self._properties, self._nodes = logs, topics, properties, nodes
-        self._cluster_id, self._release = cluster_id, release
+        self._cluster_id, self._release, self._certificates = cluster_id, release, certificates
         self.purgatory = Purgatory(waits)
         self._protection = Protection(properties.security, logs.path, SystemClock(), authenticates=authenticates)
         self._coordinators = Coordinators(topics, properties, scheduler, clock, self.purgatory, waits, logs.path)
@@ -134,6 +136,7 @@ class Serving:
             effective={**coordinators.config.by_name(), **consumers.by_name(), **shares.by_name()},
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
+            certificates=self._certificates,
         )
 
     def _shared_handlers(self, authentication: Any) -> dict[ApiKey, Any]:

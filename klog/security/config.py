@@ -123,6 +123,12 @@ class SecurityConfig:
         return found
 
 
+def tls_property(name: str) -> tuple[str, str] | None:
+    """(listener in upper case, property) of listener.name.<l>.ssl.<...>; None for another name."""
+    found = _listener_key(name)
+    return None if found is None or found[2] not in TLS else (found[0], found[2])
+
+
 def _listener_key(name: str) -> tuple[str, str | None, str] | None:
     """(listener in upper case, mechanism in lower case or None, property) of listener.name.<l>[.<mechanism>].<p>."""
     if not name.startswith(_LISTENER):

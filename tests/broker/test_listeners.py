@@ -1,4 +1,5 @@
-"""Listeners: reloading of certificates, the warning about an open listener, and SASL requests on a listener without SASL."""
+"""Listeners: reloading and changes of certificates, the warning about an open listener, and SASL requests on a listener
+without SASL."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klog.broker import Broker
 from klog.errors import InvalidConfig
-from klog.protocol import ApiKey, ErrorCode
+from klog.protocol import ApiKey, ErrorCode, messages
 from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
 from tests.support.wire_client import WireClient
@@ -90,6 +92,93 @@ def test_a_listener_has_a_certificate_of_its_own(tmp_path: Path) -> None:
     config["listener.name.elsewhere.ssl.client.auth"] = "none"
     with pytest.raises(InvalidConfig, match="ELSEWHERE"):
         Broker(tmp_path / "data", listeners=listeners, config=config)
+
+
+def altered(client: WireClient, name: str, value: str | Path | None, broker: str = "1", **fields: Any) -> int:
+    """Set a property of a broker, or delete it with the value None. Return the error code."""
+    Request = messages.IncrementalAlterConfigs.Request
+    text = None if value is None else str(value)
+    configs = [Request.Config(name=name, config_operation=int(value is None), value=text)]
+    resources = [Request.Resource(resource_type=4, resource_name=broker, configs=configs)]
+    (found,) = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, **fields).responses
+    assert bool(found.error_message) == bool(found.error_code), found
+    code: int = found.error_code
+    return code
+
+
+def described(client: WireClient, name: str) -> list[tuple[str | None, int, bool]]:
+    """Return value, source and whether it is read-only."""
+    asked = messages.DescribeConfigs.Request.Resource(resource_type=4, resource_name="1", configuration_keys=[name])
+    (found,) = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[asked]).results
+    return [(each.value, each.config_source, each.read_only) for each in found.configs]
+
+
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+BOTH = ("SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0")
+
+
+def plain(broker: Broker) -> WireClient:
+    """Return a client of the listener without TLS."""
+    return WireClient(broker.bootstrap_servers.split(",")[1])
+
+
+def test_clients_change_the_certificate_of_a_listener(tmp_path: Path) -> None:
+    old, new = (made(tmp_path / name, "/CN=localhost") for name in ("old", "new"))
+    paths = tmp_path / "old.pem", tmp_path / "new.pem"
+    for keys, path in zip((old, new), paths, strict=True):
+        write_keystore(keys, path)
+    config, data = config_of(paths[0]), tmp_path / "data"
+    with Broker(data, listeners=BOTH, config=config) as broker:
+        with plain(broker) as client:
+            assert altered(client, LOCATION, tmp_path / "missing.pem") == ErrorCode.INVALID_REQUEST
+            assert altered(client, LOCATION, paths[1], validate_only=True) == 0
+            stored = data / "klog-broker.json"
+            stored.mkdir()  # it cannot be written
+            assert altered(client, LOCATION, paths[1]) == ErrorCode.KAFKA_STORAGE_ERROR
+            stored.rmdir()
+            assert is_trusted(broker.port, old) and described(client, LOCATION) == []
+            assert altered(client, LOCATION, paths[1]) == 0
+            assert is_trusted(broker.port, new) and not is_trusted(broker.port, old)
+            assert described(client, LOCATION) == [(str(paths[1]), 2, False)]
+        broker.reload_tls()
+        assert is_trusted(broker.port, new)
+    with Broker(data, listeners=BOTH, config=config) as broker:
+        assert is_trusted(broker.port, new)
+        with plain(broker) as client:
+            assert altered(client, LOCATION, None) == 0
+        assert is_trusted(broker.port, old)
+
+
+def test_a_certificate_that_clients_have_set_and_that_is_gone_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = (made(tmp_path / name, "/CN=localhost") for name in ("old", "new"))
+    paths = tmp_path / "old.pem", tmp_path / "new.pem"
+    for keys, path in zip((old, new), paths, strict=True):
+        write_keystore(keys, path)
+    config, data = config_of(paths[0]), tmp_path / "data"
+    with Broker(data, listeners=BOTH, config=config) as broker, plain(broker) as client:
+        assert altered(client, LOCATION, paths[1]) == 0
+    paths[1].unlink()
+    with Broker(data, listeners=BOTH, config=config) as broker:
+        assert f"event=config_left_out key={LOCATION}" in caplog.text
+        assert is_trusted(broker.port, old)
+
+
+@pytest.mark.parametrize(
+    ("broker", "name"),
+    [
+        ("1", "ssl.keystore.location"),
+        ("", LOCATION),
+        ("1", "listener.name.ssl.ssl.client.auth"),
+        ("1", "listener.name.plaintext.ssl.keystore.location"),
+    ],
+)
+def test_changes_that_no_listener_can_make_are_refused(tmp_path: Path, broker: str, name: str) -> None:
+    path = tmp_path / "keys.pem"
+    write_keystore(made(tmp_path / "keys", "/CN=localhost"), path)
+    with Broker(tmp_path / "data", listeners=BOTH, config=config_of(path)) as served, plain(served) as client:
+        assert altered(client, name, path, broker) == ErrorCode.INVALID_REQUEST
 
 
 def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> None:

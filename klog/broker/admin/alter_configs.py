@@ -22,6 +22,7 @@ from klog.config.values import format_value
 from klog.errors import InvalidConfig
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.config import tls_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,12 +192,16 @@ class AlterConfigs:
         check_broker(name, self._brokers, may_be_all=True)
         present = self._dynamic.broker if name else self._dynamic.default
         for key, operation, _ in changes:
-            if broker_key(key) is None and not (operation is Operation.DELETE and key in present):
+            of_listener = tls_property(key) is not None
+            if broker_key(key) is None and not (of_listener or (operation is Operation.DELETE and key in present)):
                 near = nearest(key, self._logs.config)
                 hint = f"; did you mean {near}?" if near else ""
                 raise Refused(ErrorCode.INVALID_CONFIG, f"unknown configuration {key!r}{hint}")
             if not is_dynamic(key):
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{key} cannot change while the broker runs")
+                hint = f"; listener.name.<listener>.{key} can" if is_dynamic(f"listener.name.any.{key}") else ""
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{key} cannot change while the broker runs{hint}")
+            if of_listener and not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{key} can be set for one broker only, not for all")
         values = _resolved(changes, present, broker_key)
         try:
             if validate_only:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from klog.broker.catalog import TopicCatalogView
+    from klog.broker.listeners import Certificates
     from klog.broker.metadata import Node
     from klog.disk import Files
     from klog.manager import LogManager
@@ -38,8 +39,8 @@ class AdminApis:
 
     config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
     nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
-    them. brokers, placement: of several brokers in one process. groups: the configurations of groups. Raises
-    CorruptCheckpoint, NewerFormat, OSError.
+    them. brokers, placement: of several brokers in one process. groups: the configurations of groups. certificates:
+    of the listeners. Raises CorruptCheckpoint, NewerFormat, OSError.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class AdminApis:
         brokers: tuple[int, ...] | None = None,
         placement: Callable[[str, int], Placement] | None = None,
         groups: Sequence[OfGroups] = (),
+        certificates: Certificates | None = None,
     ) -> None:
         brokers = (node_id,) if brokers is None else brokers
-        self.dynamic = DynamicConfigs(logs, files)
+        self.dynamic = DynamicConfigs(logs, files, certificates)
         self._groups = GroupConfigs(self.dynamic, groups)
         self.moves = ReplicaMoves(logs)
         settings = BrokerSettings.of(config or {}).by_name()

@@ -22,6 +22,7 @@ from klog.config import BROKER_KEYS, TOPIC_KEYS, Key
 from klog.config.table import SYNONYMS
 from klog.config.values import format_value, parse_value
 from klog.errors import InvalidConfig
+from klog.security.config import tls_property
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -78,14 +79,14 @@ def is_dynamic(name: str) -> bool:
     synonym = SYNONYMS.get(name)
     if synonym is not None:
         return synonym.key.dynamic != "no"
-    key = BROKER_KEYS.get(name)
-    return key is not None and key.dynamic != "no" and name.startswith(_ENGINE)
+    key, of_listener = broker_key(name), tls_property(name) is not None
+    return key is not None and key.dynamic != "no" and (of_listener or name.startswith(_ENGINE))
 
 
 def broker_key(name: str) -> Key | None:
     """The type and meaning of a broker-level property; None for an unknown one."""
-    synonym = SYNONYMS.get(name)
-    return synonym.key if synonym is not None else BROKER_KEYS.get(name)
+    synonym, found = SYNONYMS.get(name), tls_property(name)
+    return synonym.key if synonym is not None else BROKER_KEYS.get(name if found is None else found[1])
 
 
 class ConfigView:
@@ -139,7 +140,7 @@ class ConfigView:
     def of_broker(self, node_id: int) -> Iterator[Entry]:
         """The configurations of a broker, sorted. Those of several brokers differ in node.id alone."""
         effective = {**self._effective, "node.id": node_id}
-        for name in sorted({*BROKER_KEYS, *SYNONYMS, *effective, *self._static}):
+        for name in sorted({*BROKER_KEYS, *SYNONYMS, *effective, *self._static, *self._dynamic.broker}):
             yield self._of_broker(name, effective)
 
     def of_all_brokers(self) -> Iterator[Entry]:

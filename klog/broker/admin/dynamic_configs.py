@@ -5,23 +5,27 @@
 
 broker: set for this broker; default: for all brokers. A value of `broker` is stronger. The file is in the first
 log.dir; Kafka ignores it. A change of the broker is applied to the LogManager, which checks it, and then written; if
-the write fails, it is undone. Kafka: DynamicBrokerConfig and GroupConfigManager, whose values are in the metadata log.
+the write fails, it is undone. The certificates of listeners (listener.name.<l>.ssl...) are read before that, and used
+after it. Kafka: DynamicBrokerConfig and GroupConfigManager, whose values are in the metadata log.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.disk import Files, RealFiles, read_whole
 from klog.errors import CorruptCheckpoint, InvalidConfig
 from klog.log.directory import versioned
 from klog.logger import logger_of
+from klog.security.config import tls_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from klog.broker.listeners import Certificates
     from klog.config import ManagerConfig
     from klog.manager import LogManager
 
@@ -34,9 +38,10 @@ _log = logger_of("broker")
 class DynamicConfigs:
     """Any thread reads `broker`, `default` and `groups`, which are replaced as a whole. Changes take a lock."""
 
-    def __init__(self, logs: LogManager, files: Files | None = None) -> None:
+    def __init__(self, logs: LogManager, files: Files | None = None, certificates: Certificates | None = None) -> None:
         """Read the file; apply() is still to be called. Raises CorruptCheckpoint, NewerFormat, OSError."""
         self._logs = logs
+        self._certificates = certificates
         self._files = files or RealFiles()
         self._path = os.path.join(logs.path, FILE)
         self._lock = threading.Lock()
@@ -55,7 +60,8 @@ class DynamicConfigs:
 
         Numbers of threads change by a factor of two at most at a time; here they may have to go further.
         """
-        for name, value in {**self.default, **self.broker}.items():
+        self._apply_tls()
+        for name, value in _of_engine({**self.default, **self.broker}).items():
             for _ in range(_STEPS):
                 try:
                     self._logs.alter_config({name: value})
@@ -66,6 +72,23 @@ class DynamicConfigs:
                         _log.warning("event=config_left_out key=%s reason=%s", name, error)
                         break
                     self._logs.alter_config({name: nearer})
+
+    def _apply_tls(self) -> None:
+        used: dict[str, str] = {}
+        for name, value in self.broker.items():
+            if tls_property(name) is not None:
+                try:
+                    self._tls().check({**used, name: value})
+                    used[name] = value
+                except InvalidConfig as error:
+                    _log.warning("event=config_left_out key=%s reason=%s", name, error)
+        if used:
+            self._tls().change(used, lambda: None)
+
+    def _tls(self) -> Certificates:
+        if self._certificates is None:
+            raise InvalidConfig("the broker has no listener with TLS")
+        return self._certificates
 
     def _towards(self, name: str, value: str) -> int | None:
         """Half or twice the current number of threads, in the direction of a value; None if that does not help."""
@@ -80,26 +103,37 @@ class DynamicConfigs:
     def check(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
         """Raise InvalidConfig if a change would be refused. None removes a value."""
         current = self._logs.config
-        after = self._merged(per_broker, changes)[2]
+        broker, _, difference = self._merged(per_broker, changes)
+        after = _of_engine(difference)
         current.altered({name: value for name, value in after.items() if value is not None}, current)
+        if after != difference:
+            self._tls().check(broker)
 
     def alter(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
         """Set values; None removes one. Raises InvalidConfig, OSError; then nothing has changed."""
         with self._lock:
             broker, default, difference = self._merged(per_broker, changes)
-            before = {**self.default, **self.broker}
-            self._logs.alter_config(difference)
-            try:
-                self._write(broker, default, self.groups)
-            except BaseException:
-                try:
-                    self._logs.alter_config({name: before.get(name) for name in difference})
-                except InvalidConfig as error:  # a way back that is too far in one step, until the next start
-                    _log.error("event=config_not_undone reason=%s", error)
-                raise
-            self.broker, self.default = broker, default
+            after = _of_engine(difference)
+            commit = partial(self._commit, broker, default, after)
+            if after == difference:
+                commit()
+            else:
+                self._tls().change(broker, commit)
         for listener in self._listeners:
             listener(self._logs.config)
+
+    def _commit(self, broker: dict[str, str], default: dict[str, str], difference: dict[str, Any]) -> None:
+        before = {**self.default, **self.broker}
+        self._logs.alter_config(difference)
+        try:
+            self._write(broker, default, self.groups)
+        except BaseException:
+            try:
+                self._logs.alter_config({name: before.get(name) for name in difference})
+            except InvalidConfig as error:  # a way back that is too far in one step, until the next start
+                _log.error("event=config_not_undone reason=%s", error)
+            raise
+        self.broker, self.default = broker, default
 
     def alter_group(self, group_id: str, changes: Mapping[str, str | None]) -> None:
         """Set values of a group; None removes one. They are not checked here. Raises OSError; then nothing has
@@ -126,6 +160,11 @@ class DynamicConfigs:
         default = changed(self.default, {} if per_broker else changes)
         effective = {**default, **broker}
         return broker, default, {name: effective.get(name) for name in changes}
+
+
+def _of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the LogManager takes."""
+    return {name: value for name, value in values.items() if tls_property(name) is None}
 
 
 def changed(values: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
