@@ -18,7 +18,6 @@ Policy = Literal["strict", "kafka", "skip"]  # of a recovery; "skip" only of rea
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval
 Compression = str | tuple[str, int] | None
-NO_BOUND = 2**62
 
 
 def check_choices(recovery: str, durability: str, *, read_only: bool) -> None:
@@ -48,7 +47,7 @@ class ReaderBounds(NamedTuple):
     """A reader's bounds of a partition that a commit of staged files changes. end_max: until the commit is applied."""
 
     end_max: int | None
-    log_start_offset: int
+    log_start_offset: int  # of a reader: that of the checkpoint
 
 
 @dataclass(slots=True)
@@ -81,6 +80,7 @@ class Options:
     end_max: int | None = None  # of a snapshot: the log end of its moment
     # of a reader: looks again at the commit that has set end_max
     held_by: Callable[[], ReaderBounds | None] | None = None
+    log_start_min: int = 0  # of a reader: given by the caller
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
     def configure(self, config: LogConfig) -> None:
@@ -103,8 +103,10 @@ class Options:
         self.high_watermark = offset
 
     def follow_log_start(self, offset: int) -> None:
-        """Use the log start offset that the checkpoint has now, but not one below that of a commit in progress."""
-        self.log_start_offset = offset if self.held_by is None else max(self.log_start_offset, offset)
+        """Use the log start offset that the checkpoint has now, but not one below that of a commit in progress, nor
+        below log_start_min."""
+        least = self.log_start_min if self.held_by is None else self.log_start_offset
+        self.log_start_offset = max(offset, least)
 
     def configure_broker(self, broker: ManagerConfig) -> None:
         """Use other broker-level keys."""

@@ -339,6 +339,8 @@ def _stated(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, An
 def _stated_to_reader(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, Any]:
     """The same for a reader, which follows the checkpoint of the high watermark unless one is given."""
     stated = _stated(path, key, given)
+    if given.log_start_offset is not None:
+        stated["log_start_min"] = stated["log_start_offset"]
     if given.high_watermark is None:
         followed = os.path.join(os.path.dirname(path), checkpoint.HIGH_WATERMARK)
         stated |= {"high_watermark": _offsets(followed).get(key), "high_watermark_path": followed}

@@ -251,7 +251,7 @@ class Moves:
                 else:
                     if key not in entries.live:
                         home.forget_partition(key)  # the checkpoints name it before the copy is ready
-                    self._remove_copy(path, key)
+                    self._remove_copy(path, (way.topic, way.partition))
                     _log.warning("event=move_undone path=%s", path)
         return settled
 

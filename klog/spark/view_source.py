@@ -104,6 +104,7 @@ def _high_watermarks(paths: Sequence[str], stack: ExitStack) -> Callable[[str, i
     def logs() -> Logs:
         return Logs(paths, "fail", stack)
 
+    @cache  # one for all rows of a partition
     def high_watermark(topic: str, partition: int) -> int | None:
         pair = TopicPartition(topic, partition)
         return int(logs()[pair].high_watermark) if pair in logs() else None

@@ -242,6 +242,20 @@ def test_the_log_start_follows_the_checkpoint(tmp_path: Path) -> None:
                 follower.refresh()
                 assert follower.log_start_offset == 3
             assert [record.value for record in follower.read()] == [b"3", b"4"]
+            log.truncate_to(4)  # the reader loads again
+            assert [record.value for record in follower.read()] == []  # the checkpoint states the log start 99
+            log.append([(None, b"new")])
+            assert [record.value for record in follower.read()] == [b"new"]
+
+
+def test_a_log_start_that_the_caller_gives_stays(tmp_path: Path) -> None:
+    with writer(tmp_path) as log:
+        log.append([(None, b"%d" % number) for number in range(5)])
+        log.append([(None, b"last")])
+        with Log.open(tmp_path / "t-0", clock=ManualClock(T), read_only=True, log_start_offset=3) as follower:
+            assert [record.offset for record in follower.read()] == [3, 4, 5]
+            log.truncate_to(5)
+            assert [record.offset for record in follower.read()] == [3, 4]
 
 
 def test_a_log_start_beyond_what_the_reader_has_read(tmp_path: Path) -> None:

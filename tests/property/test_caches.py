@@ -156,7 +156,8 @@ def damage(rng: random.Random, path: Path) -> str:
         # in a text file, only the bytes after its first entry
         low = 0 if path.suffix else [at for at, byte in enumerate(data) if byte == 10][2] + 1
         at = rng.randrange(low, len(data))
-        flipped = data[at] ^ 1 << rng.randrange(8)
+        flips = [data[at] ^ 1 << bit for bit in range(8)]
+        flipped = rng.choice([byte for byte in flips if path.suffix or not 48 <= byte < 58])  # no digit in a text file
         path.write_bytes(data[:at] + bytes((flipped,)) + data[at + 1 :])
         return f"flipped at {at}"
     new = {

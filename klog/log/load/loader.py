@@ -276,7 +276,7 @@ def _learn_end(inputs: Inputs, active: Segment, found: Findings) -> int:
     _refuse_far_end(inputs, active, scan)
     before, newest, end = scan, scan.max_timestamp, active.base_offset
     while scan.reason:  # an append in progress looks like a truncated batch without valid batches after it
-        misled = before_wrong_length(active, scan, position)
+        misled = None if inputs.policy == "kafka" else before_wrong_length(active, scan, position)
         following: Header | None = None
         try:
             for each in (scan, misled) if misled is not None else (scan,):

@@ -139,7 +139,6 @@ class Follower:
                 if _stays(log) and not self._tail_was_deleted(log):
                     log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
                     return True
-                self._follow_checkpoints(log)  # the writer lowers them before it truncates
                 self._reload(log, truncated=True)
             elif log.options.held_by is None and (not self.watched.same_directory or _has_rolled(log)):
                 self._relist(log)
@@ -243,12 +242,17 @@ class Follower:
     def _reload(self, log: LogCore, *, truncated: bool = False) -> None:
         """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged. Only a
         truncation lowers the log start."""
+        if truncated:
+            self._follow_checkpoints(log)  # a klog lowers them before it truncates
         inputs = inputs_of(log)
         if not truncated:
             inputs.log_start_offset = max(inputs.log_start_offset, log.log_start_offset)
         inputs.check_gaps = False  # the writer may compact the topic by now
         self._epochs_changed(log)
         loaded = load_read_only(inputs)
+        if loaded.segments:  # a broker lowers its checkpoint after it truncates
+            first, last = loaded.segments[0], loaded.segments[-1]
+            loaded.log_start_offset = max(min(loaded.log_start_offset, last.next_offset), first.base_offset)
         for segment in log.segments:
             segment.close()  # the name may belong to another file now
         log.directory.loaded(inputs.segment_dir)
