@@ -242,8 +242,9 @@ def test_the_log_start_follows_the_checkpoint(tmp_path: Path) -> None:
                 follower.refresh()
                 assert follower.log_start_offset == 3
             assert [record.value for record in follower.read()] == [b"3", b"4"]
-            log.truncate_to(4)  # the reader loads again
-            assert [record.value for record in follower.read()] == []  # the checkpoint states the log start 99
+            log.truncate_to(4)  # the reader loads again, but a broker lowers its checkpoint only later
+            (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 99\n")
+            assert [record.value for record in follower.read()] == []
             log.append([(None, b"new")])
             assert [record.value for record in follower.read()] == [b"new"]
 
