@@ -50,7 +50,7 @@ def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None 
     config = properties.security.listeners.get(name)
     if config is None or not config.protocol.endswith("SSL"):
         return None
-    from klog.network.tls import tls_context
+    from klog.network.tls import check_context, tls_context
 
     given = {**properties.all, **config.tls, **(dynamic or {})}
     keys = given.get("ssl.keystore.location")
@@ -59,9 +59,11 @@ def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None 
     client_auth = str(given.get("ssl.client.auth", "none"))
     trusted = given.get("ssl.truststore.location")
     try:
-        return tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
+        context = tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
+        check_context(context)
     except (ValueError, OSError) as error:
         raise InvalidConfig(f"listener {name}: {error}") from None
+    return context
 
 
 class Certificates:
@@ -75,12 +77,12 @@ class Certificates:
         self._properties = properties
         self._use = use
         self._lock = threading.Lock()  # guards the one below, and the order of changes
-        self._dynamic: Mapping[str, str] = {}
+        self.dynamic: Mapping[str, str] = {}  # what clients have set and is in use
 
     def reload(self) -> None:
         """Read the files again, and use them for new connections. Raises InvalidConfig; then nothing has changed."""
         with self._lock:
-            self._use(self._read(self._dynamic))
+            self._use(self._read(self.dynamic))
 
     def check(self, dynamic: Mapping[str, str]) -> None:
         """Raise what change() would raise for these values."""
@@ -92,7 +94,7 @@ class Certificates:
         with self._lock:
             contexts = self._read(dynamic)
             commit()
-            self._dynamic = dynamic
+            self.dynamic = dynamic
             self._use(contexts)
 
     def _read(self, dynamic: Mapping[str, str]) -> dict[str, ssl.SSLContext]:

@@ -47,7 +47,7 @@ def tls_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks at the terminal, and waits
     if trusted is not None:
         context.load_verify_locations(trusted)
     context.verify_mode = _CLIENT_AUTH[client_auth]

@@ -165,6 +165,29 @@ def test_a_certificate_that_clients_have_set_and_that_is_gone_is_not_used(
         assert is_trusted(broker.port, old)
 
 
+UNUSABLE = {
+    "an encrypted key": ["rsa:2048", "-passout", "pass:secret"],
+    "a curve that no client has": ["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1", "-nodes"],
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_a_certificate_that_cannot_be_served_is_refused_and_not_stored(tmp_path: Path, what: str) -> None:
+    """The first would make OpenSSL ask for a password at the terminal."""
+    keys, path, refused = made(tmp_path / "keys", "/CN=localhost"), tmp_path / "keys.pem", tmp_path / "refused.pem"
+    write_keystore(keys, path)
+    refused.touch(0o600)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-days", "2", "-subj", "/CN=localhost", "-newkey", *UNUSABLE[what],
+         "-keyout", tmp_path / "key", "-out", tmp_path / "certificate"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    refused.write_bytes((tmp_path / "certificate").read_bytes() + (tmp_path / "key").read_bytes())
+    with Broker(tmp_path / "data", listeners=BOTH, config=config_of(path)) as broker, plain(broker) as client:
+        assert altered(client, LOCATION, refused) == ErrorCode.INVALID_REQUEST
+        assert described(client, LOCATION) == [] and is_trusted(broker.port, keys)
+
+
 @pytest.mark.parametrize(
     ("broker", "name"),
     [

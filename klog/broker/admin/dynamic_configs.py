@@ -82,7 +82,7 @@ class DynamicConfigs:
                     used[name] = value
                 except InvalidConfig as error:
                     _log.warning("event=config_left_out key=%s reason=%s", name, error)
-        if used:
+        if used or (self._certificates is not None and self._certificates.dynamic):
             self._tls().change(used, lambda: None)
 
     def _tls(self) -> Certificates:

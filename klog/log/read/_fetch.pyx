@@ -88,8 +88,8 @@ cdef class FetchData:
         self.aborted_transactions = ()
 
     cdef bint slice_shortly(self, LogCore log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
-                            bint writes) except -1:
-        """Set the slice, below bound. False: the full path is needed."""
+                            bint writes, end_t *end) except -1:
+        """Set the slice, below bound, and what is known at its end. False: the full path is needed."""
         cdef Py_ssize_t number = number_of(segments, self.offset), count = len(segments)
         cdef SegmentState segment
         cdef IndexPair index
@@ -97,7 +97,6 @@ cdef class FetchData:
         cdef kl_batch_t b, after
         cdef batch_position_t found
         cdef const end_t *known
-        cdef end_t end
         cdef int64_t offset = self.offset, position, limit, stop, next_offset
         cdef int64_t first = 0      # bytes of the first batch, 0: not known
         cdef int64_t second = -1    # the offset after it, -1: not certain
@@ -169,7 +168,6 @@ cdef class FetchData:
                 end.size, end.next_offset = 0, -1
                 if certain and stop < limit:    # reach() has read its header
                     end.size, end.next_offset = after.size, kl_batch_last_offset(&after) + 1
-                log.fetch_positions.keep(&end)
         return True
 
     def file_range(self):
@@ -348,6 +346,7 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
     cdef int64_t end = log.log_end_offset, start = log.log_start_offset, high_watermark, stable = -1, bound
     cdef tuple segments = known.segments
     cdef FetchData found
+    cdef end_t kept
     cdef bint writes = not log.health.read_only, committed = False
     if log.watermark.metadata is not None:
         high_watermark = log.watermark.offset
@@ -370,7 +369,8 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
     found = FetchData.__new__(FetchData)
     found.begin(log, offset, high_watermark, stable, start, end)
     log.fetch_positions.follow(segments, generation, rewritten, taken_back)
-    if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes):
+    kept.offset = -1
+    if not found.slice_shortly(log, segments, bound, max_bytes, min_one, writes, &kept):
         return None
     if found._file is not None:
         log.directory.segment_dir.sampler.probe(found._file, found._byte, found.size)
@@ -379,6 +379,10 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
                 aborted_in_slice(log, segments, found.position, found.size, end))
     if known.generation != generation or known.rewritten != rewritten or known.taken_back != taken_back:
         return None
+    if kept.offset >= 0:
+        # Again: while the GIL was released, another fetch may have followed another state, to which this end is unknown.
+        log.fetch_positions.follow(segments, generation, rewritten, taken_back)
+        log.fetch_positions.keep(&kept)
     return found
 
 

@@ -313,6 +313,8 @@ cdef class LogCore:
         other.flush_state.recount(other.counters.appended() - mine)
         self.aborted_finder.forget()
         other.aborted_finder.forget()
+        self.fetch_positions.forget()
+        other.fetch_positions.forget()
 
     # Calls and failures
 
