@@ -96,6 +96,12 @@ uint32_t kl_batch_crc(const uint8_t *at, int32_t size) {
     return kl_crc32c(0, at + KL_BATCH_CRC_FROM, (size_t)size - KL_BATCH_CRC_FROM);
 }
 
+void kl_batch_seal(uint8_t *at, kl_batch_t *b) {
+    kl_batch_header_store(at, b);
+    b->crc = kl_batch_crc(at, b->size);
+    kl_store_u32(at + KL_AT_CRC, b->crc);
+}
+
 /* Read a length and that many bytes after it.  Any negative length is null when nullable, as in Kafka; *size is then
  * -1. Inside a record, whose own length is known to fit, running out of bytes means that a length is wrong. */
 static inline int sized_bytes(const uint8_t *at, size_t left, int nullable, const uint8_t **bytes, int32_t *size,

@@ -138,6 +138,9 @@ void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
 /* CRC-32C over bytes 21 .. size of the batch at at. */
 uint32_t kl_batch_crc(const uint8_t *at, int32_t size);
 
+/* Write the header of *b before its payload, with the checksum of both, which *b gets, too. The caller has set size. */
+void kl_batch_seal(uint8_t *at, kl_batch_t *b);
+
 /* The checksum of a batch, computed during a walk over its records.  It stays slightly ahead of the walk, so that each
  * byte is loaded from memory only once. */
 typedef struct {

@@ -328,9 +328,7 @@ void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t bas
     if (cleaned->sets_horizon)
         header.attributes |= KL_ATTR_DELETE_HORIZON;
     header.size = (int32_t)(size + KL_BATCH_HEADER);
-    header.crc = 0;
-    kl_batch_header_store(at, &header);
-    kl_store_u32(at + KL_AT_CRC, kl_batch_crc(at, header.size));
+    kl_batch_seal(at, &header);
 }
 
 void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
@@ -340,9 +338,7 @@ void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
     header.count = 0;
     header.attributes = b->attributes & (KL_ATTR_LOG_APPEND_TIME | KL_ATTR_TRANSACTIONAL | KL_ATTR_CONTROL);
     header.size = KL_BATCH_HEADER;
-    header.crc = 0;
-    kl_batch_header_store(at, &header);
-    kl_store_u32(at + KL_AT_CRC, kl_batch_crc(at, header.size));
+    kl_batch_seal(at, &header);
 }
 
 int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records, size_t size, int32_t *bad) {

@@ -43,6 +43,7 @@ cdef extern from "batch.h" nogil:
     void kl_batch_fields(const uint8_t *at, kl_batch_t *out)
     void kl_batch_header_store(uint8_t *at, const kl_batch_t *b)
     uint32_t kl_batch_crc(const uint8_t *at, int32_t size)
+    void kl_batch_seal(uint8_t *at, kl_batch_t *b)
 
     ctypedef struct kl_record_t:
         const uint8_t *key

@@ -21,10 +21,9 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from klog._c.batch cimport (
-    KL_AT_CRC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
-    KL_BATCH_HEADER, kl_batch_crc, kl_batch_header_store, kl_batch_t,
+    KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER,
+    kl_batch_header_store, kl_batch_seal, kl_batch_t,
 )
-from klog._c.bytes cimport kl_store_u32
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
 from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.rows cimport (
@@ -121,7 +120,7 @@ cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) no
     return True
 
 
-# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken
+# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the records is broken
 # elsewhere.
 @cython.final
 @cython.freelist(8)
@@ -451,9 +450,7 @@ cdef void seal_plain(arena_t *out, size_t start, kl_batch_t *b) noexcept nogil:
     b.size = <int32_t>(out.size - start)
     b.position = <int64_t>start
     b.magic = 2
-    kl_batch_header_store(out.data + start, b)
-    b.crc = kl_batch_crc(out.data + start, b.size)
-    kl_store_u32(out.data + start + KL_AT_CRC, b.crc)
+    kl_batch_seal(out.data + start, b)
 
 
 cdef void blank_header(kl_batch_t *b) noexcept nogil:
@@ -583,9 +580,7 @@ cdef class BatchGroup(BatchTable):
             b = &self.batches[i]
             b.attributes |= KL_ATTR_LOG_APPEND_TIME
             b.max_timestamp = log_append_time
-            kl_batch_header_store(self.bytes_at + b.position, b)
-            b.crc = kl_batch_crc(self.bytes_at + b.position, b.size)
-            kl_store_u32(self.bytes_at + b.position + KL_AT_CRC, b.crc)
+            kl_batch_seal(self.bytes_at + b.position, b)
         self.max_timestamp = log_append_time
         return 0
 

@@ -20,9 +20,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from klog._c.batch cimport (
     KL_AT_ATTRIBUTES, KL_AT_CRC, KL_AT_MAGIC, KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON,
     KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_CODEC_LZ4, KL_CODEC_ZSTD, kl_batch_crc,
-    kl_batch_fields, kl_batch_frame, kl_batch_header_store, kl_batch_t,
+    kl_batch_fields, kl_batch_frame, kl_batch_header_store, kl_batch_seal, kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32, kl_load_u64, kl_store_u32
+from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.leader cimport (
     kl_leader_refusals, kl_leader_result_t, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t,
     kl_leader_scan, kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
@@ -362,16 +362,10 @@ cdef int seal(ValidatedBatch batch) except -1:
     batch.header.size = <int32_t>batch.nbytes
     if batch.nbytes >= NOGIL_MIN:
         with nogil:
-            store(batch.bytes_at, &batch.header)
+            kl_batch_seal(batch.bytes_at, &batch.header)
     else:
-        store(batch.bytes_at, &batch.header)
+        kl_batch_seal(batch.bytes_at, &batch.header)
     return 0
-
-
-cdef void store(uint8_t *at, kl_batch_t *header) noexcept nogil:
-    kl_batch_header_store(at, header)
-    header.crc = kl_batch_crc(at, header.size)
-    kl_store_u32(at + KL_AT_CRC, header.crc)
 
 
 cdef ValidatedBatch draft(int64_t payload_size):
