@@ -47,7 +47,7 @@ class ReaderBounds(NamedTuple):
     """A reader's bounds of a partition that a commit of staged files changes. end_max: until the commit is applied."""
 
     end_max: int | None
-    log_start_offset: int  # of a reader: that of the checkpoint
+    log_start_offset: int
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Options:
     durability: Durability
     clean_shutdown: bool
     recovery_point: int
-    log_start_offset: int
+    log_start_offset: int  # of a reader: that of the checkpoint now
     high_watermark: int | None
     topic_id: uuid.UUID | None
     clock: Clock

@@ -1,15 +1,12 @@
 """Measures how far whole batches reach, by their length fields alone. All formats begin with offset:i64 length:i32,
 followed by length bytes."""
 
-from klog._c.batch cimport (
-    KL_BATCH_HEADER, KL_BATCH_PREFIX, kl_batch_last_offset, kl_batch_next, kl_batch_size, kl_batch_t,
-)
+from klog._c.batch cimport KL_BATCH_PREFIX, kl_batch_last_offset, kl_batch_next, kl_batch_size
 from klog._c.bytes cimport kl_load_u32
 from klog._c.index cimport KL_OFFSET_ENTRY, kl_offset_index_position
 from klog._c.status cimport KL_OK
 from klog.disk._io cimport LogFile
 from klog.segment._index cimport IndexPair
-from klog.segment._scan cimport WINDOW
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
