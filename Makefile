@@ -79,7 +79,7 @@ test-hogs: $(VENV)/dev $(VENV)/built
 test-deep: $(VENV)/dev $(VENV)/built test-c
 	tools/install_tools.sh
 	$(ATHERIS)
-	HYPOTHESIS_PROFILE=deep $(PYTEST) $(ONE_MORE) --only-needs-skips
+	HYPOTHESIS_PROFILE=deep $(PYTEST) $(ONE_MORE) -m 'deep or hypothesis' --only-needs-skips $(OPTIONS)
 
 check: $(VENV)/dev $(VENV)/built
 	$(BIN)/ruff check .

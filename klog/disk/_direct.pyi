@@ -1,4 +1,4 @@
-from typing import Self, final
+from typing import final
 
 from klog.disk._io import LogFile
 
@@ -8,6 +8,4 @@ class DirectFile(LogFile):
     def direct_bytes_written(self) -> int: ...
     @property
     def direct_bytes_read(self) -> int: ...
-    def __new__(
-        cls, fd: int, path: str, writable: bool = False, table: int = 0, *, direct: int = -1, **_: object
-    ) -> Self: ...
+    def __init__(self, fd: int, path: str, writable: bool = False, table: int = 0, *, direct: int = -1) -> None: ...

@@ -50,7 +50,11 @@ cdef class DirectFile(LogFile):
     cdef readonly int64_t direct_bytes_written
     cdef readonly int64_t direct_bytes_read
 
-    def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, *, int direct=-1, **_):
+    def __cinit__(self):
+        self.direct = self.direct_fd = -1
+
+    def __init__(self, int fd, str path, bint writable=False, uintptr_t table=0, *, int direct=-1):
+        LogFile.__init__(self, fd, path, writable, table)
         self.direct = self.direct_fd = direct
         self.fallback = direct < 0
 

@@ -74,10 +74,12 @@ def exchange(str path, str other):
 cdef class DirectoryPass:
     """The entries of a directory except `.` and `..`, in the order of the file system. Raises OSError."""
 
-    def __cinit__(self, str path):
+    def __cinit__(self):    # without arguments, so that it cannot fail and __dealloc__ never closes descriptor 0
+        self.fd = -1
+
+    def __init__(self, str path):
         cdef bytes encoded = encode_path(path)
         cdef const char *at = encoded
-        self.fd = -1
         self.path = path
         self.buffer = <char *>PyMem_RawMalloc(BUFFER)
         if self.buffer == NULL:

@@ -125,13 +125,16 @@ cdef class LogFile(Reusable):
     table: address of the kl_io_t for its calls; 0 is the kernel itself.
     """
 
-    def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, **_):
-        self.fd = fd
+    def __cinit__(self):    # without arguments, so that it cannot fail and __dealloc__ never closes descriptor 0
+        self.fd = -1
+        self.inode = self.size = -1
+
+    def __init__(self, int fd, str path, bint writable=False, uintptr_t table=0):
         self.path = path
         self.writable = writable
         self.io = <const kl_io_t *>table if table else &kl_io_libc
         self.real = table == 0
-        self.inode = self.size = -1
+        self.fd = fd
 
     def __dealloc__(self):
         if self.fd >= 0:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from klog.disk import AlignedBuffer, LogFile, RealFiles
+from klog.disk._direct import DirectFile
+from klog.disk._directory import DirectoryPass
+from tests.support.child import in_child
 
 
 def address(buffer: AlignedBuffer) -> int:
@@ -141,3 +145,28 @@ def test_only_regular_files_are_opened(tmp_path: Path, write: bool) -> None:
             assert caught.value.filename == str(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         files.open(str(tmp_path / "nothing"), write=write)
+
+
+@pytest.mark.parametrize(
+    "construct",
+    [
+        lambda: LogFile("0", "f"),  # type: ignore[arg-type]
+        lambda: LogFile(-1, 5),  # type: ignore[arg-type]
+        lambda: LogFile(-1),  # type: ignore[call-arg]
+        lambda: DirectFile(-1, "f", direct="0"),  # type: ignore[arg-type]
+        lambda: DirectFile("0", "f"),  # type: ignore[arg-type]
+        lambda: DirectoryPass("a\0b"),
+        lambda: DirectoryPass(b"a"),  # type: ignore[arg-type]
+        lambda: DirectoryPass("/nothing/of/this/name"),
+    ],
+)
+def test_a_failed_construction_closes_no_descriptor(construct: Callable[[], object]) -> None:
+    """The fields of a native object are zero until it is constructed, and 0 is a descriptor."""
+
+    def descriptors() -> tuple[bool, bool]:
+        before = os.dup(0)
+        with pytest.raises((TypeError, ValueError, OSError)):
+            construct()
+        return before >= 0, os.fstat(0) == os.fstat(before)
+
+    assert in_child(descriptors) == (True, True)
