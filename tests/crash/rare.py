@@ -433,6 +433,16 @@ def follow_a_writer_far(root: Path, _book: Book) -> None:
         assert len(values(reader)) == 4
 
 
+@operation(empty_topic, lambda root, notes: None)
+def follow_a_writer_that_rolls(root: Path, _book: Book) -> None:
+    with opened(root, read_only=True) as readers, opened(root) as logs:
+        reader, log = readers.log("t"), logs.log("t")
+        for count in (2, 3, 4):  # from the second time on the reader has closed segments, which may be compacted
+            log.roll()
+            log.append([(None, b"next")])
+            assert len(values(reader)) == count
+
+
 class ReadsDuringRenames(RealFiles):
     """A signal handler of the thread that renames reads the segments."""
 

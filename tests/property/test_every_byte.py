@@ -60,7 +60,7 @@ CHANGED: dict[str, tuple[Callable[[bytes], Iterable[int]], str, set[str]]] = {
     "log-start-offset-checkpoint": (
         _digits,
         "another log start that is inside the log; Kafka's format has no checksum",
-        {"bounds", "records", "committed", "count", "times", "epochs", "reader"},
+        {"bounds", "records", "committed", "aborted in fetches", "count", "times", "epochs", "reader"},
     ),
     "leader-epoch-checkpoint": (lambda data: [6], "the start of the first epoch, which moves with the log start",
                                 {"epochs"}),
