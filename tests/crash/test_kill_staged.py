@@ -52,9 +52,8 @@ def kills(
     """Yields (directory, whether the work was killed) for `sample` of the calls that change something (0: for all), and
     for a run to the end."""
     calls = killed_at(0, lambda armed: work(copied(prepared), armed)).calls
-    changing = [number for number, name in enumerate(calls, 1) if name]
-    assert len(changing) > least
-    for nth in (*changing[:: len(changing) // sample if sample else 1], len(calls) + 1):
+    assert len(calls) > least
+    for nth in (*range(1, len(calls) + 1, len(calls) // sample if sample else 1), len(calls) + 1):
         root = copied(prepared)
         end = killed_at(nth, lambda armed, root=root: work(root, armed))  # type: ignore[misc]
         yield root, end.killed

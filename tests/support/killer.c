@@ -1,18 +1,24 @@
-/* A child that is stopped at every system call it makes, and killed at one of them: see killer.py.
+/* A child that is stopped at every system call by which it may change files, and killed at one of them: see killer.py.
  *
- * The child calls kl_be_traced(), which stops it. Then the parent calls kl_kill_at(), which runs it from one system
- * call to the next. A call is counted when it begins, so that a kill there leaves the effects of all calls before it.
- * Calls that only affect memory, threads, signals or clocks are not counted.
+ * The child calls kl_be_traced(): a seccomp filter makes these calls stop, and no others, and then it stops itself. Then
+ * the parent calls kl_kill_at(), which runs it from one call to the next. A call is counted when it begins, so that a
+ * kill there leaves the effects of all calls before it. A kill at any other call leaves the same files as one at the next
+ * counted call.
  *
  * kind KL_TEAR counts only calls that write to a file, lets the last of them move half of its bytes, and then kills: as
- * the kernel itself may do to a long write. All threads of the child that begin after its call are traced.
+ * the kernel itself may do to a long write. All threads of the child that begin after its call are traced. It must not
+ * fork: a process that nobody traces gets ENOSYS from these calls.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/elf.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -43,7 +49,9 @@ static const named_t CHANGING[] = {
     {SYS_fsync, "fsync"},           {SYS_fdatasync, "fdatasync"}, {SYS_sync_file_range, "sync_file_range"},
     {SYS_ftruncate, "ftruncate"},   {SYS_fallocate, "fallocate"}, {SYS_renameat, "rename"},
     {SYS_renameat2, "rename"},      {SYS_unlinkat, "unlink"},     {SYS_utimensat, "utimensat"},
-    {SYS_msync, "msync"},           {SYS_mkdirat, "mkdir"},
+    {SYS_msync, "msync"},           {SYS_mkdirat, "mkdir"},       {SYS_linkat, "link"},
+    {SYS_symlinkat, "symlink"},     {SYS_sendfile, "sendfile"},   {SYS_copy_file_range, "copy_file_range"},
+    {SYS_truncate, "truncate"},
 #ifdef SYS_rename
     {SYS_rename, "rename"},
 #endif
@@ -56,17 +64,21 @@ static const named_t CHANGING[] = {
 #ifdef SYS_mkdir
     {SYS_mkdir, "mkdir"},
 #endif
+#ifdef SYS_rmdir
+    {SYS_rmdir, "rmdir"},
+#endif
+#ifdef SYS_link
+    {SYS_link, "link"},
+#endif
+#ifdef SYS_symlink
+    {SYS_symlink, "symlink"},
+#endif
 };
 
-static const long APART_FROM_FILES[] = {
-    SYS_brk, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_clock_gettime, SYS_clock_nanosleep,
-    SYS_nanosleep, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_getppid, SYS_getuid, SYS_geteuid, SYS_getrandom,
-    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_sched_yield, SYS_sched_getaffinity,
-    SYS_set_robust_list, SYS_rseq, SYS_clone, SYS_clone3, SYS_prlimit64, SYS_sysinfo, SYS_uname, SYS_restart_syscall,
-};
+enum { CHANGING_COUNT = sizeof CHANGING / sizeof CHANGING[0] };
 
 const char *kl_call_name(long number) {
-    for (size_t i = 0; i < sizeof CHANGING / sizeof CHANGING[0]; i++)
+    for (size_t i = 0; i < CHANGING_COUNT; i++)
         if (CHANGING[i].number == number)
             return CHANGING[i].name;
     return "";
@@ -75,26 +87,54 @@ const char *kl_call_name(long number) {
 int kl_can_tear(void) { return CAN_TEAR; }
 
 static int is_counted(long number, int kind) {
-    if (kind == KL_TEAR)
-        return number == SYS_write || number == SYS_pwrite64;
-    for (size_t i = 0; i < sizeof APART_FROM_FILES / sizeof APART_FROM_FILES[0]; i++)
-        if (APART_FROM_FILES[i] == number)
-            return 0;
-    return 1;
+    return kind == KL_KILL || number == SYS_write || number == SYS_pwrite64;
 }
 
-/* Opening an existing file changes nothing. */
-static int may_change(const struct __ptrace_syscall_info *info) {
-    if (info->entry.nr == SYS_openat)
-        return (info->entry.args[2] & (O_CREAT | O_TRUNC)) != 0;
-    return 1;
+/* The argument of a call that has its flags, if it changes nothing without O_CREAT or O_TRUNC; else -1. */
+static int flags_of(long number) {
+#ifdef SYS_open
+    if (number == SYS_open)
+        return 1;
+#endif
+    return number == SYS_openat ? 2 : -1;
+}
+
+/* From the next call on, the counted calls of this thread, and of those that it begins, stop. */
+static int stop_at_counted_calls(int kind) {
+    struct sock_filter code[5 * CHANGING_COUNT + 2];
+    struct sock_fprog program = {0, code};
+    struct sock_filter *at = code;
+    *at++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < CHANGING_COUNT; i++) {
+        long number = CHANGING[i].number;
+        int flags = flags_of(number);
+        if (!is_counted(number, kind))
+            continue;
+        *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, flags < 0 ? 1 : 4);
+        if (flags >= 0) {
+            uint32_t position = (uint32_t)offsetof(struct seccomp_data, args) + 8 * (uint32_t)flags;
+            *at++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, position);
+            *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT | O_TRUNC, 1, 0);
+            *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        }
+        *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE);
+    }
+    *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    program.len = (unsigned short)(at - code);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return -errno;
+    return 0;
 }
 
 /* Called in the child: the parent traces it from here on. Returns 0, or -errno if that is not allowed. */
-int kl_be_traced(void) {
+int kl_be_traced(int kind) {
+    int status;
     if (setpgid(0, 0) != 0 || ptrace(PTRACE_TRACEME, 0, 0, 0) != 0)
         return -errno;
-    return raise(SIGSTOP) == 0 ? 0 : -errno;
+    status = stop_at_counted_calls(kind);
+    if (status == 0 && raise(SIGSTOP) != 0)
+        status = -errno;
+    return status;
 }
 
 #if CAN_TEAR
@@ -129,19 +169,17 @@ static void kill_and_reap(pid_t child, int *status) {
     }
 }
 
-/* Run a child that is stopped, or about to be stopped, until its nth call begins (0: to its end). Stores the numbers of
- * the counted calls in calls[0..calls_max), -1 for one that only opens a file. status[0] is waitpid()'s status.
- * Returns how many calls were counted. */
+/* Run a child that is stopped, or about to be stopped, until its nth counted call begins (0: to its end). Stores the
+ * numbers of the calls in calls[0..calls_max). status[0] is waitpid()'s status. Returns how many calls were counted. */
 int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t calls_max, int *status) {
-    const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE;
+    const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE | PTRACE_O_TRACESECCOMP;
     int64_t count = 0;
-    pid_t torn = 0;
     if (waitpid(child, status, __WALL) != child || !WIFSTOPPED(*status))
         return 0;
     ptrace(PTRACE_SETOPTIONS, child, 0, options);
-    ptrace(PTRACE_SYSCALL, child, 0, 0);
+    ptrace(PTRACE_CONT, child, 0, 0);
     for (;;) {
-        int now;
+        int now, pass_on = 0;
         pid_t thread = waitpid(-child, &now, __WALL);
         if (thread < 0)
             return errno == EINTR ? -EINTR : count;
@@ -151,31 +189,28 @@ int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t c
             *status = now;
             return count;
         }
-        int pass_on = 0, signal = WSTOPSIG(now);
-        if (signal == (SIGTRAP | 0x80)) {
+        if (now >> 8 == (SIGTRAP | (PTRACE_EVENT_SECCOMP << 8))) {
             struct __ptrace_syscall_info info;
             memset(&info, 0, sizeof info);
             ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
-            if (thread == torn && info.op == PTRACE_SYSCALL_INFO_EXIT) {
+            if (count < calls_max)
+                calls[count] = (int32_t)info.seccomp.nr;
+            if (++count == nth && kind == KL_TEAR) {
+                if (halve(thread) != 0)
+                    return -ENOSYS;
+                ptrace(PTRACE_SYSCALL, thread, 0, 0); /* it stops again when the call has ended */
+                continue;
+            }
+            if (count == nth) {
                 kill_and_reap(child, status);
                 return count;
             }
-            if (info.op == PTRACE_SYSCALL_INFO_ENTRY && is_counted((long)info.entry.nr, kind)) {
-                if (count < calls_max)
-                    calls[count] = may_change(&info) ? (int32_t)info.entry.nr : -1;
-                count++;
-                if (count == nth && kind == KL_TEAR) {
-                    torn = thread;
-                    if (halve(thread) != 0)
-                        return -ENOSYS;
-                } else if (count == nth) {
-                    kill_and_reap(child, status);
-                    return count;
-                }
-            }
-        } else if (signal != SIGTRAP && signal != SIGSTOP) {
-            pass_on = signal;
+        } else if (WSTOPSIG(now) == (SIGTRAP | 0x80)) {
+            kill_and_reap(child, status);
+            return count;
+        } else if (WSTOPSIG(now) != SIGTRAP && WSTOPSIG(now) != SIGSTOP) {
+            pass_on = WSTOPSIG(now);
         }
-        ptrace(PTRACE_SYSCALL, thread, 0, pass_on);
+        ptrace(PTRACE_CONT, thread, 0, pass_on);
     }
 }

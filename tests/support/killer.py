@@ -1,4 +1,5 @@
-"""SIGKILL at any system call of a forked child, by ptrace. The part in C, killer.c, is compiled at the first use.
+"""SIGKILL at any system call by which a forked child may change files, by ptrace and seccomp. The part in C, killer.c, is
+compiled at the first use.
 
 The child is forked from this process, which has loaded everything, so that hundreds of kills take seconds. The child's
 effects are those of a real kill: files and page cache stay, nothing is flushed, no `finally` runs.
@@ -29,8 +30,7 @@ Work = Callable[[Callable[[], None]], object]
 
 @dataclass(frozen=True)
 class End:
-    """killed: whether the child was killed at the requested call. calls: the names of all counted calls; "" for a call
-    that changes nothing."""
+    """killed: whether the child was killed at the requested call. calls: the names of the calls until then."""
 
     killed: bool
     calls: list[str]
@@ -69,7 +69,7 @@ def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
     if pid == 0:
         status = 1
         try:
-            work(lambda: _be_traced(library))
+            work(lambda: _be_traced(library, tear))
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -83,7 +83,7 @@ def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
         raise OSError(-count, os.strerror(-count))
     ended = status[0]
     if os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == _REFUSED:
-        pytest.skip("needs: ptrace")
+        pytest.skip("needs: ptrace and seccomp")
     assert ended == signal.SIGKILL or (os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == 0), (
         f"the child ended with {ended:#x}"
     )
@@ -94,9 +94,9 @@ def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
 _REFUSED = 77
 
 
-def _be_traced(library: ctypes.CDLL) -> None:
-    status = library.kl_be_traced()
-    if status in (-errno.EPERM, -errno.ENOSYS):
+def _be_traced(library: ctypes.CDLL, tear: bool) -> None:
+    status = library.kl_be_traced(int(tear))
+    if status in (-errno.EPERM, -errno.ENOSYS, -errno.EINVAL):
         os._exit(_REFUSED)
     if status:
         raise OSError(-status, os.strerror(-status))
