@@ -275,6 +275,18 @@ def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, f
         assert io.calls("fdatasync") - before == failing
 
 
+def test_a_failed_fdatasync_fails_every_append_of_its_group(tmp_path: Path) -> None:
+    with FaultyIo() as io:
+        files = Gated(io.table)
+        log = opened(tmp_path, files)
+        io.rule("fdatasync", error=errno.EIO, nth=2)  # the first is that of the append which leads
+        group = together(log, files, put(log, b"a"), put(log, b"b"), put(log, b"c"))
+        assert [one.info for one in group] == [None] * 3
+        assert all(isinstance(one.error, OSError | StorageOffline) for one in group)
+        assert values(log) == [b"leads"] and log.offline is not None
+        log.close()
+
+
 @pytest.mark.parametrize("epochs", [(4, 5, 6), (None, None, None)], ids=["new epochs", "the same epoch"])
 def test_a_failed_group_leaves_producers_and_transactions_as_they_were(
     tmp_path: Path, epochs: tuple[int | None, ...]
