@@ -98,7 +98,7 @@ class _Prepared(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "prepared"
 
-    def schema(self) -> str:
+    def schema(self) -> Any:
         return KlogSource(dict(self.options)).schema()
 
     def reader(self, schema: Any) -> DataSourceReader:

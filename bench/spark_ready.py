@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
 from bench.spark_data import PARTITIONS, READY, TABLE, VALUE_BYTES
-from klog.spark.rows import arrow_schema, schema_ddl
+from klog.spark.rows import PLAIN, arrow_schema, full_schema
 
 _BATCH = 10_000  # rows
 
@@ -23,8 +23,8 @@ class ReadyStream(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return READY
 
-    def schema(self) -> str:
-        return schema_ddl()
+    def schema(self) -> Any:
+        return full_schema()[: len(PLAIN)]
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         return _ReadyReader(int(self.options["maxOffsetsPerTrigger"]), int(self.options["rows"]), schema)

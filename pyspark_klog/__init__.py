@@ -51,8 +51,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "klog"
 
-    def schema(self) -> str:
-        return str(self._source.schema())
+    def schema(self) -> StructType:
+        return self._source.schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return self._source.reader(schema)

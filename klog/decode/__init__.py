@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from klog.decode.confluent import ConfluentAvroDecoder
 from klog.decode.confluent_protobuf import ConfluentProtobufDecoder
-from klog.decode.ddl import ddl
 from klog.decode.ddl import parse as parse_ddl
 from klog.decode.decoder import Decoder, slices
 from klog.decode.formats import COLUMNS, Avro, Decode, Format, Json, Protobuf, Utf8, decoders_of, formats_of
@@ -41,7 +40,6 @@ __all__ = [
     "Schemas",
     "TextDecoder",
     "Utf8",
-    "ddl",
     "decoders_of",
     "formats_of",
     "from_file",

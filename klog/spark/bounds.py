@@ -86,7 +86,7 @@ class Span:
 
 
 FirstAtOrAfter = Callable[[int], int | None]
-"""Time in ms → offset of the first record at or above the log start with this time or a later one, or None."""
+"""Time in ms → offset of the first record of the log with this time or a later one, or None."""
 
 
 def resolve(
@@ -126,9 +126,10 @@ def _resolve_edge(
         case "offset":
             return _held(span, bound.value, bounds.option, fail_on_data_loss)
     found = first_at_or_after(bound.value)
-    # The lookup may return a record above the end, which this reader must not see.
+    # The lookup may return a record that this reader must not see: above the end, or one that a commit in progress
+    # overwrites.
     if found is not None and found < span.end_offset:
-        return found
+        return max(found, span.log_start_offset)
     if no_match == "error":
         raise ValueError(
             f"option '{bounds.option}': {span.pair} has no record at or after {bound.value} ms; "

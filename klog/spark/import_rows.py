@@ -18,10 +18,12 @@ from klog.importing.errors import RowError, UnknownColumn
 from klog.importing.parquet import batch_rows, to_json, to_key
 from klog.importing.rows import json_rows
 from klog.importing.values import CellCache, Row, milliseconds, quote
+from klog.spark.rows import arrow_schema, struct_of
 from klog.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 _BOM = "\ufeff"
 _SHOWN = 200
@@ -46,8 +48,7 @@ class Converter:
         import pyarrow as pa
 
         to_records = {"rows": self._rows, "cells": self._cells, "lines": self._lines}[self.kind]
-        columns = self.schema.replace(",", "").split()[::2]
-        types = {"key": pa.binary(), "value": pa.binary(), "timestamp": pa.timestamp("us", tz="UTC")}
+        schema = arrow_schema(self.schema)
         for batch in batches:
             keys: list[bytes | None] = []
             values: list[bytes | None] = []
@@ -58,15 +59,15 @@ class Converter:
                 if ms is not None:
                     times.append(ms * 1000)
             of = {"key": keys, "value": values, "timestamp": times}
-            yield pa.RecordBatch.from_arrays([pa.array(of[column], types[column]) for column in columns], names=columns)
+            yield pa.RecordBatch.from_arrays([pa.array(of[field.name], field.type) for field in schema], schema=schema)
 
     @property
-    def schema(self) -> str:
-        """The columns of the records, as Spark's DDL. Without a key there is no column of it: all its rows would be
-        brought together by their null."""
-        columns = ["key binary"] if self.key is not None else []
-        columns.append("value binary")
-        return ", ".join([*columns, "timestamp timestamp"] if self.timestamp is not None else columns)
+    def schema(self) -> StructType:
+        """The columns of the records. Without a key there is no column of it: all its rows would be brought together by
+        their null."""
+        types = {"key": "binary", "value": "binary", "timestamp": "timestamp"}
+        missing = [name for name in ("key", "timestamp") if getattr(self, name) is None]
+        return struct_of({name: kind for name, kind in types.items() if name not in missing})
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def materialize(
     given = {name: option_text(value) for name, value in options.items()}
     call = request(path, topic, target, given, parallelism_of(spark))
     source = KlogSource(call.raw)
-    schema = spark.createDataFrame([], source.schema()).schema
+    schema = source.schema()
 
     def jobs(columns: StructType) -> Jobs:
         return SparkJobs(spark, source.reader(columns), columns)

@@ -1,7 +1,7 @@
 """Columns about where and how a record is stored: those of its record batch, repeated for each of its rows.
 
-  leaderEpoch int, producerId long, producerEpoch smallint, sequence int, isTransactional boolean, isControl boolean,
-  codec string, batchBaseOffset long, batchPosition long, segment string, crcValid boolean
+  leaderEpoch int, producerId bigint, producerEpoch smallint, sequence int, isTransactional boolean, isControl boolean,
+  codec string, batchBaseOffset bigint, batchPosition bigint, segment string, crcValid boolean
 
 D1  The rows of a record batch are those with offsets below the next batch's: rows are in offset order.
 D2  Values are those of Kafka: −1 for no producer, no epoch, no sequence. A sequence continues at 0 after 2³¹ − 1.
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 TYPES = {
     "leaderEpoch": "int",
-    "producerId": "long",
+    "producerId": "bigint",
     "producerEpoch": "smallint",
     "sequence": "int",
     "isTransactional": "boolean",
     "isControl": "boolean",
     "codec": "string",
-    "batchBaseOffset": "long",
-    "batchPosition": "long",
+    "batchBaseOffset": "bigint",
+    "batchPosition": "bigint",
     "segment": "string",
     "crcValid": "boolean",
 }

@@ -177,8 +177,8 @@ class _RangeReader:
         try:
             for batch in _headers(chunk, whole, 0):
                 start, passed = passed, passed + batch.size
-                # A time can be trusted only if the checksum that covers it is right.
-                if not self._pushed.may_match(batch) and (not self._reading.verify_crc or has_valid_checksum(batch)):
+                # A time can be trusted only if the checksum that covers it is right, also with verifyCrc=false.
+                if not self._pushed.may_match(batch) and has_valid_checksum(batch):
                     self._counts.skipped_batches += 1
                 elif kept and kept[-1][1] == start:
                     kept[-1] = kept[-1][0], passed

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.spark import metadata
@@ -37,7 +37,7 @@ _TYPES = {
     "value": "binary",
     "topic": "string",
     "partition": "int",
-    "offset": "long",
+    "offset": "bigint",
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
@@ -67,31 +67,40 @@ Decoded = Mapping[str, "pa.DataType"]
 """The types of the columns key and value that are decoded (decoded.py); the others are binary."""
 
 
-def schema_ddl(columns: Iterable[str] = PLAIN, decoded: Decoded | None = None) -> str:
-    """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
-    from klog.decode import ddl  # not in a task
-
-    types = {**_TYPES, **{name: ddl(kind) for name, kind in (decoded or {}).items()}}
-    return ", ".join(f"{name} {types[name]}" for name in columns)
-
-
 def full_schema(decoded: Decoded | None = None) -> StructType:
     """Return all columns that a query's schema may have, in order."""
+    from pyspark.sql.types import StructField, StructType
+
+    types = {name: _spark_type(kind) for name, kind in (decoded or {}).items()}
+    return StructType([StructField(each.name, types.get(each.name, each.dataType)) for each in struct_of(_TYPES)])
+
+
+def struct_of(columns: Mapping[str, str]) -> StructType:
+    """Return the schema of columns {name: type}, all nullable.
+
+    Spark's own parser of such text needs a session, and reads "timestamp" as spark.sql.timestampType says.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, _type_of(text)) for name, text in columns.items()])
+
+
+def _type_of(text: str) -> DataType:
     from pyspark.sql import types as t
 
-    simple = {
-        "binary": t.BinaryType(),
-        "string": t.StringType(),
-        "int": t.IntegerType(),
-        "long": t.LongType(),
-        "smallint": t.ShortType(),
-        "boolean": t.BooleanType(),
-        "timestamp": t.TimestampType(),
+    if text.startswith("array<struct<"):
+        fields = text.removeprefix("array<struct<").removesuffix(">>").split(",")
+        return t.ArrayType(struct_of(dict(field.split(":") for field in fields)))
+    simple: dict[str, type[DataType]] = {
+        "binary": t.BinaryType,
+        "string": t.StringType,
+        "int": t.IntegerType,
+        "bigint": t.LongType,
+        "smallint": t.ShortType,
+        "boolean": t.BooleanType,
+        "timestamp": t.TimestampType,
     }
-    header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
-    types = {name: simple.get(word) or t.ArrayType(header) for name, word in _TYPES.items()}
-    types.update((name, _spark_type(kind)) for name, kind in (decoded or {}).items())
-    return t.StructType([t.StructField(name, kind) for name, kind in types.items()])
+    return simple[text]()
 
 
 def _spark_type(kind: pa.DataType) -> DataType:
@@ -102,12 +111,13 @@ def _spark_type(kind: pa.DataType) -> DataType:
 
 def check_schema(schema: StructType, decoded: Decoded | None = None) -> None:
     """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
-    check_columns(schema, full_schema(decoded), "klog", schema_ddl(NAMES, decoded))
+    check_columns(schema, full_schema(decoded), "klog")
 
 
-def check_columns(schema: StructType, full: StructType, source: str, listing: str) -> None:
-    """The same for a source with these columns, whose name and listing are for messages."""
+def check_columns(schema: StructType, full: StructType, source: str) -> None:
+    """The same for a source with these columns, whose name is for messages."""
     known = {column.name: column.dataType for column in full.fields}
+    listing = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
     if not schema.fields:
         raise ValueError(f"the schema has no columns; {source} has: {listing}")
     for number, column in enumerate(schema.fields):

@@ -46,7 +46,7 @@ def scan(
             raise ValueError(f"option '{name}' is an argument of scan(): give it by that name alone")
     source = KlogSource({"parallelism": parallelism_of(spark), **given, **path_options(path)})
     if columns is None:
-        schema = spark.createDataFrame([], source.schema()).schema
+        schema = source.schema()
     else:
         names = [columns] if isinstance(columns, str) else list(columns)
         schema = _chosen(source.full_schema(names), names)

@@ -28,7 +28,7 @@ from klog.spark.api import DataSource, DataSourceReader, InputPartition
 from klog.spark.format_options import COLUMNS
 from klog.spark.formats import decoder_of
 from klog.spark.pushdown import push
-from klog.spark.rows import check_schema, full_schema, schema_ddl
+from klog.spark.rows import check_schema, full_schema
 from klog.spark.survey import absolute_directory, plan_partitions
 from klog.spark.task import TaskReader
 from klog.spark.view_source import ViewReader
@@ -66,10 +66,12 @@ class KlogSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "klog"
 
-    def schema(self) -> str:
-        if self._view != views.RECORDS:
-            return views.schema_ddl(self._view, self._view_columns)
-        return schema_ddl(self._columns, self._decoded(self._columns))
+    def schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        names = self._columns if self._view == views.RECORDS else self._view_columns
+        full = self.full_schema(names)
+        return StructType([full[name] for name in names])
 
     def full_schema(self, names: Collection[str]) -> StructType:
         """Return all columns of the view, or of the records: those of `names` as this query decodes them."""

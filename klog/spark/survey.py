@@ -249,7 +249,7 @@ def lookup_of(log: Log, reading: Reading) -> FirstAtOrAfter:
             if reading.on_corrupt == "fail" or error.offset is None:
                 raise
             logger.warning("event=corrupt_batch timestamp=%d reason=%r", timestamp_ms, str(error))
-            return max(error.offset, log.log_start_offset)
+            return error.offset
         return None if found is None else int(found.offset)
 
     return first_at_or_after

@@ -73,7 +73,7 @@ def _frame(
     call = request(path, topic, store.target, given, parallelism_of(spark), manifest)
     source = KlogSource(call.raw)
     schema = StructType.fromJson(manifest.schema)
-    check_same(manifest, call, spark.createDataFrame([], source.schema()).schema.jsonValue(), None)
+    check_same(manifest, call, source.schema().jsonValue(), None)
     planned = tail_of(call, manifest)
     stored = _stored(spark, store, manifest, schema)
     if not planned:

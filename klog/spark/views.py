@@ -7,7 +7,7 @@ V2  An option that has no meaning for a view is refused by name, as in options.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klog.spark import rows
@@ -15,7 +15,7 @@ from klog.spark.format_options import FORMATS
 from klog.spark.options import WHICH_OFFSETS
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 RECORDS = "records"
 _WHERE = {"topic": "string", "partition": "int"}
@@ -168,28 +168,11 @@ def _columns(value: str | None, view: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known[name.lower()] for name in named))
 
 
-def schema_ddl(view: str, columns: Iterable[str]) -> str:
-    """Return the schema as text, as of schema() of a data source."""
-    return ", ".join(f"{name} {COLUMNS[view][name]}" for name in columns)
-
-
 def full_schema(view: str) -> StructType:
     """Return all columns of a view."""
-    from pyspark.sql import types as t
-
-    simple: dict[str, DataType] = {
-        "string": t.StringType(),
-        "int": t.IntegerType(),
-        "bigint": t.LongType(),
-        "smallint": t.ShortType(),
-        "boolean": t.BooleanType(),
-        "timestamp": t.TimestampType(),
-    }
-    epoch = t.StructType([t.StructField("epoch", t.IntegerType()), t.StructField("startOffset", t.LongType())])
-    simple[_EPOCHS] = t.ArrayType(epoch)
-    return t.StructType([t.StructField(name, simple[kind]) for name, kind in COLUMNS[view].items()])
+    return rows.struct_of(COLUMNS[view])
 
 
 def check_schema(view: str, schema: StructType) -> None:
     """Raise ValueError for a column that the view does not have, or has with another type, or that may be null."""
-    rows.check_columns(schema, full_schema(view), f"view={view}", schema_ddl(view, COLUMNS[view]))
+    rows.check_columns(schema, full_schema(view), f"view={view}")

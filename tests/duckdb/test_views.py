@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import klog
 import klog.duckdb
@@ -100,6 +104,65 @@ def test_queries_decode_what_they_need(
         decoding.clear()
         assert connection.sql(f"SELECT {query}").fetchall() == rows
     assert decoding.fields <= fields and decoding.rows <= decoded
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topic mixed: two partitions whose batches have timestamps in no order, those of the append or none, in segments of
+    four batches."""
+    path = tmp_path_factory.mktemp("mixed")
+    chance = random.Random(7)
+    for number in range(2):
+        with klog.Log.open(path / f"mixed-{number}") as log:
+            for _ in range(24):
+                if chance.random() < 0.25:
+                    log.roll()
+                times = [T + chance.randrange(30_000) if chance.random() < 0.8 else -1 for _ in range(3)]
+                stamped: dict[str, Any] = {}
+                if chance.random() < 0.4:
+                    stamped = {"timestamp_type": klog.TimestampType.LOG_APPEND_TIME, "log_append_time": max(times)}
+                encoded = record.encode(
+                    [(b"k", b"v", at) for at in times], base_offset=log.log_end_offset, leader_epoch=0, **stamped
+                )
+                log.append_batches(encoded, origin="replication")
+    return path
+
+
+def _comparisons() -> st.SearchStrategy[Any]:
+    compare = st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
+    times = st.integers(-1_000_000, 31_000_000).map(lambda us: AT + timedelta(microseconds=us))
+
+    def of(name: str, kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        column = pc.field(name)
+        lists = st.lists(values, max_size=3).map(lambda found: column.isin(pa.array(found, kind)))
+        compared = st.builds(lambda make, value: make(column, pa.scalar(value, kind)), compare, values)
+        return st.one_of(compared, compared, lists, st.sampled_from([column.is_null(), column.is_valid()]))
+
+    return st.one_of(
+        of("offset", pa.int64(), st.integers(-2, 74)),
+        of("partition", pa.int32(), st.integers(-1, 2)),
+        of("timestamp", pa.timestamp("us", "UTC"), times),
+        of("topic", pa.string(), st.sampled_from(["mixed", "t"])),
+    )
+
+
+def _filters() -> st.SearchStrategy[Any]:
+    return st.recursive(
+        _comparisons(),
+        lambda inner: st.one_of(
+            st.builds(operator.and_, inner, inner), st.builds(operator.or_, inner, inner), inner.map(operator.invert)
+        ),
+        max_leaves=5,
+    )
+
+
+@given(condition=_filters(), block_bytes=st.sampled_from([1, 300, 1 << 20]))
+def test_a_filter_that_excludes_batches_changes_no_result(mixed: Path, condition: Any, block_bytes: int) -> None:
+    dataset = klog.duckdb.dataset(mixed, "mixed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("klog.duckdb.pruning._BLOCK_BYTES", block_bytes)
+        found = dataset.to_table(filter=condition)
+    assert found == dataset.to_table().filter(condition)
 
 
 def test_rows_are_those_of_readers(data: Path) -> None:

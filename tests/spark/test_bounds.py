@@ -71,6 +71,12 @@ def test_records_above_the_high_watermark_do_not_match() -> None:
         at(start=Bound.at_timestamp(150), span=span)
 
 
+def test_records_below_the_log_start_do_not_match() -> None:
+    """A log that was opened before a commit overwrites it finds the records that readers do not see any more (B2)."""
+    span = Span(PAIR, 11, 20)
+    assert at(start=Bound.at_timestamp(100), end=Bound.at_timestamp(100), span=span) == (11, 11)
+
+
 def test_an_empty_partition() -> None:
     span = Span(PAIR, 10, 10)
     assert at(span=span) == (10, 10)

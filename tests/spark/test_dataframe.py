@@ -133,6 +133,46 @@ def test_every_row_and_column(load: Callable[..., DataFrame], shared_data: Direc
         assert headers == (list(expected.headers) or None)
 
 
+def test_settings_of_a_session_change_no_row(
+    spark: SparkSession, load: Callable[..., DataFrame], shared_data: Directory, tmp_path: Path
+) -> None:
+    columns = ["key", "value", "partition", "offset", "timestamp", "headers"]
+
+    def read(frame: DataFrame) -> tuple[Any, list[str]]:
+        return frame.schema, sorted(map(repr, frame.select(columns).collect()))
+
+    expected = read(load(includeHeaders="true"))
+    settings = {
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.session.timeZone": "+05:45",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        assert read(load(includeHeaders="true")) == expected
+        rows = klog.spark.scan(spark, shared_data.path, includeHeaders=True)
+        assert read(rows) == expected
+        rows.drop("topic", "offset", "timestampType").write.format("klog").options(topic="w", partitions=3).mode(
+            "append"
+        ).save(str(tmp_path / "data"))
+        klog.spark.import_(
+            spark, rows, tmp_path / "data", "i", key="key", value="value", timestamp="timestamp", partitions=3
+        )
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    with klog.open(tmp_path / "data", read_only=True) as logs:
+        written = {
+            topic: Counter((each.key, each.value, each.timestamp) for each in logs.read(topic)) for topic in "wi"
+        }
+    assert written["w"] == Counter((row.key, row.value, row.timestamp_ms) for row in shared_data.rows)
+    assert written["i"] == written["w"]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

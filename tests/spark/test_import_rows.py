@@ -11,6 +11,7 @@ import pytest
 
 from klog.errors import InvalidRecord
 from klog.spark.import_rows import Converter, Kind
+from klog.spark.rows import arrow_schema
 
 Batch = dict[str, list[Any]]
 
@@ -21,9 +22,7 @@ def records(kind: Kind, batch: Batch | pa.RecordBatch, **columns: str | None) ->
     rows = batch if isinstance(batch, pa.RecordBatch) else pa.RecordBatch.from_pydict(batch)
     converter = Converter(kind, rows.schema.names, where="the source", **given)
     (made,) = pickle.loads(pickle.dumps(converter)).convert([rows])
-    assert ", ".join(f"{name} {'timestamp' if name == 'timestamp' else 'binary'}" for name in made.schema.names) == (
-        converter.schema
-    )
+    assert made.schema == arrow_schema(converter.schema)
     lists = [made.column(name).to_pylist() if name in made.schema.names else [None] * made.num_rows for name in given]
     return [
         (key, value, None if at is None else round(at.timestamp() * 1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -17,10 +18,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
 from pyspark.sql.types import StructType
 
 import klog
+from klog.clock import ManualClock
 from klog.spark import source as source_module
 from klog.spark.pushdown import Pushed, push
 from klog.spark.rows import PLAIN, full_schema
 from klog.spark.source import KlogReader, KlogSource, reader_class
+from tests.support.batches import batch, marker, transactional
 
 if not hasattr(ds, "EqualTo"):
     pytest.skip("needs: PySpark 4.1, which pushes filters", allow_module_level=True)
@@ -310,6 +313,46 @@ def test_push_down_never_changes_a_result(
     shutil.rmtree(home)
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["send", "send", "commit", "abort", "roll"]), times), max_size=25
+    ),
+    st.lists(st.lists(filters(), max_size=3), min_size=5, max_size=5),
+    st.sampled_from(["read_committed", "read_uncommitted"]),
+    st.booleans(),
+)
+def test_push_down_changes_no_result_of_transactions(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[int, str, int]],
+    queries: list[list[Any]],
+    isolation: str,
+    control: bool,
+) -> None:
+    """Producer 0 writes without transactions. Batches of markers are skipped by their times, too."""
+    home = tmp_path_factory.mktemp("push")
+    sequences, is_open = Counter[int](), set()
+    with klog.Log.open(home / "a-0", clock=ManualClock(T0_MS)) as log:
+        for producer, action, time in steps:
+            if action == "roll":
+                log.roll()
+            elif action == "send" and producer == 0:
+                log.append_batches(batch(2, at=time))
+            elif action == "send":
+                log.append_batches(transactional(producer, 0, sequences[producer], 2, at=time))
+                sequences[producer] += 2
+                is_open.add(producer)
+            elif producer in is_open:
+                log.append_batches(marker(producer, 0, action, at=time), origin="coordinator")
+                is_open.remove(producer)
+    columns = (*PLAIN, "isControl") if control else PLAIN
+    everything = rows(reader(home, columns, isolationLevel=isolation))
+    for conditions in queries:
+        task = reader(home, columns, isolationLevel=isolation, pushdown="true")
+        residual = list(task.pushFilters(conditions))
+        assert filtered(rows(task), residual) == filtered(everything, conditions)
+    shutil.rmtree(home)
+
+
 KEYS = [b"key-%d" % number for number in range(40)]
 
 
@@ -384,6 +427,9 @@ def test_a_batch_whose_time_is_damaged_is_not_skipped(tmp_path: Path) -> None:
     task.pushFilters([ds.GreaterThanOrEqual(TIMESTAMP, T0)])
     with pytest.raises(klog.errors.CorruptBatch):
         rows(task)
+    task = reader(tmp_path, ("offset",), pushdown="true", verifyCrc="false")
+    task.pushFilters([ds.GreaterThanOrEqual(TIMESTAMP, T0)])
+    assert [row["offset"] for row in rows(task)] == [0, 1, 2]
 
 
 def test_corrupt_rows_keep_their_offsets(tmp_path: Path) -> None:

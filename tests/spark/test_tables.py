@@ -191,7 +191,7 @@ def test_one_call_writes_several_files_of_the_wanted_size(tmp_path: Path) -> Non
         home = tmp_path / str(piece_is_last)
         home.mkdir()
         source = tables.KlogSource({"path": str(tmp_path / "data")})
-        reader = source.reader(_full(source))
+        reader = source.reader(source.schema())
         (wanted,) = reader.partitions()[0].value
         place = Place(str(home), ("offset", "key", "value"), "zstd", 8000)
         # The rows come in batches of any size; the reader's are as large as its segments.
@@ -206,14 +206,6 @@ def test_one_call_writes_several_files_of_the_wanted_size(tmp_path: Path) -> Non
 def _parts(whole: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, whole.num_rows, rows):
         yield whole.slice(start, rows)
-
-
-def _full(source: Any) -> Any:
-    from pyspark.sql.types import StructType
-
-    from klog.spark.rows import full_schema
-
-    return StructType([full_schema()[part.split()[0]] for part in source.schema().split(", ")])
 
 
 def test_buckets_split_as_they_grow_and_only_those_with_new_keys_are_written(tmp_path: Path) -> None:
@@ -589,7 +581,7 @@ def test_a_task_that_fails_removes_its_files(data: Path, tmp_path: Path) -> None
         raise OSError("no")
 
     source = tables.KlogSource({"path": str(data)})
-    (wanted,) = source.reader(_full(source)).partitions()[0].value
+    (wanted,) = source.reader(source.schema()).partitions()[0].value
     with pytest.raises(OSError, match="no"):
         list(tables.write_pieces(read, [Piece(wanted)], Place(str(tmp_path), ("offset", "key"), "zstd", 100)))
     assert [path for path in tmp_path.iterdir() if path.is_file()] == []

@@ -63,16 +63,12 @@ def materialize(
     **options: str,
 ) -> Materialized:
     """klog.spark.materialize without Spark."""
-    from pyspark.sql.types import StructType
-
     call = request(str(path), topic, str(target), options, "1")
     source = KlogSource(call.raw)
-    full = source.full_schema(call.options.columns)
-    schema = StructType([full[name] for name in call.options.columns])
     return add(
         TableStore(call.target, files),
         call,
-        schema,
+        source.schema(),
         lambda columns: jobs(source.reader(columns), files),
         latest=latest,
         compression=compression,
