@@ -120,7 +120,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 times = [T + chance.randrange(30_000) if chance.random() < 0.8 else -1 for _ in range(3)]
                 stamped: dict[str, Any] = {}
                 if chance.random() < 0.4:
-                    stamped = {"timestamp_type": klog.TimestampType.LOG_APPEND_TIME, "log_append_time": max(times)}
+                    stamped = {"timestamp_type": klog.TimestampType.LOG_APPEND_TIME, "log_append_time": max(T, *times)}
                 encoded = record.encode(
                     [(b"k", b"v", at) for at in times], base_offset=log.log_end_offset, leader_epoch=0, **stamped
                 )

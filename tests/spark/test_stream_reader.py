@@ -34,9 +34,10 @@ from tests.support.own_json import unchecked_in
 Offsets = dict[str, dict[str, int]]
 
 
-def reader(path: Path, *, clock: Any = None, **options: str) -> KlogStreamReader:
+def reader(path: Path | list[Path], *, clock: Any = None, **options: str) -> KlogStreamReader:
     schema = StructType([column for column in full_schema().fields if column.name in ("topic", "partition", "offset")])
-    made = KlogSource({"path": str(path), "startingoffsets": "earliest", **options}).streamReader(schema)
+    place = {"path": str(path)} if isinstance(path, Path) else {"paths": json.dumps([str(each) for each in path])}
+    made = KlogSource({**place, "startingoffsets": "earliest", **options}).streamReader(schema)
     if clock is not None:
         made._clock = clock
     return made
@@ -268,6 +269,21 @@ class TestBatches:
             numbers("t", 0, 0, 100) + numbers("t", 1, 0, 50) + numbers("t", 2, 0, 50) + numbers("u", 0, 0, 7)
         )
         assert end == {"empty": {"0": 0}, "t": {"0": 100, "1": 50, "2": 50}, "u": {"0": 7}}
+
+    def test_a_partition_that_moves_to_another_log_dir_is_read_on(self, tmp_path: Path) -> None:
+        homes = [tmp_path / "a", tmp_path / "b"]
+        with klog.open(homes, create=True) as logs:
+            logs.create_topic("t", partitions=2)
+            for number in range(2):
+                logs.log("t", number).append([(b"k", b"v")] * 10)
+            made = reader(homes)
+            ((end, found),) = batches(made)
+            assert Counter(found) == Counter(numbers("t", 0, 0, 10) + numbers("t", 1, 0, 10))
+            (other,) = [home for home in homes if not (home / "t-0").exists()]
+            logs.move("t", 0, other)
+            logs.log("t", 0).append([(b"k", b"v")] * 5)
+            for again in (made, reader(homes)):
+                assert [rows for _, rows in batches(again, end)] == [numbers("t", 0, 10, 15)]
 
     def test_a_new_partition_without_records_makes_no_batch(self, data: Path) -> None:
         made = reader(data)
