@@ -9,14 +9,54 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klog.cli.completing import topics
-from klog.cli.output import counted, isolation_option, json_list, json_option, jsonl_option, position, printable
-from klog.shown import moment, to_json
+from klog.cli.output import (
+    counted,
+    isolation_option,
+    json_list,
+    json_option,
+    jsonl_option,
+    parsed_position,
+    position,
+    printable,
+    usage_errors,
+)
+from klog.cli.record_format import RecordFormat
+from klog.shown import iso, moment, to_json
 
 if TYPE_CHECKING:
     from klog.log import Log
     from klog.log.read.isolation import Isolation
     from klog.manager import LogManager
     from klog.record import Record
+
+
+_ENDS = {"log_end": "log_end_offset", "high_watermark": "high_watermark", "read_committed": "last_stable_offset"}
+_KCATS = {"beginning": "earliest", "end": "latest"}
+
+
+@usage_errors()
+def _kcats_offsets(ctx: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, int | str]:
+    """Return start and stop, those that are given in a form of kcat. A negative start counts from the end."""
+    found: dict[str, int | str] = {}
+    for text in texts:
+        name = "stop" if text.startswith("e@") else "start"
+        plain = text.removeprefix("e@").removeprefix("s@")
+        if text == "stored":
+            raise click.BadParameter("'stored': a named reader stores its position: LogManager.reader in Python")
+        if name in found:
+            raise click.BadParameter(f"{text!r} is a second {name}: leave out one")
+        if plain != text and plain.isascii() and plain.isdigit():
+            plain = iso(int(plain))
+        if text[:1] == "-" and text[1:].isascii() and text[1:].isdigit():
+            found[name] = -int(text[1:]) or "latest"
+        else:
+            found[name] = parsed_position(_KCATS.get(plain, plain))
+    return found
+
+
+def _format(ctx: click.Context, parameter: click.Parameter, text: str | None) -> RecordFormat | None:
+    show = _shown if sys.stdout.isatty() else _stored
+    return None if text is None else RecordFormat(text, show)
 
 
 @click.command("cat")
@@ -27,10 +67,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--from",
+    "--since",
     "start",
     metavar="OFFSET|TIME",
     callback=position,
-    help="An offset, earliest, latest, now, a date, ISO text with its zone, or -3h. Default: earliest; with -f latest.",
+    help="An offset, earliest, latest, now, a date, ISO text with its zone, or 3d, 10m: so long ago. "
+    "Default: earliest; with -f latest.",
 )
 @click.option(
     "--to",
@@ -40,11 +82,28 @@ if TYPE_CHECKING:
     callback=position,
     help="The first offset or time that is left out. Default: none.",
 )
+@click.option(
+    "--offset",
+    "offsets",
+    metavar="OFFSET",
+    multiple=True,
+    callback=_kcats_offsets,
+    help="Start and end as in kcat: beginning, end, N, -N for N before the end, s@TIME, e@TIME, in ms since 1970.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records, until interrupted.")
 @click.option("-n", "--max", "limit", metavar="N", type=click.IntRange(0), help="Stop after N records.")
 @isolation_option
 @click.option("--control", is_flag=True, help="Show control records, too.")
 @click.option("--raw", is_flag=True, help="Do not decode the records of Kafka's internal topics.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    metavar="FORMAT",
+    callback=_format,
+    help="As in kcat: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, %K and %S their lengths, "
+    "%h headers, %%; \\n, \\r, \\t, \\0, \\xHH.",
+)
 @json_option
 @jsonl_option
 def command(
@@ -53,11 +112,13 @@ def command(
     partition: int | None,
     start: int | str | None,
     stop: int | str | None,
+    offsets: dict[str, int | str],
     follow: bool,
     limit: int | None,
     isolation: Isolation,
     control: bool,
     raw: bool,
+    form: RecordFormat | None,
     as_json: bool,
     as_jsonl: bool,
 ) -> None:
@@ -70,9 +131,17 @@ def command(
     \b
     klog cat --dir data --topic flights --from 2013-02-08T05:00:00Z --max 5
     klog cat --dir data --topic flights -f --jsonl | jq .key
+    klog cat --dir data --topic flights --since 3d --until 10m -o '%T %k %s'
+    klog cat --dir data --topic flights --offset -5
     """
     import klog
 
+    if form is not None and (as_json or as_jsonl):
+        raise click.UsageError("-o is for text: leave out --json and --jsonl, or -o")
+    for name, other in (("start", start), ("stop", stop)):
+        if name in offsets and other is not None:
+            raise click.UsageError(f"--offset names the {name}, too: leave out one")
+    start, stop = offsets.get("start", start), offsets.get("stop", stop)
     if follow and stop is not None:
         raise click.UsageError("-f has no end: leave out --to, or -f")
     with klog.open(directory, read_only=True) as logs:
@@ -93,6 +162,8 @@ def command(
         if as_json and not follow:
             with json_list({"directory": directory, "topic": topic}, "records") as item:
                 _print(records, lambda record: item(_json(record, raw)))
+        elif form is not None:
+            _print(records, lambda record: sys.stdout.buffer.write(form(record)))
         elif as_json or as_jsonl:
             _print(records, lambda record: print(_json(record, raw)))
         else:
@@ -134,7 +205,9 @@ class _Feed:
         self, log: Log, start: int | str, stop: int | str | None, isolation: Isolation, control: bool, clamp: bool
     ) -> None:
         self.log, self._isolation, self._control = log, isolation, control
-        if clamp and isinstance(start, int):  # one offset for many partitions: limited to the offsets of each
+        if isinstance(start, int) and start < 0:
+            start = max(getattr(log, _ENDS[isolation]) + start, log.log_start_offset)
+        elif clamp and isinstance(start, int):  # one offset for many partitions: limited to the offsets of each
             start = min(max(start, log.log_start_offset), log.log_end_offset)
         self._next: int | str = start
         self._stop = stop
@@ -227,6 +300,15 @@ def _decoded(record: Record) -> list[str] | None:
         return None
     parts = [found["type"], *(printable(to_json(found[name])) for name in ("key", "value"))]
     return parts if found["key"] is not None else [parts[0], parts[2]]
+
+
+def _stored(value: bytes | None) -> bytes:
+    return value or b""
+
+
+def _shown(value: bytes | None) -> bytes:
+    """For a terminal, whose cursor the bytes may not move."""
+    return b"" if value is None else _bytes(value).encode()
 
 
 def _bytes(value: bytes | None) -> str:

@@ -12,6 +12,7 @@ from klog.cli.completing import topics
 from klog.cli.group import DATA_PROBLEM, FAILURE, exit_code
 from klog.cli.import_ import _setting
 from klog.cli.output import (
+    agreed,
     counted,
     json_option,
     print_json,
@@ -45,6 +46,7 @@ def _key(ctx: click.Context, parameter: click.Parameter, text: str | None) -> by
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", metavar="T", help="Only this topic.", shell_complete=topics)
 @click.option("--dry-run", is_flag=True, help="Change nothing; report what would be saved and which keys waste most.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--purge-key", metavar="KEY", callback=_key, help="Instead, remove every record of this key; hex:6b6579 for bytes."
 )
@@ -67,6 +69,7 @@ def command(
     directory: str,
     topic: str | None,
     dry_run: bool,
+    yes: bool,
     purge_key: bytes | None,
     roll: bool,
     top: int,
@@ -84,7 +87,9 @@ def command(
     --purge-key is for requests to delete data. It works on topics of any policy, all of DIR or --topic, and writes a
     line to DIR/klog-audit.jsonl with the key's SHA-256, not the key. Note that the shell's history keeps the key.
 
-    A damaged partition is reported with file, position and offset, and left as it is; the others go on. Exit code 3.
+    What is removed cannot be restored. So klog asks before, on a terminal only: not in a pipe or a script, and not with
+    --yes. A damaged partition is reported with file, position and offset, and left as it is; the others go on. Exit
+    code 3.
 
     \b
     klog compact data --dry-run
@@ -98,6 +103,8 @@ def command(
         raise click.UsageError("--config has no effect with --purge-key: leave it out")
     if config and topic is None:
         raise click.UsageError("--config needs --topic: it applies to one topic")
+    if not (dry_run or yes or agreed(_question(directory, topic, purge_key is not None))):
+        ctx.exit(FAILURE)
     try:
         with progress_bar(progress) as draw:
             if purge_key is not None:
@@ -119,6 +126,12 @@ def command(
     errors = [outcome.error for outcome in found if outcome.error is not None]
     if errors:
         ctx.exit(DATA_PROBLEM if any(isinstance(error, CorruptData) for error in errors) else _worst(errors))
+
+
+def _question(directory: str, topic: str | None, purge: bool) -> str:
+    what = "every record of the key" if purge else "all but the latest record of each key"
+    where = printable(directory if topic is None else f"topic {topic} of {directory}")
+    return f"Remove {what} from {where}, for good?"
 
 
 def _worst(errors: list[Any]) -> int:

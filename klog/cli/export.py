@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from klog.cli.completing import topics
 from klog.cli.output import (
     begin_json,
     counted,
@@ -33,13 +34,23 @@ def _names(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 
 @click.command("export")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--topic", metavar="T", required=True)
+@click.option("--topic", metavar="T", required=True, shell_complete=topics)
 @click.option("--partition", metavar="P", type=click.IntRange(0), help="One partition. Default: all.")
 @click.option(
-    "--from", "start", metavar="OFFSET|TIME", callback=position, help="An offset, ISO text with its zone, or -3h."
+    "--from",
+    "--since",
+    "start",
+    metavar="OFFSET|TIME",
+    callback=position,
+    help="An offset, ISO text with its zone, or 3d, 10m: so long ago.",
 )
 @click.option(
-    "--to", "stop", metavar="OFFSET|TIME", callback=position, help="The first that is left out. Default: all."
+    "--to",
+    "--until",
+    "stop",
+    metavar="OFFSET|TIME",
+    callback=position,
+    help="The first that is left out. Default: all.",
 )
 @click.option(
     "-o",

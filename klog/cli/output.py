@@ -7,6 +7,7 @@ for people. Colour only on a terminal and without NO_COLOR; progress only if std
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,12 +107,17 @@ def isolation_option(function: F) -> F:
 
 def position(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
     """The callback of an option that is an offset or a time. Raises click.BadParameter."""
-    if text is None:
-        return None
+    return None if text is None else parsed_position(text)
+
+
+def parsed_position(text: str) -> int | str:
+    """Return an offset, or text that Log.read accepts: 3d is 3 days ago, as -3d is. Raises click.BadParameter."""
     from klog.arguments import whole
     from klog.log.read.positions import timestamp_ms
 
     text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?(ms|s|m|h|d|w)", text, re.ASCII):
+        text = f"-{text}"
     try:
         if text.isascii() and text.isdigit():
             return whole("offset", int(text))
@@ -283,6 +289,15 @@ def printable(text: str) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a number and its noun: `1 batch`, `1,024 batches`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def agreed(question: str) -> bool:
+    """Ask before something is removed, and return the answer; a refusal is reported. Without a question True, if stdin
+    or stderr is not a terminal."""
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()) or click.confirm(question, err=True):
+        return True
+    click.echo("klog: nothing was changed; --dry-run shows what would be", err=True)
+    return False
 
 
 @contextmanager

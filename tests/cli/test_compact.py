@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import klog
 from klog.cleaner import read_audit
 from klog.manager import by_hand
 from klog.progress import Event
-from tests.cli.test_process import _environment
+from tests.cli.test_process import KLOG, _environment
 from tests.cli.test_verbs import ok, ok_json, run
 
 COMPACTED = {"cleanup.policy": "compact"}
@@ -175,6 +177,37 @@ def test_a_locked_directory_is_exit_code_4_except_for_a_dry_run(data: Path) -> N
         assert "101" in str(
             sum(entry["records_before"] for entry in ok_json("compact", data, "--dry-run")["partitions"])
         )
+
+
+@pytest.mark.parametrize("purge", [(), ("--purge-key", "k1")])
+def test_a_terminal_is_asked_before_records_are_removed(data: Path, purge: tuple[str, ...]) -> None:
+    """A pipe or a script is not asked: the other tests of this file."""
+    before = files(data)
+
+    def asked(answer: bytes, *more: str) -> tuple[int, str]:
+        terminal, other = pty.openpty()
+        os.write(terminal, answer)  # typed ahead
+        command = [*KLOG, "compact", str(data), *purge, *more]
+        done = subprocess.run(
+            command, stdin=other, stdout=subprocess.PIPE, stderr=other, env=_environment(), check=False
+        )
+        os.write(other, b"end\n")
+        printed = os.read(terminal, 1 << 16)
+        for fd in (terminal, other):
+            os.close(fd)
+        return done.returncode, printed.decode()
+
+    code, text = asked(b"n\n")
+    assert (code, files(data)) == (1, before)
+    assert f"from {data}, for good? [y/N]" in text and "nothing was changed; --dry-run shows" in text
+    code, text = asked(b"\n", "--topic", "state")
+    assert (code, files(data)) == (1, before) and f"from topic state of {data}, for good?" in text
+    code, text = asked(b"", "--dry-run")
+    assert (code, files(data)) == (0, before) and "for good" not in text
+    code, text = asked(b"y\n")
+    assert (code, "for good" in text) == (0, True) and files(data) != before
+    code, text = asked(b"", "--yes")
+    assert (code, "for good" in text) == (0, False)
 
 
 def test_progress_goes_from_0_to_100_percent_once(data: Path) -> None:
