@@ -1,4 +1,4 @@
-"""klog bench disk [DIR]"""
+"""klog bench disk [DIR], klog bench log [DIR]"""
 
 from __future__ import annotations
 
@@ -26,12 +26,62 @@ def command() -> None:
     """Measure this machine.
 
     \b
+    klog bench log /var/lib/klog
     klog bench disk /var/lib/klog
     """
 
 
+_directory = click.argument(
+    "directory", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, writable=True)
+)
+
+
+@command.command("log")
+@_directory
+@click.option(
+    "--size",
+    "mib",
+    metavar="MIB",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=4),
+    help="How much to write in all, roughly.",
+)
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="How long to measure, roughly.",
+)
+@json_option
+@progress_option
+def log(directory: str, mib: int, seconds: float, as_json: bool, progress: bool) -> None:
+    """Measure klog on the disk of DIR: appends by durability, reads, compaction, with records of 116 bytes.
+
+    One thread appends 100 records a call. With durability os and interval, append() returns when they are in the page
+    cache, with sync when they are on disk; reads are from the page cache. All records are read back and compared with
+    what was appended: exit code 3 if they differ. It works in a new directory inside DIR, which it removes afterwards.
+    The ways of a contest are measured in turn, in several rounds. × is a way's ratio to the first one.
+
+    \b
+    klog bench log /var/lib/klog
+    klog bench log --seconds 3 --json | jq '.results[] | [.contest, .way, .figures]'
+    """
+    from klog.trial import try_log
+
+    click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
+    with progress_bar(progress) as draw, _ended_by_signals():
+        report = try_log(directory, size=mib << 20, seconds=seconds, progress=draw)
+    if as_json:
+        print_json(report.to_dict())
+        return
+    _show_all(report)
+    click.echo(_summary(report, "all answers are right"))
+
+
 @command.command("disk")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, writable=True))
+@_directory
 @click.option(
     "--size", "mib", metavar="MIB", default=512, type=click.IntRange(min=32), help="How much to write in all, roughly."
 )
@@ -61,15 +111,14 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     if as_json:
         print_json(report.to_dict())
         return
-    for contest in dict.fromkeys(one.contest for one in report.results):
-        _show(contest, [one for one in report.results if one.contest == contest])
+    _show_all(report)
     for note in report.notes:
         click.echo(f"note: {note}")
     click.echo(styled("advice", bold=True))
     for advice in report.advice:
         click.echo(f"  {advice.setting}")
         click.echo(f"      {advice.reason}")
-    click.echo(f"{size(report.bytes_written)} written in {report.seconds:.0f} s; differences below 10% are noise")
+    click.echo(_summary(report))
 
 
 @contextlib.contextmanager
@@ -85,6 +134,16 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _summary(report: Report, *more: str) -> str:
+    written = f"{size(report.bytes_written)} written in {report.seconds:.0f} s"
+    return "; ".join((*more, written, "differences below 10% are noise"))
+
+
+def _show_all(report: Report) -> None:
+    for contest in dict.fromkeys(one.contest for one in report.results):
+        _show(contest, [one for one in report.results if one.contest == contest])
 
 
 def _show(contest: str, results: list[Result]) -> None:

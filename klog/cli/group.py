@@ -36,7 +36,7 @@ VERBS = {
     "dump": ("dump", "Decode any file of a log directory."),
     "verify": ("verify", "Check every invariant of a log directory, read-only."),
     "compact": ("compact", "Compact by hand, or purge a key."),
-    "bench": ("bench", "Compare I/O policies on this disk."),
+    "bench": ("bench", "Measure klog, or I/O policies, on this disk."),
     "ls": ("ls", "List topics, partitions, offsets, sizes, time span."),
     "groups": ("groups", "List consumer groups, their members, offsets and lag."),
     "transactions": ("transactions", "List transactional ids and open transactions."),

@@ -1,12 +1,10 @@
-"""Measures a disk. A contest compares several policies of I/O, which alternate in rounds, so that noise affects all.
+"""Measures a disk. A contest compares several policies of I/O.
 
-    append 4 KiB, 64 KiB, 1 MiB     each policy of writing: rate until the bytes are on disk, and until append()
-    returned durable append                  durability="sync": one thread, several threads that share flushes
-    sequential read                 through the log: from the page cache; cold, by each policy of reading random read
-    the same, only with the kernel's read-ahead send                            a slice to a socket: by sendfile, or
-    read and sent
-
-A contest runs for its share of the time and of the bytes, and for one round at least.
+append 4 KiB, 64 KiB, 1 MiB  each policy of writing: rate until the bytes are on disk, and until append() returned
+durable append               durability="sync": one thread, several threads that share flushes
+sequential read              through the log: from the page cache; cold, by each policy of reading
+random read                  the same, only with the kernel's read-ahead
+send                         a slice to a socket: by sendfile, or read and sent
 """
 
 from __future__ import annotations
@@ -16,16 +14,18 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from klog.clock import Clock, SystemClock
+from klog.clock import Clock
 from klog.disk.residency import residency
 from klog.log import Log
 from klog.manager.pool import run_all
-from klog.progress import Event, Progress
+from klog.progress import Progress
 from klog.record import encode
 from klog.trial import advice
 from klog.trial.own_directory import own_directory
-from klog.trial.report import Report, Result, summed_up
+from klog.trial.report import Report, Result
+from klog.trial.rounds import Figures, Rounds, Ways, rate, waits
 from klog.values import replace
 
 BATCHES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
@@ -45,15 +45,11 @@ READS: dict[str, dict[str, str]] = {
 }
 THREADS = {advice.ONE_THREAD: 1, "4 threads": 4, "16 threads": 16}
 SIZE_MIN = 32 << 20
-_ROUNDS_MAX = 5
 _DURABLE_APPENDS = 200
 _DURABLE_SECONDS = 0.4
 _READS = 64
 _READ_BATCH = "64 KiB"
 _CONFIG = {"segment.bytes": str(1 << 30), "max.message.bytes": str(4 << 20)}
-
-Figures = dict[str, float]
-Policies = Mapping[str, Callable[[], Figures]]
 
 
 def try_disk(
@@ -74,7 +70,8 @@ def try_disk(
         raise ValueError(f"size={size}: must be at least {SIZE_MIN}, for results above the noise")
     parent = os.path.abspath(os.fspath(directory))
     with own_directory(parent, size // 2) as scratch:
-        return _Trial(parent, scratch, size, seconds, clock or SystemClock(), progress).run()
+        rounds = Rounds("bench disk", len(BATCHES) + 4, size, seconds, clock, progress)
+        return _Trial(parent, scratch, size, rounds).run()
 
 
 def payload(batch_bytes: int) -> bytes:
@@ -83,66 +80,32 @@ def payload(batch_bytes: int) -> bytes:
 
 
 class _Trial:
-    def __init__(
-        self, parent: str, scratch: str, size: int, seconds: float, clock: Clock, progress: Progress | None
-    ) -> None:
-        self._parent, self._scratch, self._size, self._seconds, self._clock = parent, scratch, size, seconds, clock
-        self._progress = progress
-        self._written = self._number = self._done = 0
+    def __init__(self, parent: str, scratch: str, size: int, rounds: Rounds) -> None:
+        self._parent, self._scratch, self._size, self._rounds = parent, scratch, size, rounds
+        self._clock = rounds.clock
+        self._number = 0
         self._notes: list[str] = []
         self._impossible: set[str] = set()
-        self._total = len(BATCHES) + 4
 
     def run(self) -> Report:
         start = self._clock.monotonic()
+        # three contests of appends, one of durable ones, and what is read
+        contest = partial(self._rounds.contest, share=1 / 5)
         results: list[Result] = []
         for name, batch_bytes in BATCHES.items():
-            results += self._contest(f"{advice.APPEND} {name}", self._appends(batch_bytes), POLICIES)
-        results += self._contest(f"{advice.DURABLE} 4 KiB", self._durables())
+            results += contest(f"{advice.APPEND} {name}", self._appends(batch_bytes), POLICIES)
+        results += contest(f"{advice.DURABLE} 4 KiB", self._durables())
         with self._open("read") as log:
             self._fill(log, self._size // 4, payload(BATCHES[_READ_BATCH]))
             path = log.path
         with Log.open(path, read_only=True) as log:  # it maps no file: mapped pages cannot be dropped from the cache
-            results += self._contest(advice.SEQUENTIAL, self._scans(log), READS)
-            results += self._contest(f"{advice.RANDOM} of {_READ_BATCH}", self._fetches(log), less_is_better=True)
-            results += self._contest(f"{advice.SEND} 1 MiB slices", self._sends(log))
+            results += contest(advice.SEQUENTIAL, self._scans(log), READS)
+            results += contest(f"{advice.RANDOM} of {_READ_BATCH}", self._fetches(log), less_is_better=True)
+            results += contest(f"{advice.SEND} 1 MiB slices", self._sends(log))
         taken = self._clock.monotonic() - start
-        report = Report(self._parent, results, self._written, taken, self._notes)
+        results = [one for one in results if one.way not in self._impossible]
+        report = Report(self._parent, results, self._rounds.written, taken, self._notes)
         return replace(report, advice=advice.recommend(results))
-
-    # ---- rounds ----------------------------------------------------------------------------------------------------
-
-    def _contest(
-        self,
-        name: str,
-        policies: Policies,
-        settings: Mapping[str, Mapping[str, str]] | None = None,
-        *,
-        less_is_better: bool = False,
-    ) -> list[Result]:
-        deadline = self._clock.monotonic() + self._seconds / self._total
-        before, share = self._written, self._size // 5  # three contests of appends, one of durable ones, the reads
-        rounds: list[dict[str, Figures]] = []
-        order = list(policies)
-        while not rounds or (
-            len(rounds) < _ROUNDS_MAX
-            and self._clock.monotonic() < deadline
-            and (self._written - before) * (len(rounds) + 1) <= share * len(rounds)
-        ):
-            first = len(rounds) % len(order)
-            found: dict[str, Figures] = {}
-            for policy in (*order[first:], *order[:first]):
-                self._report(f"{name}: {policy}")
-                found[policy] = policies[policy]()
-            rounds.append({policy: found[policy] for policy in order})
-        self._done += 1
-        self._report(name)
-        results = summed_up(name, rounds, settings or {}, less_is_better=less_is_better)
-        return [one for one in results if one.way not in self._impossible]
-
-    def _report(self, note: str) -> None:
-        if self._progress is not None:
-            self._progress(Event("bench disk", self._done, self._total, "contests", note))
 
     def _open(self, name: str, settings: Mapping[str, str] | None = None, durability: str = "os") -> Log:
         self._number += 1
@@ -155,12 +118,12 @@ class _Trial:
         count = max(size // len(batch), 2)
         for _ in range(count):
             log.append_batches(batch)
-        self._written += count * len(batch)
+        self._rounds.wrote(count * len(batch))
         return count * len(batch)
 
     # ---- appends ---------------------------------------------------------------------------------------------------
 
-    def _appends(self, batch_bytes: int) -> Policies:
+    def _appends(self, batch_bytes: int) -> Ways:
         share = self._size // 5 // (len(POLICIES) * 2)  # for at least two rounds
         batch = payload(batch_bytes)
 
@@ -176,17 +139,17 @@ class _Trial:
                     self._notes.append(f"{policy} is not available: the kernel or the file system does not support it")
                 log.delete()
             return {
-                "MB/s to the disk": _rate(size, flushed - start),
-                "MB/s append": _rate(size, appended - start),
+                "MB/s to the disk": rate(size / 1e6, flushed - start),
+                "MB/s append": rate(size / 1e6, appended - start),
             }
 
         return {policy: lambda policy=policy: append(policy) for policy in POLICIES}  # type: ignore[misc]
 
-    def _durables(self) -> Policies:
+    def _durables(self) -> Ways:
         batch = payload(BATCHES["4 KiB"])
 
         def append(threads: int) -> Figures:
-            waits: list[float] = []
+            seconds: list[float] = []
             with self._open("durable", durability="sync") as log:
                 log.append_batches(batch)
                 start = self._clock.monotonic()
@@ -197,7 +160,7 @@ class _Trial:
                         before = self._clock.monotonic()
                         log.append_batches(batch)
                         after = self._clock.monotonic()
-                        waits.append(after - before)
+                        seconds.append(after - before)
                         if after > stop:
                             break
 
@@ -206,14 +169,8 @@ class _Trial:
                     raise failed[0]
                 taken = self._clock.monotonic() - start
                 log.delete()
-            self._written += len(waits) * len(batch)
-            waits.sort()
-            return {
-                "appends/s": len(waits) / max(taken, 1e-9),
-                "p50 ms": waits[len(waits) // 2] * 1e3,
-                "p99 ms": waits[len(waits) * 99 // 100] * 1e3,
-                "max ms": waits[-1] * 1e3,
-            }
+            self._rounds.wrote(len(seconds) * len(batch))
+            return {"appends/s": rate(len(seconds), taken), **waits(seconds)}
 
         return {policy: lambda threads=threads: append(threads) for policy, threads in THREADS.items()}  # type: ignore[misc]
 
@@ -233,17 +190,17 @@ class _Trial:
         for _ in log.chunks(log.log_start_offset, log.log_end_offset):
             pass
 
-    def _scans(self, log: Log) -> Policies:
+    def _scans(self, log: Log) -> Ways:
         def scan(policy: str) -> Figures:
             with Log.open(log.path, read_only=True, config=READS[policy]) as reader:
                 (self._heat if policy == advice.HOT else self._cool)(reader)
                 start = self._clock.monotonic()
                 size = sum(len(chunk.buffer) for chunk in reader.chunks(reader.log_start_offset, reader.log_end_offset))
-                return {"MB/s": _rate(size, self._clock.monotonic() - start)}
+                return {"MB/s": rate(size / 1e6, self._clock.monotonic() - start)}
 
         return {policy: lambda policy=policy: scan(policy) for policy in READS}  # type: ignore[misc]
 
-    def _fetches(self, log: Log) -> Policies:
+    def _fetches(self, log: Log) -> Ways:
         offsets = range(log.log_start_offset, log.log_end_offset)
 
         def fetch(prepare: Callable[[Log], None]) -> Figures:
@@ -256,7 +213,7 @@ class _Trial:
 
         return {advice.HOT: lambda: fetch(self._heat), advice.COLD: lambda: fetch(self._cool)}
 
-    def _sends(self, log: Log) -> Policies:
+    def _sends(self, log: Log) -> Ways:
         batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches have the same size
 
         def send(by_kernel: bool) -> Figures:
@@ -286,10 +243,6 @@ class _Trial:
                 ours.close()
                 reader.join()
                 theirs.close()
-            return {"MB/s": _rate(size, self._clock.monotonic() - start)}
+            return {"MB/s": rate(size / 1e6, self._clock.monotonic() - start)}
 
         return {"sendfile": lambda: send(True), "read and sent": lambda: send(False)}
-
-
-def _rate(size: int, seconds: float) -> float:
-    return size / max(seconds, 1e-9) / 1e6

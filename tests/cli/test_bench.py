@@ -1,4 +1,4 @@
-"""klog bench disk: text output, --json, a picture; and the exit codes of every verb."""
+"""klog bench disk and log: text output, --json, a picture, exit codes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,31 @@ def test_a_table_with_bars_and_advice(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_records_are_measured(tmp_path: Path) -> None:
+    small = ("--size", "4", "--seconds", "0.1")
+    result = CliRunner().invoke(cli, ["bench", "log", str(tmp_path), *small])
+    assert result.exit_code == 0, result.output
+    for word in ("APPEND 100 RECORDS", "interval", "sync", "p99 ms", "READ", "pairs", "COMPACT", "lz4", "█", "×"):
+        assert word in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("all answers are right; ")
+    assert "writing about 4 MiB" in result.stderr and "writing about" not in result.stdout
+    result = CliRunner().invoke(cli, ["bench", "log", str(tmp_path), *small, "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert set(report) == {"directory", "results", "bytes_written", "seconds", "notes", "advice"}
+    assert set(report["results"][0]) == {"contest", "way", "settings", "figures", "ratio", "ratio_min", "rounds"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_wrong_answer_is_exit_code_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = klog.Log.append
+    monkeypatch.setattr(klog.Log, "append", lambda log, records: append(log, records[:-1]))
+    result = CliRunner().invoke(cli, ["bench", "log", str(tmp_path), "--size", "4", "--seconds", "0.1", "--json"])
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["error"]["type"] == "CorruptData"
+    assert "other records are read than were appended: check the memory" in result.stderr
+
+
 def test_json_and_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs: matplotlib")
     plot = tmp_path / "disk.svg"
@@ -44,7 +69,13 @@ def test_json_and_a_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("args", "code"),
-    [(["bench", "disk", "/nowhere"], 2), (["bench", "tape"], 2), (["bench", "disk", ".", "--size", "1"], 2)],
+    [
+        (["bench", "disk", "/nowhere"], 2),
+        (["bench", "tape"], 2),
+        (["bench", "disk", ".", "--size", "1"], 2),
+        (["bench", "log", "/nowhere"], 2),
+        (["bench", "log", ".", "--size", "3"], 2),
+    ],
 )
 def test_usage(args: list[str], code: int) -> None:
     assert CliRunner().invoke(cli, args).exit_code == code
