@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,23 +19,42 @@ if TYPE_CHECKING:
 
     from klog.inspect import DumpedFile
 
+# Options of Kafka's tool that klog dump does not have, and what to use instead.
+_INSTEAD = {
+    "verify-index-only": "klog verify DIR checks every entry of the indexes",
+    "index-sanity-check": "klog verify DIR checks every entry of the indexes",
+    "max-bytes": "klog cat --from OFFSET --max N prints N records",
+    "key-decoder-class": "klog export --decode-key and --decode decode keys and values",
+    "value-decoder-class": "klog export --decode-key and --decode decode keys and values",
+}
 LABELS = {"create_time": "CreateTime", "log_append_time": "LogAppendTime", "none": "NoTimestampType"}
 
 
 def _kafkas_decoders(function: F) -> F:
-    """Accept the options of Kafka's tool for internal topics, which are decoded anyway."""
+    """Accept the options of Kafka's tool for internal topics, which are decoded anyway; for others name what to use."""
     for name in ("offsets", "transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state"):
         function = click.option(f"--{name}-decoder", hidden=True, is_flag=True, expose_value=False)(function)
+    for name in _INSTEAD:
+        flag = name.startswith(("verify", "index"))
+        option = click.option(f"--{name}", hidden=True, is_flag=flag, expose_value=False, callback=_not_here)
+        function = option(function)
     return function
 
 
+def _not_here(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value:
+        option = parameter.opts[0]
+        raise click.UsageError(f"{option} of Kafka's tool is not here: {_INSTEAD[option.removeprefix('--')]}", ctx)
+
+
 @click.command("dump")
-@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(exists=True))
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path())
 @click.option("--batches", is_flag=True, help="Only the headers of batches, without records.")
 @click.option("--raw", is_flag=True, help="Do not decode the records of Kafka's internal topics.")
 @click.option("--files", hidden=True, help="Kafka's spelling of PATH: a comma-separated list.")
 @click.option("--print-data-log", hidden=True, is_flag=True)
 @click.option("--deep-iteration", hidden=True, is_flag=True)
+@click.option("--max-message-size", hidden=True, expose_value=False)  # there is no limit
 @click.option("--skip-record-metadata", hidden=True, is_flag=True)
 @_kafkas_decoders
 @json_option
@@ -58,19 +78,27 @@ def command(
     dump tool. Records of __consumer_offsets, __transaction_state, __cluster_metadata and other internal topics are
     decoded; in JSON they have "decoded". Exit code 3 means that some bytes could not be read.
 
+    PATH may be a URL of an object store: s3://, gs://, abfs://, hdfs://, file://. Its files are copied to a temporary
+    directory first. That needs pyarrow, whose environment variables hold the credentials.
+
     \b
     klog dump data/flights-0/00000000000000000000.log --batches
     klog dump data/flights-0 --jsonl | jq 'select(.type == "batch") | .size'
+    klog dump s3://backup/kafka/flights-0/00000000000000000000.log
     """
     from klog.inspect import dump
+    from klog.inspect.remote import is_url
 
     named = [*paths, *(part for part in (files or "").split(",") if part)]
     if not named:
         raise click.UsageError("Name a file or a directory.", ctx)
     for path in named:
-        if not os.path.lexists(path):
+        if not is_url(path) and not os.path.lexists(path):
             raise click.UsageError(f"{path}: no such file or directory", ctx)
-    found = (file for path in named for file in dump(path, records=not batches, raw=raw))
+    try:
+        found = chain.from_iterable([dump(path, records=not batches, raw=raw) for path in named])
+    except (ValueError, ImportError) as error:  # of a URL
+        raise click.UsageError(str(error), ctx) from None
     if as_json:
         bad = _as_json(found)
     elif as_jsonl:

@@ -33,6 +33,7 @@ from klog.inspect.batches import Broken, Found, Legacy, scan
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
 from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small, topic_of
 from klog.inspect.record_fields import TIMESTAMP_TYPES, record_fields
+from klog.inspect.remote import RemoteFiles, is_url
 from klog.inspect.texts import (
     parse_audit,
     parse_checkpoint,
@@ -42,7 +43,7 @@ from klog.inspect.texts import (
     parse_properties,
 )
 from klog.record import RecordBatch
-from klog.values import dataclass
+from klog.values import dataclass, replace
 
 Entry = dict[str, Any]
 
@@ -62,8 +63,21 @@ class DumpedFile:
 
 def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = False) -> Iterator[DumpedFile]:
     """Yield the files of a partition directory or a log.dir, or one file. records=False: only the headers of
-    batches. raw=True: the records of Kafka's internal topics are not decoded. Raises OSError."""
+    batches. raw=True: the records of Kafka's internal topics are not decoded.
+
+    path may be a URL, such as s3://bucket/flights-0: its files are copied to a temporary directory before the first one
+    is yielded. That needs pyarrow. Raises OSError, ImportError without pyarrow, ValueError for an unknown URL."""
     where = arguments.path("path", path)
+    return _of_url(RemoteFiles(where), records, raw) if is_url(where) else _of_path(where, records, raw)
+
+
+def _of_url(remote: RemoteFiles, records: bool, raw: bool) -> Iterator[DumpedFile]:
+    with remote.copied() as local:
+        for file in _of_path(local, records, raw):
+            yield replace(file, path=remote.shown + file.path[len(local) :])
+
+
+def _of_path(where: str, records: bool, raw: bool) -> Iterator[DumpedFile]:
     if not is_directory(where):
         if not exists(where, follow_symlinks=False):
             raise FileNotFoundError(errno.ENOENT, "no such file; name a log.dir, a partition or a file of one", where)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -373,6 +376,59 @@ def test_dump_shows_damage_and_exits_with_3(data: Path) -> None:
     unknown.write_text("x")
     assert run("dump", unknown).exit_code == 3
     assert run("dump").exit_code == run("dump", data / "nothing").exit_code == 2
+
+
+def test_dump_of_a_url_is_that_of_the_path(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow also knows file:// and copies from it as from an object store. The copies are removed."""
+    pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    log = data / "people-0" / "00000000000000000000.log"
+    offsets = Path(shutil.copytree(golden.copy_logdir("internal", tmp_path), tmp_path / "a copy"))
+    for path in (log, data / "people-0", data, offsets):
+        url = path.as_uri()
+        for more in ((), ("--jsonl",), ("--json",)):
+            local, remote = ok("dump", path, *more), ok("dump", url, *more)
+            assert remote.replace(url, str(path)) == local and url in remote
+    assert '"decoded"' in ok("dump", offsets.as_uri(), "--jsonl")
+    assert ok("dump", log.as_uri(), log).count("Dumping ") == 2
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_dump_of_a_bad_url(data: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    for options in ((), ("--json",)):
+        result = run("dump", "nosuch://bucket/x", *options)
+        assert result.exit_code == 2 and "nosuch" in result.stderr and "Traceback" not in result.output
+        url = (data / "nothing").as_uri()
+        result = run("dump", url, *options)
+        assert result.exit_code == 1 and f"{url}: no such file or directory" in result.stderr
+    assert json.loads(result.stdout)["error"]["type"] == "FileNotFoundError"
+
+
+def test_a_url_without_pyarrow_names_what_to_install(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("dump", data.as_uri())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pip install 'klog[arrow]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("--verify-index-only", "klog verify"),
+        ("--index-sanity-check", "klog verify"),
+        ("--max-bytes=5", "klog cat"),
+        ("--key-decoder-class=x.Y", "klog export"),
+        ("--value-decoder-class=x.Y", "klog export"),
+    ],
+)
+def test_options_of_kafkas_tool_that_are_not_here_name_what_is(data: Path, option: str, instead: str) -> None:
+    result = run("dump", data, option)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert option.partition("=")[0] in result.stderr and instead in result.stderr
+    assert option.partition("=")[0] not in ok("dump", "--help")
+    ok("dump", data, "--max-message-size", "5242880")
 
 
 # ---- verify and ls -------------------------------------------------------------------------------------------------
