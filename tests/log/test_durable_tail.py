@@ -14,8 +14,10 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
 from klog.record import decode
+from tests.support.damage import flip
 from tests.support.logs import NOW, one_log, values
 
+COUNT = 8  # batches of a log with a wrong length
 CLOSED, END = 6, 9  # log ends without the last batch, and with it
 FIELDS = {"base offset": (0, 8), "length": (8, 12), "epoch": (12, 16), "magic": (16, 17), "crc": (17, 21),
           "attributes": (21, 23), "last offset delta": (23, 27), "timestamps": (27, 43), "producer": (43, 57),
@@ -106,3 +108,22 @@ def test_missing_bytes_below_the_recovery_point(tail: Tail, clean: bool) -> None
         assert tail.file.read_bytes() == tail.data[:size]
         with tail.open(clean=clean, point=CLOSED) as log:
             assert (log.log_end_offset, log.segments[-1].size) == (CLOSED, tail.last)
+
+
+@pytest.mark.parametrize("point", [0, 2 * COUNT], ids=["unknown", "at the end"])
+def test_a_wrong_length_after_a_clean_stop_cuts_no_valid_batches(tmp_path: Path, point: int) -> None:
+    """The length leads into the middle of a later batch, where bytes look like a batch with a huge offset: the valid
+    batches after it are below the offsets of the scan."""
+    path = tmp_path / "events-0"
+    with one_log(tmp_path) as log:
+        for number in range(COUNT):
+            log.append([(b"k", b"%d" % number, 1000 * number)] * 2)
+        file = Path(log.segments[-1].path)
+    data = file.read_bytes()
+    for bit in range(32):
+        damaged = flip(data, 11 - bit // 8, bit % 8)
+        file.write_bytes(damaged)
+        with pytest.raises(CorruptLog) as caught:
+            klog.Log.open(path, clock=ManualClock(NOW), clean_shutdown=True, recovery_point=point)
+        assert (caught.value.path, caught.value.position) == (str(file), 0), bit
+        assert file.read_bytes() == damaged

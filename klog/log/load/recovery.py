@@ -20,6 +20,7 @@ import os
 from klog.disk import exists
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
+from klog.log.load.damage import before_wrong_length
 from klog.log.load.inputs import Findings, Inputs
 from klog.log.load.overflow import BASE_OFFSET_BYTES, is_flipped, overflows, split_segment
 from klog.log.load.rebuild import DerivedState
@@ -315,13 +316,17 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     floor = segment.base_offset if inputs.policy == "strict" else 0
     scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
     if scan.reason == "offset_order" and position:  # only a scan from the start shows which offset is invalid
+        position = 0
         scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
-    refuse_far_end(inputs, segment, scan)
+    valid = scan
+    if scan.reason and inputs.policy != "kafka":
+        valid = before_wrong_length(segment, scan, position) or scan  # the former has valid batches after it: refused
+    refuse_far_end(inputs, segment, valid)
     report_invalid(inputs, segment, scan, found, refuse=False)
     if scan.reason:
-        _refuse_durable(inputs, segment, scan)
-        _refuse_short_batch(inputs, segment, scan)
-        allow_cut(inputs, segment, scan, size, [])
+        _refuse_durable(inputs, segment, valid)
+        _refuse_short_batch(inputs, segment, valid)
+        allow_cut(inputs, segment, valid, size, [])
         found.bytes_truncated += size - scan.end
         found.note(cut_text(segment, scan, size, []))
         segment.cut(scan.end)
