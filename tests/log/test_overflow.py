@@ -117,6 +117,17 @@ def test_the_gap_between_two_parts_is_not_a_missing_segment(tmp_path: Path) -> N
         assert [segment.base_offset for segment in log.segments] == FIRST_PARTS
 
 
+def test_a_split_keeps_the_gaps_that_are_known(tmp_path: Path) -> None:
+    """Those before the segment, and those after it."""
+    directory, expected = three_segments(tmp_path / "t-0")
+    known = ((9, 10), (2 * BEYOND + 160, 3 * BEYOND))
+    (directory / "klog-gaps").write_text("0\n2\n" + "".join(f"{end} {base}\n" for end, base in known))
+    config = {**CONFIG, "cleanup.policy": "delete"}
+    for _ in range(2):
+        with klog.Log.open(directory, config=config, clean_shutdown=False, clock=ManualClock(T)) as log:
+            assert offsets(log) == expected
+
+
 @pytest.mark.parametrize("data", [run_of(BEYOND + 7, 4), batch(BEYOND - 2, 3)], ids=["beyond", "across"])
 def test_a_segment_with_all_batches_out_of_range_takes_the_first_ones_base(tmp_path: Path, data: bytes) -> None:
     """UL96: the split gives one segment with another name; also if only the last offset is out of range."""

@@ -8,6 +8,7 @@ file is a checkpoint of pairs: the end of a segment, the base offset of the next
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
@@ -28,6 +29,16 @@ def read(directory: str) -> set[tuple[int, int]]:
 
 
 def note(files: Files, directory: str, end: int, base_offset: int, first: int) -> None:
-    """Add the gap from `end` to base_offset durably, and remove gaps below `first`."""
-    kept = {gap for gap in read(directory) if first <= gap[0] and gap[1] <= end} | {(end, base_offset)}
-    files.replace(os.path.join(directory, GAPS), format_lines(sorted(kept)))
+    """Add the gap from the log end to base_offset durably. Removes gaps below `first`, and those that a truncation has
+    left beyond the log end."""
+    kept = {gap for gap in read(directory) if first <= gap[0] and gap[1] <= end}
+    _write(files, directory, kept | {(end, base_offset)})
+
+
+def add(files: Files, directory: str, gaps: Iterable[tuple[int, int]]) -> None:
+    """Add gaps anywhere in the log durably."""
+    _write(files, directory, read(directory).union(gaps))
+
+
+def _write(files: Files, directory: str, gaps: Iterable[tuple[int, int]]) -> None:
+    files.replace(os.path.join(directory, GAPS), format_lines(sorted(gaps)))

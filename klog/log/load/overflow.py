@@ -143,10 +143,12 @@ def _base_offset(file: LogFile, header: Header) -> int:
 
 def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     """Note the gaps between the parts, so that a load does not take them for lost records."""
+    found = []
     for part, following in itertools.pairwise(parts):
         for header in HeaderIterator(segment.file, part.position, part.end):
             end = header.next_offset
-        gaps.note(inputs.files, inputs.directory, end, following.base_offset, 0)
+        found.append((end, following.base_offset))
+    gaps.add(inputs.files, inputs.directory, found)
     segment.close()
 
 
