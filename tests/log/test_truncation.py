@@ -582,6 +582,22 @@ def test_a_truncation_into_a_range_removed_by_a_cleaning(tmp_path: Path, rolled:
         assert log.verify().problems == []
 
 
+def test_no_snapshot_is_above_the_batches_that_a_truncation_leaves(tmp_path: Path) -> None:
+    """A clean stop wrote it, in the middle of a segment of which a cleaning then removed records around it."""
+    with one_log(tmp_path, cleanup_policy="compact") as log:
+        log.append([(b"a", b"1")])
+        log.append([(b"k", b"1")])
+        log.append([(b"k", b"2")])
+    with one_log(tmp_path) as log:
+        for value in (b"3", b"4"):
+            log.append([(b"k", value)])
+        log.roll()
+        log.compact(roll=False)
+        assert [record.offset for record in log.read()] == [0, 4]
+        log.truncate_to(4)
+        assert log.verify().problems == []
+
+
 def test_records_that_a_truncation_leaves_have_a_leader_epoch(tmp_path: Path) -> None:
     """A crash loses a raised log start. leader-epoch-checkpoint then begins above records that are there again."""
     log = klog.Log.open(tmp_path / "t-0", config={})

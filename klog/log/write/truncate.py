@@ -162,15 +162,16 @@ def _lower(log: LogCore, recovery_point: int, log_start_offset: int) -> None:
 
 
 def reload_producers(log: LogCore) -> None:
-    """Reload the producers as of the new log end. Deletes snapshots outside the log.
+    """Reload the producers as of the new log end. Deletes snapshots outside the log, and those above its last batch: if
+    the new end is inside a batch or a gap, the next load ends the log after that batch.
 
-    They are those since the log start of the load: a crash may lose a later one, and brings back the records below it.
-    Then the snapshots that are written from now on must have the transactions of these records.
+    The producers are those since the log start of the load: a crash may lose a later one, and brings back the records
+    below it. Then the snapshots that are written from now on must have the transactions of these records.
     """
     inputs, start, end = inputs_of(log), log.log_start_offset, log.log_end_offset
     snapshots = Snapshots(log.directory.path, log.options.files)
     for offset in snapshots.offsets:
-        if not start < offset <= end:
+        if not start < offset <= min(end, log.segments[-1].next_offset):
             snapshots.delete(offset)
     start = min(start, max(inputs.log_start_offset, log.segments[0].base_offset))
     log.use_producers(producers_at(inputs, log.segments, start, end, snapshots=snapshots))
