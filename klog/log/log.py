@@ -703,7 +703,8 @@ class Log:
         """Remove all records at and above an offset, durably. The log then ends at offset. False if there were none.
 
         A batch that contains offset is removed whole, with its records below offset: Kafka's rule, since replicas agree
-        at batch boundaries. Epochs, producers, high watermark, recovery point and log start follow.
+        at batch boundaries. Epochs, producers, high watermark, recovery point and log start follow. Committed positions
+        of named readers fall to the new end; a reader that is open keeps its own, until seek() moves it.
 
         If the last remaining batch then ends below offset (the batch at offset was removed, or a cleaning had removed
         records below it), the log ends after that batch when it is opened again, as in Kafka, and assigns the offsets

@@ -184,13 +184,16 @@ def _expire_producers(log: LogCore) -> None:
 def belong_to(log: LogCore, owner: Owner, on_flush: Callable[[LogCore], None] | None = None) -> None:
     """Set the owner, which writes the checkpoints of the log from here on.
 
-    A recovery point beyond the log end of this load is lowered before the first append, since records appended below it
-    are not on disk. After a crash before this, the next load does it.
+    A recovery point, or a reader's position, beyond the log end of this load is lowered before the first append, since
+    records appended below it are not on disk, or not read. After a crash before this, the next load does it.
     """
     log.directory.belong_to(owner, on_flush)
+    fell = log.options.recovery_point > log.recovery_point
     try:
-        if log.options.recovery_point > log.recovery_point:
+        if fell:
             owner.lower(log, log.recovery_point, log.log_start_offset)
+        if not log.read_only and (fell or log.recovery.reason):
+            owner.lower_positions(log, log.log_end_offset)
     except BaseException:
         abandon(log)
         raise

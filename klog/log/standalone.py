@@ -129,6 +129,10 @@ class _Owner:
                     self._set(name, key, bound)
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
+    def lower_positions(self, log: LogCore, log_end: int) -> None:
+        """Lower the positions of named readers of a log that was shortened, or is about to be."""
+        lower_positions(self._parent, reader_names(self._parent), log.topic, log.partition, log_end, self._files)
+
     def forget(self, log: LogCore) -> None:
         """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""
         key = log.topic, log.partition
@@ -369,8 +373,6 @@ def _open_to_write(
         stated["topic_id"] = given.topic_id or created_id
         log = load(**stated)
         belong_to(log._core, owner)
-        if not log._core.recovery.clean_shutdown:
-            lower_positions(parent, reader_names(parent), *key, log._core.log_end_offset, files)
         for manifest in manifests:
             check(log._core, manifest)
             roll_forward(log._core, manifest)

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from klog.disk import Files, is_directory
+from klog.disk import is_directory
 from klog.errors import LogClosed, ReentrantCall
 from klog.log.closing import abandon
+from klog.log.core import LogCore
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.reader_positions import lower_positions, reader_names
@@ -51,6 +52,7 @@ class LogRegistry:
         self.after_fork()
         for directory in self._directories:
             directory.on_failure = self._directory_failed
+            directory.lower_positions = partial(self._lower_positions, directory)
 
     def after_fork(self) -> None:
         """Reset in a forked child, where no thread is loading or cleaning a log."""
@@ -159,22 +161,17 @@ class LogRegistry:
             options.hold_back(partial(directory.reader_bounds, key))
         log = Log(path, options)
         belong_to(log._core, directory, directory.flushed)
-        if not self._state.read_only and not log.recovery.clean_shutdown:
-            try:
-                self._lower_positions(log, directory, options.files)
-            except BaseException:
-                abandon(log._core)
-                raise
         return log
 
-    def _lower_positions(self, log: Log, directory: LogDirectory, files: Files) -> None:
-        """Lower the positions of named readers, which are in the first log.dir, after a crash. If that one has failed,
-        the logs of the others are opened all the same."""
+    def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int) -> None:
+        """Lower the positions of named readers, which are in the first log.dir. If that one has failed, the logs of the
+        others are opened, and truncated, all the same."""
         first = next(iter(self._directories))
         try:
-            if self._readers is None:
-                self._readers = reader_names(first.path)
-            lower_positions(first.path, self._readers, log.topic, log.partition, log.log_end_offset, files)
+            known = self._readers
+            if known is None or (log.topic, log.partition) not in self._pending:  # not a load: newer readers count, too
+                known = self._readers = reader_names(first.path)
+            lower_positions(first.path, known, log.topic, log.partition, log_end, log.options.files)
         except OSError as error:
             if directory is first:
                 raise

@@ -80,6 +80,54 @@ def test_records_appended_after_a_recovery_by_log_open_are_read(tmp_path: Path) 
         assert values(reader) == [b"new"] * 4
 
 
+def test_records_appended_after_the_last_segment_was_lost_are_read(tmp_path: Path) -> None:
+    """N4. After a clean stop no segment is scanned; the recovery point shows that records are missing."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("events")
+        log = logs.log("events")
+        log.append([(None, b"kept")] * 4)
+        log.roll()
+        log.append([(None, b"lost")] * 2)
+        with logs.reader("events", "billing") as reader:
+            assert len(list(reader)) == 6
+    for path in (tmp_path / "events-0").glob(f"{4:020d}.*"):
+        path.unlink()
+    with klog.open(tmp_path) as logs:
+        log = logs.log("events")
+        assert log.recovery.clean_shutdown and log.log_end_offset == 4
+        log.append([(None, b"new")] * 4)
+        with logs.reader("events", "billing") as reader:
+            assert values(reader) == [b"new"] * 4
+
+
+@pytest.mark.parametrize("managed", [True, False])
+@pytest.mark.parametrize("how", ["truncate_to", "truncate_fully_and_start_at"])
+def test_records_that_replace_truncated_ones_are_read(tmp_path: Path, how: str, managed: bool) -> None:
+    """N4"""
+
+    def replace(log: klog.Log) -> None:
+        getattr(log, how)(4)
+        log.append([(None, b"new")] * 4)
+
+    path = tmp_path / "data"
+    with klog.open(path, create=True) as logs:
+        logs.create_topic("events")
+        for number in range(6):
+            logs.log("events").append([(None, b"%d" % number)])
+        with logs.reader("events", "billing") as reader, logs.reader("events", "slow") as slow:
+            assert len(list(reader)) == 6
+            slow.seek({0: 2})
+        if managed:
+            replace(logs.log("events"))
+    if not managed:
+        with klog.Log.open(path / "events-0") as log:
+            replace(log)
+    with klog.open(path) as logs:
+        assert logs.readers() == {"billing": {"events": {0: 4}}, "slow": {"events": {0: 2}}}
+        with logs.reader("events", "billing") as reader:
+            assert values(reader) == [b"new"] * 4
+
+
 def test_logs_are_recovered_without_the_log_dir_that_has_the_positions(tmp_path: Path) -> None:
     paths = [tmp_path / "first", tmp_path / "second"]
     with klog.open(paths, create=True) as logs:

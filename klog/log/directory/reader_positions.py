@@ -9,8 +9,8 @@ it would not start with a directory that is not a partition's. A position is the
   N2  other partitions and topics of the same name, which other processes commit, are kept: under an flock of the
       log.dir the file is read, changed and replaced. For one partition the last commit counts
   N3  a position belongs to one topic id: a topic that was deleted and created again is read from the start
-  N4  no committed position lies above the log end that a crash has left: the records that are appended there later are
-      delivered
+  N4  no committed position lies above the log end that a crash or a truncation has left: the records that are appended
+      there later are delivered
 
 This needs no lock of the log.dir, but must be able to write there: it also works beside a broker or another klog
 process that writes, and with a read-only manager.
@@ -167,8 +167,8 @@ def reader_names(directory: str) -> list[str]:
 def lower_positions(
     directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files
 ) -> None:
-    """Before the first append to a log that a crash may have shortened: these readers go on at its end at the latest
-    (N4). Skips a damaged file, which raises again where its reader is opened. Raises OSError."""
+    """Before the first append to a log that was, or may have been, shortened: these readers go on at its end at the
+    latest (N4). Skips a damaged file, which raises again where its reader is opened. Raises OSError."""
     for name in names:
         try:
             if PositionFile(directory, name, files).lower(topic, partition, log_end):

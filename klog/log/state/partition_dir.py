@@ -25,6 +25,10 @@ class Owner(Protocol):
     def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
 
+    def lower_positions(self, log: LogCore, log_end: int) -> None:
+        """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. Raises
+        OSError."""
+
     def flush_soon(self, log: LogCore) -> bool:
         """Flush the log soon by another thread. False: there is none, so the append flushes."""
 

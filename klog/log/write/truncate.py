@@ -3,8 +3,9 @@
   T1  at every moment the directory holds a prefix of the old log: later segments are removed before earlier ones,
       whole segments before a part of one
   T2  a truncation, with all files that name the removed records, is on disk before the next append (S8)
-  T3  the checkpoints of the log.dir are lowered before the first byte is removed: after a crash a load would believe a
-      recovery point or a log start beyond the new log
+  T3  the checkpoints of the log.dir and the positions of named readers are lowered before the first byte is removed:
+      after a crash a load would believe a recovery point or a log start beyond the new log, and a reader would miss the
+      records that replace those that it has read
   T4  the listener gets a new high watermark at the end: it may append
 
 Under the log's lock. An OSError takes the log offline; the next load finds a prefix. Kafka: UnifiedLog, LocalLog.
@@ -22,7 +23,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.cleaning_state import without_cleaning
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.snapshots import Snapshots
-from klog.log.write.failures import guard, uninterrupted
+from klog.log.write.failures import guard, guard_undoable, uninterrupted
 from klog.log.write.removal import remove_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
@@ -65,14 +66,17 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
     _log.info("event=truncate log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
     start = min(offset, log.log_start_offset)
     if reached < start:
-        _remove(log, lambda: _truncate_to_start(log, offset, start))
+        _remove(log, start, lambda: _truncate_to_start(log, offset, start))
     else:
-        _remove(log, lambda: _truncate(log, kept, offset, reached))
+        _remove(log, min(offset, reached), lambda: _truncate(log, kept, offset, reached))
     return True
 
 
-def _remove(log: LogCore, action: Callable[[], None]) -> None:
-    before = log.high_watermark
+def _remove(log: LogCore, next_end: int, action: Callable[[], None]) -> None:
+    """next_end: where the next load will end the log."""
+    before, owner = log.high_watermark, log.directory.owner
+    if owner is not None:
+        guard_undoable(log, lambda: owner.lower_positions(log, next_end))  # T3
     uninterrupted(log, action)
     if log.high_watermark != before:
         high_watermark.notify_listener(log, log.high_watermark)  # T4
@@ -116,7 +120,7 @@ def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
 def truncate_fully_locked(log: LogCore, offset: int, start: int) -> None:
     """Remove all records and continue at offset, with the log start at `start`."""
     _log.info("event=truncate_fully log=%s offset=%d end=%d", log.name, offset, log.log_end_offset)
-    _remove(log, lambda: _restart_at(log, offset, start))
+    _remove(log, offset, lambda: _restart_at(log, offset, start))
 
 
 def _restart_at(log: LogCore, offset: int, start: int) -> None:
