@@ -129,6 +129,16 @@ class _Owner:
                     self._set(name, key, bound)
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
+    def store_start(self, log: LogCore) -> None:
+        """Store the log start durably."""
+        with directory_lock(self._parent):
+            self._set_start(log)
+
+    def _set_start(self, log: LogCore) -> None:
+        start = log.log_start_offset
+        inside = start > log.segments[0].base_offset  # else the name of the first segment states it
+        self._set(checkpoint.LOG_START, (log.topic, log.partition), start if inside else None)
+
     def lower_positions(self, log: LogCore, log_end: int) -> None:
         """Lower the positions of named readers of a log that was shortened, or is about to be."""
         lower_positions(self._parent, reader_names(self._parent), log.topic, log.partition, log_end, self._files)
@@ -165,9 +175,9 @@ class _Owner:
             self._unlock()
 
     def _write_checkpoints(self, log: LogCore) -> None:
-        key, start = (log.topic, log.partition), log.log_start_offset
+        key = log.topic, log.partition
         self._set(checkpoint.RECOVERY_POINT, key, log.recovery_point)
-        self._set(checkpoint.LOG_START, key, start if start > log.segments[0].base_offset else None)
+        self._set_start(log)
         if self.high_watermark_was_there:
             self._set(checkpoint.HIGH_WATERMARK, key, log.high_watermark)
         if not self.marker_was_there or self._lock is None:

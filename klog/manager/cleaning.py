@@ -157,9 +157,12 @@ def _look(
 
 
 def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
-    """Write corrected checkpoints, one write per directory (E2). A log in use by another operation is left for the next
-    survey: its checkpoint may be about to move with it or be removed. A disk error is the directory's."""
-    wanted: dict[LogDirectory, dict[Partition, int]] = {}
+    """Write corrected checkpoints, one write per directory (E2), and before them the log starts that they depend on.
+
+    A log in use by another operation is left for the next survey: its checkpoint may be about to move with it or be
+    removed. A disk error is the directory's.
+    """
+    wanted: dict[LogDirectory, dict[Log, int]] = {}
     held: list[Log] = []
     try:
         for candidate in candidates:
@@ -169,11 +172,13 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
             held.append(log)
             owner = log._core.directory.owner
             if is_compacted(log) and isinstance(owner, LogDirectory):
-                wanted.setdefault(owner, {})[log.topic, log.partition] = candidate.corrected
+                wanted.setdefault(owner, {})[log] = candidate.corrected
         for directory, offsets in wanted.items():
             try:
                 with directory.guarded():
-                    cleaner_offsets.update(files, directory.path, offsets)
+                    directory.store_starts(offsets)
+                    cleaned = {(log.topic, log.partition): offset for log, offset in offsets.items()}
+                    cleaner_offsets.update(files, directory.path, cleaned)
             except OSError as error:
                 _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
     finally:

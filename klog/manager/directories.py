@@ -4,7 +4,7 @@
   D2  a checkpoint never claims more than is on disk; before a log is truncated, its checkpoints are lowered
   D3  a directory that failed is not written again: no checkpoint, no marker, until it is opened again
 
-Call under the manager's lock, except what logs call: flushed(), lower(), release(), failed().
+Call under the manager's lock, except what logs call: flushed(), lower(), store_start(), release(), failed().
 Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheckpointFile, MetaPropertiesEnsemble.
 """
 
@@ -209,10 +209,15 @@ class LogDirectory:
                 self._note_start(log)
             self._write(checkpoint.LOG_START, self.starts)
 
+    def store_starts(self, logs: Iterable[Log | LogCore]) -> None:
+        """Write the log starts now, if any of these logs starts inside its first segment."""
+        inside = list(filter(_starts_inside, logs))
+        if inside:
+            self.write_starts(inside)
+
     def _note_start(self, log: Log | LogCore) -> None:
         self.starts.pop((log.topic, log.partition), None)
-        segments = log.segments
-        if segments and log.log_start_offset > segments[0].base_offset:
+        if _starts_inside(log):
             # S9: never beyond what is on disk. The next load takes a start above the log end for damage.
             self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
@@ -320,6 +325,10 @@ class LogDirectory:
                     self._write(name, offsets)
         cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
+    def store_start(self, log: LogCore) -> None:
+        """Write a log's start now, if the name of its first segment does not state it."""
+        self.store_starts((log,))
+
     def forget(self, log: LogCore) -> None:
         """Remove a deleted log from the checkpoints: a new log of its name begins at 0."""
         self.forget_partition((log.topic, log.partition))
@@ -396,6 +405,12 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _starts_inside(log: Log | LogCore) -> bool:
+    """True if the log starts inside its first segment, so that its start is not the number in that one's name."""
+    segments = log.segments
+    return bool(segments) and log.log_start_offset > segments[0].base_offset
 
 
 def _is_only_staged(path: str) -> bool:

@@ -12,6 +12,7 @@ import klog
 from klog.clock import ManualClock
 from klog.log.directory import checkpoint, cleaner_offsets
 from tests.manager.cleaned_logs import CONFIG, NOW, checkpoints, values
+from tests.support.abandon import abandon
 
 OPENED = {"config": {"log.cleaner.dedupe.buffer.size": 1 << 20}}
 KEYS = (b"A", b"B", b"C", b"D")
@@ -63,6 +64,33 @@ def test_a_deleted_key_stays_deleted_after_a_truncation(tmp_path: Path, alone: b
             log.compact(roll=True)
             clock.advance(2 * int(CONFIG["delete.retention.ms"]))
         assert b"A" not in dict(values(log))
+    if logs is not None:
+        logs.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_deleted_key_stays_deleted_after_a_kill(tmp_path: Path, alone: bool) -> None:
+    """A kill may lose a raised log start, but not one above which a cleaning has begun: what is below it was never
+    cleaned, and would count as clean."""
+    clock, config = ManualClock(NOW), {**CONFIG, "cleanup.policy": "compact,delete", "retention.ms": -1}
+    logs = None if alone else klog.open(tmp_path, create=True, clock=clock, **OPENED)
+    if logs is not None:
+        logs.create_topic("t", config=config)
+    log = logs.log("t") if logs is not None else klog.Log.open(tmp_path / "t-0", clock=clock, config=config)
+    for key, value in ((b"Z", b"1"), (b"Z", None), (b"x", b"1")):
+        log.append([(key, value)])
+    log.roll()
+    assert log.delete_records(2) == 2
+    clean(log)
+    abandon(log if logs is None else logs)
+    logs = None if alone else klog.open(tmp_path, clock=clock, **OPENED)
+    with logs.log("t") if logs is not None else klog.Log.open(tmp_path / "t-0", clock=clock, config=config) as log:
+        for number in range(4):
+            log.append([(b"y%d" % number, b"1")])
+            log.compact(roll=True)
+            clock.advance(2 * int(CONFIG["delete.retention.ms"]))
+        assert b"Z" not in dict(values(log))
+        assert log.log_start_offset == 2
     if logs is not None:
         logs.close()
 

@@ -14,7 +14,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantCall
 from klog.log.core import LogCore
-from klog.log.directory import cleaner_offsets
+from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.retain import retention
 from klog.log.state.cleaning_state import cleaning_by_hand, without_cleaning
 from klog.segment import Segment
@@ -259,6 +259,8 @@ def test_an_invalid_checkpoint_is_corrected(tmp_path: Path) -> None:
         logs.start()
         pass_time(clock)
         assert checkpoints(tmp_path) == {("beyond", 0): 0, ("below", 0): 15, ("inside", 0): 7}
+        # A crash that lost this log start would bring records back that no cleaning has read, below the checkpoint.
+        assert checkpoint.read_offsets(str(tmp_path / checkpoint.LOG_START)) == {("below", 0): 15}
 
 
 def test_nothing_is_cleanable_if_the_log_start_is_in_the_active_segment(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ class Owner(Protocol):
     def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
 
+    def store_start(self, log: LogCore) -> None:
+        """Store the log start durably now, instead of later. Raises OSError."""
+
     def lower_positions(self, log: LogCore, log_end: int) -> None:
         """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. Raises
         OSError."""
